@@ -208,10 +208,24 @@ class _Pair:
                 told = False
             score.count(told=told, true=not arrived[key])
         missing = set(self._missing(side)) - seen
+        score.wrong += self._never_sent(1 - side, missing)
         for key, came in arrived.items():
             if key[1] == 1 - side:
                 told_lost = key in missing
                 score.count(told=told_lost or (False if key in seen else None), true=not came)
+
+    def _never_sent(self, side: int, missing: set[_Key]) -> int:
+        """Count missing numbers that a side has left out: nothing of them was lost. Of spaces in
+        which other messages have numbers of their own, too, nobody knows.
+        """
+        sent = {self._key(side, unit) for unit in self.sides[side].units}
+        told = {
+            (self.conversation[side].get(report.connection), space.direction, space.space)
+            for report in self.sides[side].reports
+            for space in report.spaces
+            if space.units and not space.others
+        }
+        return sum(key not in sent and key[:3] in told for key in missing)
 
     def _late(self, side: int, unit: UnitRecord) -> bool:
         """Return whether what arrived of a unit that was sent once came behind a later one."""

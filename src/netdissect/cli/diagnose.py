@@ -42,7 +42,7 @@ class Limit:
 
 
 def _known(part: Loss) -> float | None:
-    return part.share if part.basis in ("joined", "observed", "told") else None
+    return part.share if part.is_seen or part.basis == "joined" else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

@@ -54,7 +54,7 @@ def cause_of(
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
-            "certain", text,
+            "likely" if loss[worst].basis == "inferred" else "certain", text,
         )  # fmt: skip
     return _stalled(report, ending, loss, limits)
 

@@ -21,7 +21,9 @@ def ending_of(report: ConnectionReport) -> Ending:
         confidence = "cannot tell"
     else:
         unseen = report.parting is not None and report.parting.kind == "answered"
-        sure = how in _SAID and not unseen
+        # Of a capture of one direction alone nobody knows whether there was an answer.
+        unheard = how == "gave-up" and not all(report.datagrams)
+        sure = how in _SAID and not (unseen or unheard)
         beside = how == "never-answered" and report.vantage in SIDES
         confidence = "certain" if sure or beside else "likely"
     return Ending(by, how, reason, frame, time_ns, confidence)

@@ -46,9 +46,10 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
     span = {"from_ns": report.first_time_ns, "to_ns": report.last_time_ns,
             "frames": [report.first_frame, report.last_frame]}  # fmt: skip
     for direction, part in enumerate(found.loss):
-        known = part.basis in ("observed", "told") and part.sent >= _FEW
+        known = part.is_seen and part.sent >= _FEW
         if known and 100 * (part.share or 0.0) > limits.high_loss:
-            text = f"{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
+            most = "at most " if part.is_limit else ""
+            text = f"{most}{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
         yield from _limit(report, direction, limits)
     for space in report.spaces:
@@ -102,7 +103,7 @@ def _impatient(space: SpaceReport, found: Diagnosis) -> bool:
 def _lossy(found: Diagnosis, limits: Limits) -> bool:
     """Return whether losses of either direction are known that make a side repeat itself."""
     return any(
-        part.basis in ("observed", "told") and 100 * (part.share or 0.0) > limits.high_loss
+        part.is_seen and 100 * (part.share or 0.0) > limits.high_loss
         for part in found.loss
     )
 

@@ -15,6 +15,8 @@ MIN_SENT = 20
 """Units of a direction before a share of them means anything."""
 SEGMENTS = "tcp"
 """The space of what TCP repairs: nothing above it is lost."""
+_MISSING = ("observed", "inferred")
+"""What losses rest on that missing numbers show."""
 _UNKNOWN = Loss(0, 0, "unknown")
 BY_DESIGN = 0.4
 """A sender that repeats this share of what it sends does so whether it is lost or not."""
@@ -36,9 +38,9 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
         seen = _seen_beside_receiver(spaces)
         if seen is not None:
             return replace(seen, basis="bound") if report.misses_frames else seen
-    if report.quiet or report.misses_frames:
-        return _UNKNOWN  # what was sent into the dark, or is not here, is no bound
-    return _by_resends(spaces)
+    if report.quiet or report.misses_frames or not report.near[direction]:
+        return _UNKNOWN  # what was sent into the dark, or may not be here, is no bound
+    return _by_resends(spaces, streamed=report.transport == "tcp")
 
 
 def _told(spaces: list[SpaceReport]) -> Loss | None:
@@ -57,7 +59,13 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
     best = _best(spaces)
     if best is None:
         return None
-    return Loss(best.units + best.never_seen, best.never_seen, "observed")
+    basis = "observed" if best.consecutive else "inferred"
+    return Loss(_numbers(best), best.never_seen, basis)
+
+
+def _numbers(space: SpaceReport) -> int:
+    """Return how many numbers a direction has used, as far as the capture shows."""
+    return space.units + space.others + space.never_seen
 
 
 def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
@@ -66,10 +74,10 @@ def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
         for space in spaces
         if not space.retransmissions
         and space.space != SEGMENTS
-        and space.units + space.never_seen >= MIN_SENT
+        and _numbers(space) >= MIN_SENT
     ]
     # Where messages travel in numbered datagrams, it is those that get lost.
-    return max(once, key=lambda space: (space.never_seen, space.units), default=None)
+    return max(once, key=lambda space: (space.never_seen, _numbers(space)), default=None)
 
 
 def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceiling | None:
@@ -100,9 +108,9 @@ def around_of(report: ConnectionReport, span: QuietSpan) -> Around:
     for known in span.before:
         if basis == "told" and known.lost + known.delivered:
             before = Loss(known.lost + known.delivered, known.lost, basis)
-        elif basis == "observed" and best is not None and known.space == best.space:
+        elif basis in _MISSING and best is not None and known.space == best.space:
             before = Loss(known.units + known.never_seen, known.never_seen, basis)
-    if basis == "observed" and best is not None and span.kind == "silence":
+    if basis in _MISSING and best is not None and span.kind == "silence":
         missing = sum(burst.count for burst in best.bursts if spans(burst, span))
         inside = Loss(missing, missing, basis) if missing else _UNKNOWN
     if span.direction:
@@ -116,17 +124,20 @@ def spans(burst: Burst, span: QuietSpan) -> bool:
     return over and burst.from_ns <= span.from_ns
 
 
-def _by_resends(spaces: list[SpaceReport]) -> Loss:
-    """Return a bound: what was sent again, because it or its acknowledgement was lost, or because
-    the sender was impatient.
+def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
+    """Return a bound, next to the sender of what is sent again where it is lost: what was sent
+    again, because it or its acknowledgement was lost, or because the sender was impatient, and what
+    nobody has acknowledged.
     """
     repaired = [
         space
         for space in spaces
-        if space.acked and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
+        if space.acked
+        and (streamed or space.timer_ms is not None or space.retransmissions)
+        and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
     ]
     sent = sum(space.copies - space.duplicates for space in repaired)
-    lost = sum(space.retransmissions for space in repaired)
+    lost = sum(space.retransmissions + space.units - space.acked for space in repaired)
     return Loss(sent, lost, "bound" if sent >= MIN_SENT else "unknown")
 
 

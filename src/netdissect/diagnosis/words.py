@@ -47,7 +47,7 @@ def verdict(
         more.append(_spell(report, cause))
     elif cause.what == "loss":
         shares = [
-            f"{_AT_MOST if part.basis == 'bound' else ''}{100 * (part.share or 0.0):.0f}% {name}"
+            f"{_AT_MOST if part.is_limit else ''}{100 * (part.share or 0.0):.0f}% {name}"
             for name, part in zip(_ARROWS, loss, strict=True)
             if part.share is not None and part.share >= 0.005  # noqa: PLR2004 - half a percent
         ]
@@ -194,10 +194,15 @@ def loss_text(direction: int, loss: Loss) -> str:
         "observed": "numbers are missing next to the receiver",
         "told": "the receiver says so",
     }.get(loss.basis)
+    if loss.basis == "inferred":
+        return (
+            f"{share} of what went from {_ARROWS[direction]} did not come: numbers are missing next"
+            " to the receiver, of which the sender may have left some out."
+        )
     if how is None:
         return (
-            f"{share} of what went from {_ARROWS[direction]} was sent again: at most so much was"
-            " lost, there or of the acknowledgements that came back."
+            f"{share} of what went from {_ARROWS[direction]} was sent again, or not acknowledged:"
+            " at most so much was lost, there or of the acknowledgements that came back."
         )
     return f"{share} of what went from {_ARROWS[direction]} was lost: {how}."
 

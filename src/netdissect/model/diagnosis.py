@@ -143,15 +143,25 @@ class Loss:
     sent: int
     lost: int
     basis: str
-    """`joined`: two captures show it; `observed`: numbers missing next to the receiver; `told`: the
-    receiver says so; `bound`: at most so much, it was sent again; `unknown`: the capture cannot
-    tell.
+    """`joined`: two captures show it; `observed`: numbers missing next to the receiver; `inferred`:
+    the same, but their sender leaves some out now and then; `told`: the receiver says so; `bound`:
+    at most so much, it was sent again; `unknown`: the capture cannot tell.
     """
 
     @property
     def share(self) -> float | None:
         """Return lost of sent; None where that is not known."""
         return self.lost / self.sent if self.sent and self.basis != "unknown" else None
+
+    @property
+    def is_seen(self) -> bool:
+        """Return whether one capture shows the loss itself, not a bound of it."""
+        return self.basis in ("observed", "inferred", "told")
+
+    @property
+    def is_limit(self) -> bool:
+        """Return whether less may have been lost."""
+        return self.basis in ("bound", "inferred")
 
 
 @dataclass(slots=True)

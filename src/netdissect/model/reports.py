@@ -81,6 +81,8 @@ class SpaceReport:
     extra: dict[str, Any] = field(default_factory=dict)
     """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
     """
+    others: int = 0
+    """Numbers that something else than a unit has taken: messages that want no acknowledgement."""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,7 @@ class SoFar(NamedTuple):
 
     space: str
     units: int
+    """What came under numbers of their own."""
     never_seen: int
     lost: int
     """By what its receiver told."""

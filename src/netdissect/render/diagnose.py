@@ -59,7 +59,7 @@ def loss_text(part: Loss) -> str:
     """Return the loss of a direction in a few columns."""
     if part.share is None:
         return "?"
-    return ("<=" if part.basis == "bound" else "") + percent(part.share)
+    return ("<=" if part.is_limit else "") + percent(part.share)
 
 
 def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
@@ -132,14 +132,17 @@ def _cause(cause: Cause, clock: Clock) -> str:
 
 def _loss(way: int, part: Loss) -> str:
     basis = {
-        "bound": ", sent again",
+        "bound": ", sent again or not acknowledged",
+        "inferred": ", numbers missing",
         "joined": ", observed",
         "observed": ", numbers missing",
         "told": ", told",
     }
     if part.share is None:
         return f"{arrow_of(Direction(way))} not known"
-    most = "at most " if part.basis == "bound" else ""
+    if part.basis == "bound" and not part.lost:
+        return f"{arrow_of(Direction(way))} none of {part.sent} sent again"
+    most = "at most " if part.is_limit else ""
     return (
         f"{arrow_of(Direction(way))} {most}{percent(part.share)} of {part.sent}{basis[part.basis]}"
     )

@@ -47,9 +47,9 @@ FROM connections c
 JOIN verdicts v USING (capture, connection)
 LEFT JOIN (
   SELECT capture, connection, max(added_p95_ms) AS lag_ms,
-    sum(sent) FILTER (loss_basis IN ('observed', 'told')) AS sent,
-    sum(lost) FILTER (loss_basis IN ('observed', 'told')) AS lost,
-    max(loss_share) FILTER (loss_basis IN ('observed', 'told')) AS loss_share,
+    sum(sent) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS sent,
+    sum(lost) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS lost,
+    max(loss_share) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS loss_share,
     sum(retransmissions) AS retransmissions, sum(copies) AS copies
   FROM directions GROUP BY ALL) d USING (capture, connection)
 """

@@ -525,13 +525,15 @@ class Ledger(Placed):
             self.delay_ns / 1e6 if self.delay_ns else None,  # timer, ms
             tuple(self.bursts),
             self._extra(),
+            self.skipped,  # others
         )
 
     def so_far(self) -> SoFar:
         """Return what is known by now of what was lost."""
         told = self.feedback
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
-        return SoFar(self.rule.name, self.units, self._never_seen(), lost, delivered)
+        came = self.units + self.skipped
+        return SoFar(self.rule.name, came, self._never_seen(), lost, delivered)
 
     def _never_seen(self) -> int:
         if not self.rule.consecutive:
