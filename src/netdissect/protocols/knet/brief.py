@@ -29,7 +29,7 @@ _LONG: Final = 0x7F
 """Numbers above it go on in the next byte."""
 
 
-def brief(  # noqa: C901, PLR0912 - calls would cost more than what they do
+def brief(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
     payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
     """Return the events of one datagram, those of consecutive reliable messages as one RUN.
@@ -54,10 +54,13 @@ def brief(  # noqa: C901, PLR0912 - calls would cost more than what they do
     if head & 0x40:
         base = payload[3] | payload[4] << 8
         place = 5
+        if base > 0x7FFF:  # noqa: PLR2004 - it goes on
+            if size < 8:  # noqa: PLR2004 - no message is behind it
+                return scan(payload, direction, hints)
+            base = base & 0x7FFF | payload[5] << 15 | payload[6] << 23
+            place = 7
     number = head & 0x3F | payload[1] << 6 | payload[2] << 14
-    if base > 0x7FFF or (  # noqa: PLR2004 - it goes on
-        number == how.first_id and (direction or (learning and progress.opener is None))
-    ):
+    if number == how.first_id and (direction or (learning and progress.opener is None)):
         return scan(payload, direction, hints)
     found = _Found(how, base, learning=learning)
     if not found.messages(payload, place, size):
@@ -198,10 +201,15 @@ class _Found:
                 at = 1 if identifier <= _LONG else 2
                 self.heard.append((identifier, True, content[at:]))
         else:
-            transfer, index = payload[start], payload[start + 1]
-            start += 2
-            after += 2
-            if index > _LONG or not transfer:
+            transfer = payload[start]
+            index: i64 = payload[start + 1]
+            used: i64 = 2
+            if index > _LONG:
+                index = _long(payload, start + 1)
+                used = 3
+            start += used
+            after += used
+            if index < 0 or not transfer:
                 return -1
             self.types.append("fragment")
             part = (Ev.PART, transfer, index, None, number, payload[start:after])
@@ -212,7 +220,7 @@ class _Found:
 
 
 def _long(payload: bytes, start: i64) -> i64:
-    """Return the message ID of two bytes at `start`, -1 for one of four."""
+    """Return the number of two bytes at `start`, -1 for one of four."""
     more: i64 = payload[start + 1]
     low: i64 = payload[start]
     return -1 if more > _LONG else low & _LONG | more << 7
