@@ -33,6 +33,14 @@ class Sink:
         """Take a UNIT."""
         raise NotImplementedError
 
+    def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
+        """Take a PLAIN_UNIT."""
+        raise NotImplementedError
+
+    def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
+        """Take a NUMBERED."""
+        raise NotImplementedError
+
     def ack(self, space: i64, base: i64, bits: i64) -> None:
         """Take an ACK."""
         raise NotImplementedError

@@ -45,6 +45,15 @@ class Events(Sink):
             (_UNIT, self._types[type_], self._spaces[space], wire_seq, labelled, content)
         )
 
+    def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
+        """List a PLAIN_UNIT."""
+        name = self._types[type_]
+        self.listed.append((Ev.PLAIN_UNIT, name, self._spaces[space], wire_seq, content))
+
+    def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
+        """List a NUMBERED."""
+        self.listed.append((Ev.NUMBERED, self._types[type_], self._spaces[space], wire_seq))
+
     def ack(self, space: i64, base: i64, bits: i64) -> None:
         """List an ACK."""
         self.listed.append((_ACK, self._spaces[space], base, bits))

@@ -59,6 +59,18 @@ class Called(Sink):
         target = self._lane.placed[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
+    def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
+        """Take one copy of a unit that nobody acknowledges."""
+        self.message(type_)
+        name = None if self.recorder is None else self._types[type_]
+        target = self._lane.placed[space]
+        target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
+
+    def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
+        """Take a message that uses a number."""
+        self.message(type_)
+        self._lane.placed[space].number(wire_seq, self._frame, self._time_ns)
+
     def ack(self, space: i64, base: i64, bits: i64) -> None:
         """Take an acknowledgement of units of the other direction."""
         self._other.placed[space].ack(base, bits, self._frame, self._time_ns)

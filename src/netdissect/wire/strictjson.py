@@ -47,7 +47,9 @@ def is_plain_object(text: str) -> bool:
         value, end = _FAST.raw_decode(text)
     except (ValueError, RecursionError):
         return False
-    if end != len(text) or not isinstance(value, dict) or "\\u" in text:
+    if end != len(text) or not isinstance(value, dict):
+        return False
+    if "\\u" in text and _SURROGATE.search(text) is not None:
         return False
     return text.count("[") + text.count("{") <= DEPTH_LIMIT
 

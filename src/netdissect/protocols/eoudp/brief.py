@@ -1,4 +1,4 @@
-"""The commonest EOUDP datagrams read by words, for flows that nobody watches."""
+"""The commonest EOUDP datagrams read by words."""
 
 from __future__ import annotations
 
@@ -6,43 +6,66 @@ from struct import pack, unpack
 from typing import Final
 
 from netdissect.model.claims import Hints
-from netdissect.model.events import Ev, Event
+from netdissect.model.events import Event
 from netdissect.model.native import i64, read_i64_be, read_i64_le
+from netdissect.model.sink import Sink
 from netdissect.protocols.eoudp.rows import COMPONENT_OF, ROWS, Learnt, Row
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.protocols.eoudp.scan import scan
+from netdissect.protocols.scanner import Scanner
 from netdissect.wire.eoudp_names import FAR_ID, RECEIVE_LIMIT, command_name, time_limits
 
-__all__ = ["brief"]
+__all__ = ["EoudpScanner", "brief"]
 
 _ACKNOWLEDGE: Final = 0x01
 _COMPONENT: Final = COMPONENT_OF
 _ID: Final = 8
 _PLAIN: Final = {"EVENT": 5, "DELETE_ENTITY": 8}
 """Messages that say nothing beyond their own number, and the size of their contents."""
+_TYPES: Final = ("COMPONENT_OF", "ACK", *_PLAIN)
 _U32: Final = 0xFFFFFFFF
 _BIG: Final = ">"
 
 
-def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one datagram.
-
-    The commonest ones (components, acknowledgements, keys, entities deleted; nothing odd about
-    them, in the middle of an epoch) are read here: the derived reader makes objects of all fields,
-    of which soft rules ask one by one what here a comparison tells. What it cannot take it leaves
-    to `scan`. A test holds the two together on every datagram.
+class EoudpScanner(Scanner):
+    """Reads the commonest datagrams (components, acknowledgements, keys, entities deleted; nothing
+    odd about them, in the middle of an epoch) itself: the derived reader makes objects of all
+    fields, of which soft rules ask one by one what here a comparison tells. What it cannot take it
+    leaves to `scan`. A test holds the two together on every datagram.
     """
-    form = _FORMS.get(hints.dialects[direction])
-    events = None if form is None else form.usual(payload, direction, hints.extra)
-    return scan(payload, direction, hints) if events is None else events
+
+    __slots__ = ("_dialect", "_direction", "_form")
+
+    def __init__(self, direction: int) -> None:
+        super().__init__(_TYPES, (SPACE,))
+        self._direction = direction
+        self._dialect = ""
+        self._form: _Form | None = None
+        """What reads this dialect."""
+
+    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+        """Tell the events of a datagram, or return those of one that is not usual."""
+        direction = self._direction
+        dialect = hints.dialects[direction]
+        if dialect is not self._dialect:
+            self._dialect, self._form = dialect, _FORMS.get(dialect)
+        form = self._form
+        if form is not None and form.usual(sink, payload, direction, hints.extra):
+            return None
+        return scan(payload, direction, hints)
+
+
+def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    return _SCANNERS[direction].events(payload, hints)
 
 
 class _Form:
     """The header of one dialect, as numbers."""
 
     __slots__ = (
-        "acked", "document", "first", "flagged", "flags", "id_at", "names", "since", "size_at",
-        "sizes", "start", "until",
+        "acked", "document", "first", "flagged", "flags", "id_at", "since", "size_at", "sizes",
+        "start", "types", "until",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
@@ -61,23 +84,25 @@ class _Form:
         """Whether a command must be acknowledged, where no flag says so."""
         self.acked = bytes(row.acked is None or command in row.acked for command in range(256))
         """Whether receivers acknowledge it."""
-        self.names = {_COMPONENT: "COMPONENT_OF", _ACKNOWLEDGE: "ACK"}
-        sizes = bytearray(256)
+        types, sizes = bytearray(256), bytearray(256)
+        types[_COMPONENT], types[_ACKNOWLEDGE] = 0, 1
         for command in range(256):
             for name, octets in _PLAIN.items():
                 if command_name(row.name, command, octets) == name:
-                    self.names[command], sizes[command] = name, octets
+                    types[command], sizes[command] = _TYPES.index(name), octets
+        self.types = bytes(types)
+        """Place in `_TYPES` of what a command counts as."""
         self.sizes = bytes(sizes)
         """Size of the content of each plain command; 0 for others."""
 
     def usual(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
-        self, payload: bytes, direction: int, extra: Learnt
-    ) -> list[Event] | None:
-        """Return the events of a datagram of the usual form, None for any other."""
+        self, sink: Sink, payload: bytes, direction: int, extra: Learnt
+    ) -> bool:
+        """Tell the events of a datagram of the usual form; False for any other."""
         size: i64 = len(payload)
         start, place = self.start, self.id_at
         if size < start or size > RECEIVE_LIMIT:
-            return None
+            return False
         stamp = read_i64_be(payload, 1)
         number = read_i64_be(payload, place)
         content = size - start
@@ -89,42 +114,43 @@ class _Form:
             or read_i64_be(payload, self.size_at) != content
             or extra.openers[direction] is None
         ):
-            return None
+            return False
         command: i64 = payload[0]
         flag: i64 = payload[place + _ID] if self.flagged else self.flags[command]
         if flag > 1:
-            return None
+            return False
         big = False
         if self.document and not self.sizes[command]:
             if extra.order is None:
-                return None
+                return False
             big = extra.order == _BIG
         acknowledged: i64 = -1
         if command == _COMPONENT:
             if not _component(payload, start + _ID, size, big, self.document):
-                return None
+                return False
         elif command == _ACKNOWLEDGE:
             if content != _ID:
-                return None
+                return False
             acknowledged = read_i64_be(payload, start) if big else read_i64_le(payload, start)
             if acknowledged < 0 or acknowledged >= FAR_ID:
-                return None
+                return False
         elif not content or content != self.sizes[command]:
-            return None
+            return False
         elif not direction and extra.connect and not extra.accepted:
-            return None  # a key says that its sender was accepted
-        name = self.names[command]
+            return False  # a key says that its sender was accepted
+        sink.begin()
+        type_: i64 = self.types[command]
         if not flag:
-            event: Event = (Ev.NUMBERED, name, SPACE, number)
+            sink.numbered(type_, 0, number)
         elif not self.acked[command]:
-            event = (Ev.PLAIN_UNIT, name, SPACE, number, payload)
+            sink.plain_unit(type_, 0, number, payload)
         else:
             # In documents copies carry a fresh time stamp: it is no part of what is compared.
             mark = payload[:1] + payload[place:] if self.document else payload
-            event = (Ev.UNIT, name, SPACE, number, None, mark)
-        if acknowledged < 0:
-            return [event]
-        return [event, (Ev.ACK, SPACE, acknowledged, 0)]
+            sink.unit(type_, 0, number, None, mark)
+        if acknowledged >= 0:
+            sink.ack(0, acknowledged, 0)
+        return True
 
 
 def _component(payload: bytes, at: i64, size: i64, big: bool, document: bool) -> bool:  # noqa: FBT001
@@ -160,3 +186,4 @@ def _pattern(value: float, *, wide: bool) -> int:
 
 _FORMS: Final = {name: _Form(row) for name, row in ROWS.items() if not row.long32}
 """Dialect -> its header; ids and sizes of 32-bit builds are shorter."""
+_SCANNERS: Final = (EoudpScanner(0), EoudpScanner(1))

@@ -6,13 +6,11 @@ from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
-from netdissect.model.events import Event
 from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
 from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import may_stand_alone, recognise
 from netdissect.protocols.netplay.rules import POLICIES
-from netdissect.protocols.netplay.scan import SCANNERS, scan_frame
-from netdissect.wire.inflate import Bounds
+from netdissect.protocols.netplay.scan import scan
 from netdissect.wire.netplay import DIALECTS
 
 __all__ = ["PROTOCOL", "Netplay"]
@@ -23,7 +21,6 @@ _TITLES = (
     "October 2025: frames of bin2 cut into chunks of 1023 bytes",
     "since March 2026: class line and JSON line",
 )
-_BOUNDS = Bounds()
 _BINARY_TYPES = ("0", "1", "2")
 _TEXT_TYPES = ("NetworkMessageLogin", "NetworkMessageNotification", "NetworkMessageChat")
 
@@ -49,10 +46,7 @@ class Netplay(Protocol):
     may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
 
-    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one message. See `scan`."""
-        scanner = SCANNERS.get(hints.dialects[direction], scan_frame)
-        return scanner(payload, hints.extra or _BOUNDS)
+    scan = staticmethod(scan)
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:
         """Return the hints with the user's bounds of inflation."""

@@ -7,7 +7,7 @@ until a class line is followed by a line of strict JSON. Source: docs/protocols/
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Fault, Framed
@@ -29,12 +29,15 @@ _SUSPICIOUS: Final = 2
 """Odd frames in a row that make a stream suspect."""
 
 
-class _Source(NamedTuple):
+class _Source:
     """One piece of stream that may still be part of a message."""
 
-    start: int
-    end: int
-    frames: tuple[int, ...]
+    __slots__ = ("end", "frames", "start")
+
+    def __init__(self, start: int, end: int, frames: tuple[int, ...]) -> None:
+        self.start = start
+        self.end = end
+        self.frames = frames
 
 
 # -- framers ---------------------------------------------------------------------------------------
@@ -79,11 +82,10 @@ class _Held:
         sources = self.sources
         if len(sources) == 1:
             return sources[0].frames
-        found: dict[int, None] = {}
-        for source in sources:
-            if source.start < end and source.end > start:
-                found.update(dict.fromkeys(source.frames))
-        return tuple(sorted(found))
+        found = [each.frames for each in sources if each.start < end and each.end > start]
+        if len(found) == 1 and len(found[0]) == 1:
+            return found[0]
+        return tuple(sorted({frame for frames in found for frame in frames}))
 
 
 class _Framer:
@@ -301,8 +303,8 @@ class BinaryFramer(_Framer):
         """Return what a receiver that takes one read for one chunk would misread."""
         sources = self._held.sources
         size = len(octets)
-        alone = len(sources) == 1 and sources[0][:2] == (offset, offset + size)
-        if alone and size <= CHUNK_DATA + 1:
+        alone = len(sources) == 1 and sources[0].start == offset
+        if alone and sources[0].end == offset + size and size <= CHUNK_DATA + 1:
             return []
         edges = {source.start for source in sources} | {source.end for source in sources}
         split = coalesced = False

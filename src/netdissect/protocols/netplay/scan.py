@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -13,6 +13,7 @@ from netdissect.dissect.readers.netplay import (
     read_NetplayFrame,
     read_NetplayText,
 )
+from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
@@ -30,8 +31,9 @@ from netdissect.wire.netplay import (
 from netdissect.wire.netplay_text import is_class_line, judge
 from netdissect.wire.strictjson import is_plain_object
 
-__all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
+__all__ = ["scan", "scan_chunks", "scan_frame", "scan_text"]
 
+_BOUNDS: Final = Bounds()
 _HEADER: Final = 5
 _LONGEST_NAME: Final = 4096
 """Characters of a class line that name a message type."""
@@ -104,9 +106,8 @@ def _plain_name(class_line: bytes) -> str | None:
     return name if is_class_line(name) else None
 
 
-def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
+def scan_text(payload: bytes) -> list[Event]:
     """Return the events of one text message; nothing in it is compressed."""
-    del bounds
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
         first, feed, second = payload.partition(b"\n")
@@ -123,10 +124,12 @@ def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
     return events
 
 
-SCANNERS: Final[dict[str, Callable[[bytes, Bounds], list[Event]]]] = {
-    "netplay-bin1": scan_frame,
-    "netplay-bin2": scan_frame,
-    "netplay-bin3": scan_chunks,
-    "netplay-text": scan_text,
-}
-"""Dialect -> what scans its messages."""
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one message."""
+    dialect = hints.dialects[direction]
+    if dialect == "netplay-text":
+        return scan_text(payload)
+    bounds: Bounds = hints.extra or _BOUNDS
+    if dialect == "netplay-bin3":
+        return scan_chunks(payload, bounds)
+    return scan_frame(payload, bounds)
