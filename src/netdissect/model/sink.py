@@ -30,11 +30,11 @@ class Sink:
     def unit(
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
-        """Take a UNIT."""
+        """Take a UNIT; type -1 counts as no message."""
         raise NotImplementedError
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
-        """Take a PLAIN_UNIT."""
+        """Take a PLAIN_UNIT; type as above."""
         raise NotImplementedError
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:

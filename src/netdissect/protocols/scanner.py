@@ -41,13 +41,12 @@ class Events(Sink):
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
         """List a UNIT."""
-        self.listed.append(
-            (_UNIT, self._types[type_], self._spaces[space], wire_seq, labelled, content)
-        )
+        name = self._types[type_] if type_ >= 0 else None
+        self.listed.append((_UNIT, name, self._spaces[space], wire_seq, labelled, content))
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
         """List a PLAIN_UNIT."""
-        name = self._types[type_]
+        name = self._types[type_] if type_ >= 0 else None
         self.listed.append((Ev.PLAIN_UNIT, name, self._spaces[space], wire_seq, content))
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:

@@ -54,15 +54,19 @@ class Called(Sink):
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
         """Take one copy of a unit."""
-        self.message(type_)
-        name = None if self.recorder is None else self._types[type_]
+        name = None
+        if type_ >= 0:
+            self.message(type_)
+            name = None if self.recorder is None else self._types[type_]
         target = self._lane.placed[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
         """Take one copy of a unit that nobody acknowledges."""
-        self.message(type_)
-        name = None if self.recorder is None else self._types[type_]
+        name = None
+        if type_ >= 0:
+            self.message(type_)
+            name = None if self.recorder is None else self._types[type_]
         target = self._lane.placed[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
 

@@ -9,7 +9,7 @@ from netdissect.model.claims import Claim, Hints
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
-from netdissect.protocols.knet.brief import brief
+from netdissect.protocols.knet.brief import KnetScanner, brief
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
@@ -63,6 +63,7 @@ class Knet(Protocol):
         }
     )
     brief = staticmethod(brief)
+    scanner = staticmethod(KnetScanner)
 
     def may_stand_alone(self, payload: bytes) -> bool:
         """Return whether this may be a server's first datagram, the only one that tells: PacketID 0

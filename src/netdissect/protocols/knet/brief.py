@@ -1,4 +1,4 @@
-"""The commonest kNet datagrams read by hand, for flows that nobody watches."""
+"""The commonest kNet datagrams read by hand."""
 
 from __future__ import annotations
 
@@ -6,236 +6,303 @@ from typing import Final
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.model.native import i64
+from netdissect.model.native import i64, read_i64_le
+from netdissect.model.sink import Sink
 from netdissect.protocols.knet.datagrams import READERS, Reader, kind_of
 from netdissect.protocols.knet.learning import Heard, learn
 from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.scan import scan
-from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQUEST, SPECIFICATION
+from netdissect.protocols.scanner import Scanner
+from netdissect.wire.knet import (
+    LARGEST_SENT,
+    LEGACY,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    SPECIFICATION,
+)
 
-__all__ = ["brief"]
+__all__ = ["KnetScanner", "brief"]
 
-_PINGS: Final = {PING_REQUEST: Ev.PROBE, PING_REPLY: Ev.REPLY}
 _LEARNING: Final = Phase.LEARNING
 _OPEN: Final = Phase.OPEN
 _ACK_OCTETS: Final = 8
 _PING_OCTETS: Final = 2
+"""Contents of control messages with their message ID."""
 _FEWEST: Final = 2
 """Fragments of a transfer at least."""
-_START: Final = 0x80
+_UNUSED: Final = 0x08
+_RELIABLE: Final = 0x10
+_IN_ORDER: Final = 0x20
 _FRAGMENT: Final = 0xC0
-"""Message flags: of a first fragment, of any; bit 3 is unused."""
+_START: Final = 0x80
+"""Message flags; those of a fragment are of a first one, and of any."""
 _LONG: Final = 0x7F
 """Numbers above it go on in the next byte."""
+_NONE: Final = -1
+
+_TYPES: Final = tuple(dict.fromkeys(READERS["knet-2.x"].names + READERS[LEGACY].names))
+_DATAGRAM: Final = 0
+_SPACES: Final = ("datagram",)
 
 
-def brief(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
-    payload: bytes, direction: int, hints: Hints
-) -> list[Event]:
-    """Return the events of one datagram, those of consecutive reliable messages as one RUN.
+class _Form:
+    """What a dialect's message IDs of one byte mean, as numbers."""
 
-    The commonest datagrams (whole messages and fragments, one-byte numbers, nothing odd) are read
-    here by hand: the derived reader makes a call and a tuple per message, which costs more than the
-    rest. What it cannot take it leaves to `scan`. A test holds the two together on every datagram.
-    """
-    progress: Progress | None = hints.extra
-    if progress is None:
-        return scan(payload, direction, hints)
-    phase, size = progress.phase, len(payload)
-    dialect = hints.dialects[direction]
-    learning = phase == _LEARNING and dialect != SPECIFICATION
-    # A header and a message at least.
-    if not (learning or phase == _OPEN) or not 5 <= size <= LARGEST_SENT:  # noqa: PLR2004
-        return scan(payload, direction, hints)
-    how = READERS[dialect]
-    head = payload[0]
-    place = 3
-    base = 0
-    if head & 0x40:
-        base = payload[3] | payload[4] << 8
-        place = 5
-        if base > 0x7FFF:  # noqa: PLR2004 - it goes on
-            if size < 8:  # noqa: PLR2004 - no message is behind it
-                return scan(payload, direction, hints)
-            base = base & 0x7FFF | payload[5] << 15 | payload[6] << 23
-            place = 7
-    number = head & 0x3F | payload[1] << 6 | payload[2] << 14
-    if number == how.first_id and (direction or (learning and progress.opener is None)):
-        return scan(payload, direction, hints)
-    found = _Found(how, base, learning=learning)
-    if not found.messages(payload, place, size):
-        return scan(payload, direction, hints)
-    types = found.types
-    # Number 0 is that of all fragments of 2010.
-    if bool(types) != bool(head & 0x40) or (how.legacy and types and not base + found.first):
-        return scan(payload, direction, hints)
-    if types:
-        events: list[Event] = [(Ev.UNIT, None, "datagram", number, None, payload)]
-    else:
-        events = [(Ev.PLAIN_UNIT, None, "datagram", number, payload)]
-    if found.asked:
-        events.append((Ev.ORDERED, "reliable", found.ordered or [], found.asked))
-    events += found.events
-    if types:
-        events.append((Ev.RUN, "reliable", base + found.first, types))
-    if found.heard is not None:
-        learnt = learn(found.heard, direction, hints)
-        if learnt is not hints:
-            events.append((Ev.HINTS, learnt))
-    if found.parts is not None:
-        events += found.parts
-    return events
+    __slots__ = ("ack", "asks", "control", "how", "places", "replies")
 
-
-class _Found:
-    """What the messages of a datagram of the commonest form have given so far."""
-
-    __slots__ = ("asked", "base", "events", "first", "heard", "how", "ordered", "parts",
-                 "types")  # fmt: skip
-
-    def __init__(self, how: Reader, base: int, *, learning: bool) -> None:
+    def __init__(self, how: Reader) -> None:
         self.how = how
-        self.base = base
-        self.first: i64 = 0
-        """Delta of the first reliable message."""
-        self.types: list[str] = []
-        """Types of the reliable ones."""
-        self.events: list[Event] = []
-        """Events of the others."""
-        self.asked: i64 = 0
-        """How many ask for order ..."""
-        self.ordered: list[int] | None = None
-        """... and the numbers of those that have one."""
-        self.parts: list[Event] | None = None
-        self.heard: list[Heard] | None = [] if learning else None
-        """What tells which application speaks, while that is not known."""
+        self.control = how.control
+        places = {name: place for place, name in enumerate(_TYPES)}
+        self.places = bytes(places[name] for name in how.names)
+        """Place in `_TYPES` of each."""
+        self.ack: i64 = how.names.index(PACKET_ACK)
+        self.asks: i64 = how.names.index(PING_REQUEST)
+        self.replies: i64 = how.names.index(PING_REPLY)
 
-    def messages(  # noqa: C901, PLR0911, PLR0912, PLR0915 - one loop, as above
+
+_FORMS: Final = {dialect: _Form(how) for dialect, how in READERS.items()}
+
+
+class KnetScanner(Scanner):
+    """Reads the commonest datagrams (whole messages and fragments, nothing odd) itself, those of
+    consecutive reliable messages as one RUN: first to look whether it can, then to tell. The
+    derived reader makes a call and a tuple per message, which costs more than the rest. What it
+    cannot take it leaves to `scan`. A test holds the two together on every datagram.
+    """
+
+    __slots__ = ("_asked", "_count", "_direction", "_first", "_form", "_hints", "_learning",
+                 "_opened", "_parts", "_usual")  # fmt: skip
+
+    def __init__(self, direction: int) -> None:
+        super().__init__(_TYPES, _SPACES)
+        self._direction = direction
+        self._hints: Hints | None = None
+        """What the following was taken from."""
+        self._form = _FORMS["knet-2.x"]
+        self._usual = self._learning = self._opened = False
+        """Whether the position in the connection matters, whether the application is looked for,
+        and whether the client's first message datagram is known.
+        """
+        self._first: i64 = 0
+        """Delta of the first reliable message of the datagram at hand, ..."""
+        self._count: i64 = 0
+        """... how many of them there are, ..."""
+        self._asked: i64 = 0
+        """... how many messages ask for order, ..."""
+        self._parts: i64 = 0
+        """... and how many are fragments."""
+
+    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+        """Tell the events of a datagram, or return those of one that is not usual."""
+        if hints is not self._hints:
+            self._take(hints)
+        size: i64 = len(payload)
+        # A header and a message at least.
+        if not self._usual or size < 5 or size > LARGEST_SENT:  # noqa: PLR2004
+            return scan(payload, self._direction, hints)
+        how = self._form.how
+        head: i64 = payload[0]
+        place: i64 = 3
+        base: i64 = 0
+        if head & 0x40:
+            place = 5
+            base = read_i64_le(payload, 0) >> 24 & 0xFFFF if size > 7 else 0xFFFF  # noqa: PLR2004
+            if base > 0x7FFF:  # noqa: PLR2004 - it goes on
+                if size < 8:  # noqa: PLR2004 - no message is behind it
+                    return scan(payload, self._direction, hints)
+                base = base & 0x7FFF | (read_i64_le(payload, 0) >> 40 & 0xFFFF) << 15
+                place = 7
+        low: i64 = payload[1]
+        high: i64 = payload[2]
+        number = head & 0x3F | low << 6 | high << 14
+        opens = self._direction or (self._learning and not self._opened)
+        if (opens and number == how.first_id) or not self._fits(payload, place, size):
+            return scan(payload, self._direction, hints)
+        # Number 0 is that of all fragments of 2010.
+        if (self._count > 0) != (head & 0x40 != 0) or (
+            how.legacy and self._count and not base + self._first
+        ):
+            return scan(payload, self._direction, hints)
+        if not self._parts:
+            self._tell(sink, payload, place, number, base, None)
+            return None
+        parts: list[Event] = []
+        self._tell(self._events, payload, place, number, base, parts)
+        return self._events.listed + parts
+
+    def _take(self, hints: Hints) -> None:
+        """Take hints that are new."""
+        dialect = hints.dialects[self._direction]
+        progress: Progress | None = hints.extra
+        self._hints, self._form = hints, _FORMS[dialect]
+        phase = Phase.START if progress is None else progress.phase
+        self._learning = phase == _LEARNING and dialect != SPECIFICATION
+        self._usual = self._learning or phase == _OPEN
+        self._opened = progress is not None and progress.opener is not None
+
+    def _fits(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, place: i64, size: i64
     ) -> bool:
-        """Take all messages; False where one is not of the commonest form."""
-        how, types = self.how, self.types
-        said, controls = how.said, how.control
+        """Count what messages there are; False where one is not of the commonest form."""
+        form = self._form
         count: i64 = 0
-        try:
-            while place < size:
-                flags: i64 = payload[place + 1]
-                start: i64 = place + 2
-                after: i64 = start + ((flags & 7) << 8 | payload[place])
-                if flags & 8:  # the unused bit
+        asked: i64 = 0
+        parts: i64 = 0
+        while place + 2 < size:
+            flags: i64 = payload[place + 1]
+            low: i64 = payload[place]
+            start = place + 2
+            after = start + ((flags & 7) << 8 | low)
+            if flags & _UNUSED or after == start:
+                return False
+            if flags & _RELIABLE:
+                delta: i64 = payload[start]
+                start += 1
+                after += 1
+                if not count:
+                    self._first = delta
+                if delta > _LONG or delta != self._first + count:
                     return False
-                if flags & 0x10:
-                    delta: i64 = payload[start]
-                    start += 1
-                    after += 1
-                    if not count:
-                        self.first = delta
-                    if delta > _LONG or delta != self.first + count:
-                        return False
-                    count += 1
-                    if flags & _FRAGMENT:
-                        place = self._fragment(payload, start, after, flags, delta)
-                        if place < 0:
-                            return False
-                        continue
-                elif flags & _FRAGMENT:
+                count += 1
+            if flags & _FRAGMENT:
+                used = _before_fragment(payload, start, size, flags)
+                if form.how.legacy or not flags & _RELIABLE or used < 0:
                     return False
-                identifier: i64 = payload[start]
+                start += used
+                after += used
+                parts += 1
+            if start >= size or after > size:
+                return False
+            identifier: i64 = payload[start]
+            if flags & _START or not flags & _FRAGMENT:
                 if identifier > _LONG:
-                    identifier = _long(payload, start)
-                    if identifier < 0:
+                    if after < start + 2 or payload[start + 1] > _LONG:
                         return False
-                    event: Event = (Ev.MESSAGE, kind_of(identifier, how))
-                    control = False
-                else:
-                    event = said[identifier]
-                    control = bool(controls[identifier])
-                    if not event[1]:
-                        kind_of(identifier, how)
-                        event = said[identifier]
-                if after <= start:
-                    return False
-                if flags & 0x10:
-                    if control:
+                elif form.control[identifier]:
+                    if flags & (_RELIABLE | _START):
                         return False
-                    types.append(event[1])
-                    if flags & 0x20:
-                        self.asked += 1
-                        if self.ordered is None:
-                            self.ordered = []
-                        self.ordered.append(self.base + delta)
-                else:
-                    self.events.append(event)
-                    if not control:
-                        self.asked += flags >> 5
-                    elif not _plain_control(event[1], payload, start, after, self.events):
+                    if identifier == form.ack:
+                        # Two bits of its base are always clear.
+                        if after - start != _ACK_OCTETS or payload[start + 3] > 0x3F:  # noqa: PLR2004
+                            return False
+                    elif identifier not in (form.asks, form.replies) or (
+                        after - start != _PING_OCTETS
+                    ):
                         return False
-                if self.heard is not None and not control:
-                    at = start + (1 if identifier <= _LONG else 2)
-                    self.heard.append((identifier, flags & 0x10 != 0, payload[at:after]))
-                place = after
-        except IndexError:
-            return False
+                    flags = 0
+                if flags & _IN_ORDER and not flags & _FRAGMENT:
+                    asked += 1
+            place = after
+        self._count, self._asked, self._parts = count, asked, parts
         return place == size
 
-    def _fragment(self, payload: bytes, start: i64, after: i64, flags: i64, delta: i64) -> i64:
-        """Take a reliable fragment of 2.x; return where it ends, -1 for one of another form."""
-        number = self.base + delta
-        if self.how.legacy or after <= start:
-            return -1
-        if flags & _START:
-            count: i64 = payload[start]
-            transfer = payload[start + 1]
-            start += 2
-            after += 2
-            identifier: i64 = payload[start]
-            if identifier > _LONG:
-                identifier = _long(payload, start)
-            if count > _LONG or count < _FEWEST or identifier < 0 or not transfer:
-                return -1
-            content = payload[start:after]
-            kind = kind_of(identifier, self.how)
-            self.types.append(f"{kind}(first fragment)")
-            part: Event = (Ev.PART, transfer, None, count, number, content)
-            if self.heard is not None:
-                at = 1 if identifier <= _LONG else 2
-                self.heard.append((identifier, True, content[at:]))
+    def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
+        self, sink: Sink, payload: bytes, place: i64, number: i64, base: i64,
+        parts: list[Event] | None,
+    ) -> None:  # fmt: skip
+        """Tell what stands in a datagram; fragments go to `parts`."""
+        form = self._form
+        sink.begin()
+        if self._count:
+            sink.unit(_NONE, _DATAGRAM, number, None, payload)
         else:
-            transfer = payload[start]
-            index: i64 = payload[start + 1]
-            used: i64 = 2
-            if index > _LONG:
-                index = _long(payload, start + 1)
-                used = 3
-            start += used
-            after += used
-            if index < 0 or not transfer:
-                return -1
-            self.types.append("fragment")
-            part = (Ev.PART, transfer, index, None, number, payload[start:after])
-        if self.parts is None:
-            self.parts = []
-        self.parts.append(part)
-        return after
+            sink.plain_unit(_NONE, _DATAGRAM, number, payload)
+        heard: list[Heard] | None = [] if self._learning else None
+        types: list[str] = []
+        ordered: list[int] = []
+        size: i64 = len(payload)
+        while place < size:
+            flags: i64 = payload[place + 1]
+            low: i64 = payload[place]
+            start = place + 2
+            after = start + ((flags & 7) << 8 | low)
+            if flags & _RELIABLE:
+                start += 1
+                after += 1
+            if flags & _FRAGMENT and parts is not None:
+                used = _before_fragment(payload, start, size, flags)
+                after += used
+                index = base + self._first + len(types)
+                parts.append(_part(payload, start, start + used, after, index))
+                start += used
+                if not flags & _START:
+                    types.append("fragment")
+                    place = after
+                    continue
+            identifier: i64 = payload[start]
+            behind = start + 1
+            if identifier > _LONG:
+                more: i64 = payload[behind]
+                identifier = identifier & _LONG | more << 7
+                behind += 1
+            if flags & _START:
+                types.append(f"{kind_of(identifier, form.how)}(first fragment)")
+            elif flags & _RELIABLE:
+                if flags & _IN_ORDER:
+                    ordered.append(base + self._first + len(types))
+                types.append(kind_of(identifier, form.how))
+            elif identifier > _LONG:
+                sink.event((Ev.MESSAGE, kind_of(identifier, form.how)))
+            else:
+                sink.message(form.places[identifier])
+                if form.control[identifier]:
+                    self._control(sink, payload, start, identifier)
+                    place = after
+                    continue
+            if heard is not None:
+                heard.append((identifier, flags & _RELIABLE != 0, payload[behind:after]))
+            place = after
+        if self._asked:
+            sink.event((Ev.ORDERED, "reliable", ordered, self._asked))
+        if types:
+            sink.event((Ev.RUN, "reliable", base + self._first, types))
+        if heard is not None and self._hints is not None:
+            learnt = learn(heard, self._direction, self._hints)
+            if learnt is not self._hints:
+                sink.event((Ev.HINTS, learnt))
+
+    def _control(self, sink: Sink, payload: bytes, start: i64, identifier: i64) -> None:
+        """Tell what a control message of the usual form means."""
+        if identifier == self._form.ack:
+            word = read_i64_le(payload, start)
+            sink.ack(_DATAGRAM, word >> 8 & 0xFFFFFF, word >> 32 & 0xFFFFFFFF)
+        else:
+            kind = Ev.PROBE if identifier == self._form.asks else Ev.REPLY
+            sink.event((kind, "ping", payload[start + 1]))
 
 
-def _long(payload: bytes, start: i64) -> i64:
-    """Return the number of two bytes at `start`, -1 for one of four."""
-    more: i64 = payload[start + 1]
-    low: i64 = payload[start]
-    return -1 if more > _LONG else low & _LONG | more << 7
+def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    return _SCANNERS[direction].events(payload, hints)
 
 
-def _plain_control(kind: str, payload: bytes, start: i64, after: i64, events: list[Event]) -> bool:
-    """Add what a control message of the usual form means; False for any other."""
-    if kind == PACKET_ACK:
-        base = payload[start + 1] | payload[start + 2] << 8 | payload[start + 3] << 16
-        if after - start != _ACK_OCTETS or base >> 22:
-            return False
-        bits = int.from_bytes(payload[start + 4 : after], "little")
-        events.append((Ev.ACK, "datagram", base, bits))
-        return True
-    if kind not in _PINGS or after - start != _PING_OCTETS:
-        return False
-    events.append((_PINGS[kind], "ping", payload[start + 1]))
-    return True
+_SCANNERS: Final = (KnetScanner(0), KnetScanner(1))
+
+
+def _before_fragment(payload: bytes, start: i64, size: i64, flags: i64) -> i64:
+    """Return how many bytes tell of a fragment, from `start` on; -1 where they are odd."""
+    if start + 3 > size:
+        return -1
+    first: i64 = payload[start]
+    second: i64 = payload[start + 1]
+    if flags & _START:
+        # How many there are, and the transfer's number.
+        return 2 if second and _FEWEST <= first <= _LONG else -1
+    if not first:
+        return -1
+    if second <= _LONG:
+        return 2
+    return 3 if payload[start + 2] <= _LONG else -1
+
+
+def _part(payload: bytes, start: i64, content: i64, after: i64, number: i64) -> Event:
+    """Return the PART that a fragment is, whose own bytes lie between `content` and `after`."""
+    flags: i64 = payload[start - 2]
+    first, second = payload[start], payload[start + 1]
+    octets = payload[content:after]
+    if flags & _START:
+        return Ev.PART, second, None, first, number, octets
+    index = second & _LONG | payload[start + 2] << 7 if second > _LONG else second
+    return Ev.PART, first, index, None, number, octets

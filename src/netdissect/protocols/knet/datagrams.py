@@ -61,7 +61,7 @@ class Reader:
     """What reading one dialect takes."""
 
     __slots__ = ("control", "controls", "datagram", "dialect", "first_id", "legacy", "message",
-                 "odd", "said")  # fmt: skip
+                 "names", "odd")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -78,10 +78,8 @@ class Reader:
         self.controls = CONTROLS[dialect]
         self.control = bytes(identifier in self.controls for identifier in range(_SHORT))
         """Whether a message ID of one byte is that of a control message."""
-        self.said: list[Event] = [
-            (Ev.MESSAGE, self.controls.get(identifier, "")) for identifier in range(_SHORT)
-        ]
-        """What each message ID of one byte says; type "" until the ID appears."""
+        self.names = [message_type(identifier, dialect) for identifier in range(_SHORT)]
+        """Type of each message ID of one byte."""
         self.first_id = FIRST_IDS[dialect]
 
 
@@ -179,14 +177,8 @@ def parts_last(events: list[Event]) -> list[Event]:
 
 
 def kind_of(identifier: int, how: Reader) -> str:
-    """Return the type of a message ID, and remember it."""
-    if identifier >= _SHORT:
-        return message_type(identifier, how.dialect)
-    name: str = how.said[identifier][1]
-    if not name:
-        name = message_type(identifier, how.dialect)
-        how.said[identifier] = (Ev.MESSAGE, name)
-    return name
+    """Return the type of a message ID."""
+    return how.names[identifier] if identifier < _SHORT else message_type(identifier, how.dialect)
 
 
 def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
