@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
@@ -448,12 +447,13 @@ class Ledger(Placed):
         outstanding = self.outstanding
         over = len(outstanding) > MAX_OUTSTANDING
         horizon = now_ns - EXPIRY_NS
-        leaving = list(islice(outstanding, MAX_OUTSTANDING // 4 if over else None))
-        for seq in leaving:
-            unit = outstanding[seq]
-            if not over and unit.last_ns > horizon:
+        leaving: list[int] = []
+        for seq, unit in outstanding.items():
+            if len(leaving) == MAX_OUTSTANDING // 4 if over else unit.last_ns > horizon:
                 break
-            del outstanding[seq]
+            leaving.append(seq)
+        for seq in leaving:
+            unit = outstanding.pop(seq)
             if over:
                 self.hit("MAX_OUTSTANDING")
             self.end(seq, unit, seen=not over and self.heard_since(unit))
