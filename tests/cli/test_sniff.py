@@ -203,6 +203,12 @@ REPLAYED = [
 ]
 
 
+def test_no_kernel_drops_what_is_in_a_file() -> None:
+    said = invoke("sniff", "-r", str(LOSSY)).stderr
+    assert "packets, 0 dropped by netdissect" in said
+    assert "kernel" not in said
+
+
 @pytest.mark.parametrize("name", REPLAYED)
 def test_the_live_path_gives_the_records_of_the_file(name: str) -> None:
     """Byte for byte, of a file that is read once as well: one that is read twice has its

@@ -117,8 +117,10 @@ class LiveSession(Session):
         feed = self.feed
         kernel = "an unknown number" if feed.kernel_drops is None else f"{feed.kernel_drops:,}"
         plural = "" if feed.packets == 1 else "s"
-        text = f"{feed.packets:,} packet{plural}, {kernel} dropped by kernel, "
-        text += f"{feed.own_drops:,} by netdissect"
+        text = f"{feed.packets:,} packet{plural}, "
+        if feed.live:  # no kernel drops what is in a file
+            text += f"{kernel} dropped by kernel, "
+        text += f"{feed.own_drops:,} {'' if feed.live else 'dropped '}by netdissect"
         if feed.own_drops and self._write is not None:
             text += " (not shown; they are in the file)"
         self.say(text)

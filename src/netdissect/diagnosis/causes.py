@@ -72,10 +72,16 @@ def _stalled(
             "certain", words.slow_text(SIDES[side], closed_ms),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
+    untold = _untold(report, loss, limits)
+    repeated = [way for way in untold if loss[way].basis == "bound"]
     found = _plain(
-        report, ending, what, ending.confidence if what == "closed" else "cannot tell"
-    )
-    found.text += words.one_way_only(report) + words.untold_loss(_untold(report, loss, limits))
+        report, ending, what, ending.confidence if what == "closed" else "cannot tell",
+        calm=not repeated,
+    )  # fmt: skip
+    text = found.text + words.one_way_only(report)
+    text += "".join(f" {words.loss_text(way, loss[way])}" for way in repeated)
+    text += words.untold_loss([way for way in untold if way not in repeated])
+    found.text = text.strip()
     return found
 
 
@@ -94,8 +100,10 @@ def _untold(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -
     ]
 
 
-def _plain(report: ConnectionReport, ending: Ending, what: str, confidence: str) -> Cause:
-    text = words.plain_cause(report, ending, what)
+def _plain(
+    report: ConnectionReport, ending: Ending, what: str, confidence: str, *, calm: bool = True
+) -> Cause:
+    text = words.plain_cause(report, ending, what, calm=calm)
     return Cause(what, None, None, None, ending.frame, ending.frame, confidence, text)
 
 

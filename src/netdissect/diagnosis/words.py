@@ -64,7 +64,7 @@ _ENDED: Final = {
     "unreachable": "Nobody listens at {server} any more (ICMP port unreachable)",
     "quality": "Closed by {by} without a word{because}",
     "reset": "Reset by {by} after {lasted}",
-    "gave-up": "Given up by {by}: no answer{because}",
+    "gave-up": "Given up by {by}, which got no answer{because}",
     "never-answered": "Never answered: nothing came from the server in {lasted}",
     "info-only": "No connection: information was asked for and given",
     "open": "Still open when the capture ends, after {lasted}{lossy}{quiet}",
@@ -225,8 +225,10 @@ def one_way_only(report: ConnectionReport) -> str:
     return f" The capture has only what the {heard[0]} sent."
 
 
-def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
-    """Return the cause that an ending names itself."""
+def plain_cause(
+    report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True
+) -> str:
+    """Return the cause that an ending names itself; `calm`: nothing bad was seen."""
     reason = f" ({ending.reason})" if ending.reason else ""
     match what:
         case "rejected":
@@ -242,9 +244,10 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
             return f"By its own rule the {ending.by} closes a connection this poor{reason}."
         case "closed":
             ended = f"The {ending.by} ended it" if ending.by in SIDES else "It was ended"
-            return f"{ended}{reason}; nothing bad was seen before."
+            return f"{ended}{reason}{'; nothing bad was seen before' if calm else ''}."
         case _:
-            return _TIMED_OUT[ending.by] if ending.how == "timed-out" else "Nothing bad was seen."
+            quiet = "Nothing bad was seen." if calm else ""
+            return _TIMED_OUT[ending.by] if ending.how == "timed-out" else quiet
 
 
 _TIMED_OUT: Final = {

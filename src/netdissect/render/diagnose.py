@@ -18,6 +18,8 @@ HANG = 3
 """Columns before what is said of a connection."""
 
 _NAME_COLUMNS = 10
+_WORST = 3
+"""Latest units that are listed."""
 _BAD = 600
 _DOUBTFUL = 400
 
@@ -100,13 +102,13 @@ def _facts(
         "; ".join([path, *(_late(way, late) for way, late in enumerate(lag.added) if late.units)]),
     )
     name = shlex.quote(file)
-    for late in lag.added:
-        for each in late.worst:
-            yield (
-                "late",
-                f"{each.space} {each.seq}: {duration(each.added_ms)} late, {each.copies} copies;"
-                f" netdissect show {name} {each.frame}",
-            )
+    worst = [each for late in lag.added for each in late.worst if each.added_ms > 0]
+    for each in sorted(worst, key=lambda each: -each.added_ms)[:_WORST]:
+        yield (
+            "late",
+            f"{each.space} {each.seq}: {duration(each.added_ms)} late, {each.copies} copies;"
+            f" netdissect show {name} {each.frame}",
+        )
     for text in found.ruled_out:
         yield "not", text
     if found.settles:
@@ -140,8 +142,9 @@ def _loss(way: int, part: Loss) -> str:
     }
     if part.share is None:
         return f"{arrow_of(Direction(way))} not known"
-    if part.basis == "bound" and not part.lost:
-        return f"{arrow_of(Direction(way))} none of {part.sent} sent again"
+    if not part.lost:
+        word = {"bound": "sent again", "told": "lost, told"}.get(part.basis, "missing")
+        return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
     return (
         f"{arrow_of(Direction(way))} {most}{percent(part.share)} of {part.sent}{basis[part.basis]}"

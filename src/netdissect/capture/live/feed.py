@@ -152,6 +152,11 @@ class LiveFeed(Closing):
         return self._pump.packets
 
     @property
+    def live(self) -> bool:
+        """Return whether an interface is captured, not a file or a pipe read."""
+        return self._source.live
+
+    @property
     def kernel_drops(self) -> int | None:
         """Return how many packets were lost before they reached this program; None = unknown, as
         while the capture runs.
