@@ -53,7 +53,7 @@ class Evidence:
         self.unseen = 0
         """Frames sent here that have arrived although the other capture lacks them; flagged."""
         self.answered = 0
-        """Units sent here of which acknowledgement and arrival were both seen."""
+        """Frames sent here of which acknowledgement and arrival were both seen."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""
@@ -79,15 +79,14 @@ class Evidence:
         if unit.outcome != "acked":
             return
         if arrived:
-            self.answered += unit.extra.get("run", 1)
+            self.answered += table.flag(unit.copies[fates.index(DELIVERED)].frame, ANSWERED)
         elif _MISSING.issuperset(fates):
             before = [
                 copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
-            row = self._table.row(before[0]) if len(before) == 1 else None
+            row = table.row(before[0]) if len(before) == 1 else None
             if row is not None and row[0] == Fate.LOST and not row[1] & (AMBIGUOUS | SENT_AGAIN):
-                self.unseen += unit.extra.get("run", 1)
-                self._table.flag(before[0], ANSWERED)
+                self.unseen += table.flag(before[0], ANSWERED)
 
     def _received(self, unit: UnitRecord, fates: list[int]) -> None:
         copied = 0

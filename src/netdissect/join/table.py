@@ -48,7 +48,7 @@ REORDERED: Final = 4
 SENT_AGAIN: Final = 8
 """Flag of a sender's datagram: what it carried was sent again, nothing of it having arrived."""
 ANSWERED: Final = 16
-"""Flag of a sender's datagram that the other capture lacks: its receiver has answered it."""
+"""Flag of a sender's datagram: its receiver has answered it."""
 
 TableRow: TypeAlias = tuple[int, int, int, int, int, int]
 """(`Fate`, flags, 0, lane, frame of the same datagram in the other capture or 0, common time)."""
@@ -81,9 +81,12 @@ class FateTable:
             self._octets, frame * _RECORD.size, fate, flags, 0, lane, partner, common_ns
         )
 
-    def flag(self, frame: int, flags: int) -> None:
-        """Add flags to the row of a frame."""
-        self._octets[frame * _RECORD.size + 1] |= flags
+    def flag(self, frame: int, flags: int) -> bool:
+        """Add flags to the row of a frame; return whether that is news."""
+        at = frame * _RECORD.size + 1
+        before = self._octets[at]
+        self._octets[at] = before | flags
+        return before & flags != flags
 
     def fate(self, frame: int, fate: int) -> None:
         """Change what became of a frame."""
