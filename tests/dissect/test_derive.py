@@ -30,6 +30,7 @@ from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import IfLeft, Items, NulString, SizedBytes, Tail, Varint
+from netdissect.model.native import ABSENT
 from netdissect.wire.varint import KNET_15_16, TEEWORLDS
 
 READERS = Path(netdissect.dissect.readers.__file__).parent
@@ -113,6 +114,22 @@ def test_rules_that_cannot_be_read_are_refused() -> None:
 
     with pytest.raises(TypeError, match="unknown field"):
         compile_reader(Odd)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_readers_of_words_read_the_same(protocol: str) -> None:
+    """Of whole messages, and of each of them cut short."""
+    readers = import_module(f"netdissect.dissect.readers.{protocol}")
+    for layer in getattr(layer_module(protocol), "WORDS", ()):
+        word = getattr(readers, f"word_{layer.__name__}")
+        whole = getattr(readers, f"read_{layer.__name__}")
+        for data in payloads(protocol)[:400]:
+            for size in range(min(len(data), 12) + 1):
+                read, expected = word(data[:size], 0, size), whole(data[:size], 0, size)
+                if expected is None:
+                    assert read[-1] == -1
+                else:
+                    assert read == tuple(ABSENT if v is None else v for v in expected)
 
 
 def _riptide_layers(data: bytes) -> list[tuple[type[Layer], tuple[str, ...]]]:

@@ -32,7 +32,7 @@ from scapy.fields import (
     ThreeBytesField,
 )
 
-from netdissect.dissect.derive_bits import lsb_body
+from netdissect.dissect.derive_bits import lsb_body, with_words
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Check
 from netdissect.layers.expr import E
@@ -84,6 +84,8 @@ class _Writer:
         self.structs: dict[str, str] = {}
         self.indent = 1
         self.fixed: list[tuple[str, str, Any]] = []
+        self.window = "n"
+        """All bits of an LSB layer."""
         self.certain = False
         """Whether the bytes of the next run are known to be there."""
 
@@ -486,10 +488,14 @@ def module_source(protocol: str) -> str:
 
     `READERS` is a list of (layer class, names of fields to pass over), items before the lists of
     them. Layers of one layout share the reader of the first. Of the layers in `RULES`, which are
-    read by hand or with others, only the soft rules are written.
+    read by hand or with others, only the soft rules are written. Those in `WORDS`, which come all
+    the time, have a second reader that makes no object (`with_words`).
     """
     module = layer_module(protocol)
-    return _module(protocol, module.READERS, getattr(module, "RULES", ()))
+    text = _module(protocol, module.READERS, getattr(module, "RULES", ()))
+    skips = dict(module.READERS)
+    writers = [_written(layer, skips[layer]) for layer in getattr(module, "WORDS", ())]
+    return with_words(text, writers)
 
 
 def _module(

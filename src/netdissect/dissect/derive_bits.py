@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from scapy.fields import ConditionalField
 
 from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
 
-__all__ = ["lsb_body"]
+__all__ = ["lsb_body", "with_words"]
 
+_AFTER = "from typing import Any, Final\n"
+_WORDS = """
+from netdissect.model.native import ABSENT, i64"""
+"""What readers of words import."""
+_IN_A_WORD = 7
+"""Bytes that a machine integer holds without its sign."""
 VARULONG_WINDOW_BITS = 80
+GROUP_BITS = 8
+"""Of the first group of a varULong, which is most often the only one."""
 
 
 def lsb_body(writer: Any, fields: list[Any]) -> None:
     """Write what reads the fields of a layer of bits, from the lowest one up."""
-    window = sum(_lsb_size(field) for field in fields)
+    sizes = [_lsb_size(field) for field in fields]
+    flat = [getattr(field, "fld", field) for field in fields]
+    long = [place for place, field in enumerate(flat) if isinstance(field, LsbVarULong)]
+    window = f"low_octets(buf, off, {_octets(sum(sizes))})"
     writer.put("m = (end - off) << 3")
     # The window may reach past `end`: every field checks the bits left before it is believed.
     writer.imports.add("from netdissect.wire.varint import low_octets")
-    writer.put(f"n = low_octets(buf, off, {(window + 7) // 8})")
+    if len(long) == 1 and not any(sizes[long[0] + 1 :]):
+        # Of the last number the first group will do, unless that says that more follow.
+        writer.window = window
+        sizes[long[0]] = GROUP_BITS
+    writer.put(f"n = low_octets(buf, off, {_octets(sum(sizes))})")
     fixed = 0
     for field in fields:
         if not isinstance(field, LsbBits):
@@ -32,6 +49,10 @@ def lsb_body(writer: Any, fields: list[Any]) -> None:
         checked = isinstance(position, int) and position < fixed
         position = _lsb_one(writer, field, position, checked=checked)
     writer.put("p = end" if position == "end" else f"p = off + (({position} + 7) >> 3)")
+
+
+def _octets(bits: int) -> int:
+    return (bits + 7) // 8
 
 
 def _lsb_size(field: Any) -> int:
@@ -102,7 +123,7 @@ def _lsb_varulong(writer: Any, field: Any, position: int | str, *, checked: bool
     # Message ids below 128 take one group: read it without a call.
     writer.put(f"if {local} < 0x80: b += 8")
     writer.put("else:")
-    writer.put(f"    {local}, b, k = read_varulong_bits(n, b, m)")
+    writer.put(f"    {local}, b, k = read_varulong_bits({writer.window}, b, m)")
     writer.put("    if not k: return None")
     writer.put(f"    {local} &= {(1 << field.keep) - 1:#x}")
 
@@ -118,3 +139,41 @@ def _lsb_end(writer: Any, field: Any, position: int | str) -> int | str:
         writer.put(f"k = -({position}) & 7")
         writer.put(f"{local} = n >> {position} & ((1 << k) - 1) if k else None")
     return position
+
+
+def with_words(module: str, writers: Sequence[Any]) -> str:
+    """Return the text of a module with readers of words behind it, one a writer."""
+    if not writers:
+        return module
+    module = module.replace("import low_octets\n", "import low_octets, low_word\n")
+    module = module.replace(_AFTER, f"{_AFTER}{_WORDS}", 1)
+    return module + "".join(f"\n\n{_word_source(writer)}\n" for writer in writers)
+
+
+def _word_source(writer: Any) -> str:
+    """Return the text of a reader of a layer of bits that makes no object: all its values are
+    machine integers, ABSENT those of absent fields, and the next offset is -1 where the bytes do
+    not suffice.
+
+    Raises:
+        TypeError: the fields are not all of a fixed size, or do not fit into a word together.
+
+    """
+    text, values = "\n".join(writer.lines), writer.values
+    count = re.search(r"low_octets\(buf, off, (\d+)\)", text)
+    if count is None or int(count[1]) > _IN_A_WORD or "varulong" in text:
+        raise TypeError(f"{writer.layer.__name__}: no fields of fixed size that fit into a word")
+    text = text.replace("return None", f"return {'0, ' * len(values)}-1")
+    text = text.replace("= None", "= ABSENT").replace("low_octets", "low_word")
+    for name in "mnbp":
+        text = text.replace(f"    {name} = ", f"    {name}: i64 = ", 1)
+    places = ", ".join(["i64"] * (len(values) + 1))
+    named = ", ".join([*(value.removeprefix("v_") for value in values), "next offset"])
+    return "\n".join(
+        [
+            f"def word_{writer.layer.__name__}(buf: bytes, off: i64, end: i64) -> tuple[{places}]:",
+            f'    """Return ({named}) as machine integers."""',
+            text,
+            f"    return {', '.join([*values, 'p'])}",
+        ]
+    )

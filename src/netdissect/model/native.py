@@ -6,11 +6,16 @@ It calls itself young, so this is the only module that names it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from librt.strings import BytesWriter, read_i64_be, read_i64_le, write_i64_le
 from librt.vecs import append, vec
 from mypy_extensions import i64, mypyc_attr
 
 __all__ = [
-    "BytesWriter", "append", "i64", "mypyc_attr", "read_i64_be", "read_i64_le", "vec",
+    "ABSENT", "BytesWriter", "append", "i64", "mypyc_attr", "read_i64_be", "read_i64_le", "vec",
     "write_i64_le",
 ]  # fmt: skip
+
+ABSENT: Final = -(1 << 61)
+"""In the place of a machine integer that is not there."""

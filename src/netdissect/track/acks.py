@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.lateness import Lateness
@@ -23,7 +24,7 @@ class Acknowledged(Ledger):
 
     __slots__ = ()
 
-    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement as the rule of the space reads it."""
         rule = self.ack_rule
         if rule is _BITS_BEFORE:
@@ -41,22 +42,22 @@ class Acknowledged(Ledger):
             self._named = base
         self.goes_on = self.goes_on or base != self._named
 
-    def _ack_exact(self, base: int, frame: int, time_ns: int) -> None:
-        if self.last is None:
+    def _ack_exact(self, base: i64, frame: int, time_ns: int) -> None:
+        if self.newest == ABSENT:
             self.name_unheard(base)
             return
         seq = self.extend(base)
         unit = self.take_out(seq)
         if unit is not None:
             self._settle(seq, unit, frame, time_ns)
-        elif seq > self.last:
+        elif seq > self.newest:
             self._unsent(base, frame, time_ns)
-        elif self.rule.consecutive and seq in self.missing:
+        elif self.consecutive and seq in self.missing:
             self._unseen(seq, frame, time_ns)
 
-    def _ack_before(self, base: int, bits: int, frame: int, time_ns: int) -> None:
-        last = self.last
-        if last is None:
+    def _ack_before(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+        last = self.newest
+        if last == ABSENT:
             self.name_unheard(base)
             self._unbegun(base, frame, time_ns)
             return
@@ -74,14 +75,14 @@ class Acknowledged(Ledger):
         if bits and (outstanding or self.missing.size):
             self._ack_bits(bits, seq, frame, time_ns)
 
-    def _ack_after(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def _ack_after(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         self._ack_exact(base, frame, time_ns)
-        if self.last is None:
+        if self.newest == ABSENT:
             return
         seq = self.extend(base)
         missing = self.missing
-        gaps = missing.size > 0 and self.rule.consecutive
-        gaps = gaps and missing.touches(seq + 1, seq + 1 + bits.bit_length())
+        gaps = missing.size > 0 and self.consecutive
+        gaps = gaps and missing.touches(int(seq) + 1, int(seq) + 1 + bits.bit_length())
         while bits:
             seq += 1
             if bits & 1:
@@ -92,25 +93,30 @@ class Acknowledged(Ledger):
                     self._unseen(seq, frame, time_ns)
             bits >>= 1
 
-    def _ack_bits(self, bits: int, base: int, frame: int, time_ns: int) -> None:
+    def _ack_bits(self, bits: i64, base: i64, frame: int, time_ns: int) -> None:
         """Settle what the bit field before `base` covers."""
         outstanding = self.outstanding
         width = self.rule.ack_bits
-        low = base - width
-        if len(outstanding) > width:
-            covered = [seq for seq in range(low, base) if seq in outstanding]
+        low = int(base) - width
+        if not outstanding:
+            covered: list[int] = []
+        elif len(outstanding) > width:
+            covered = [seq for seq in range(low, int(base)) if seq in outstanding]
         else:
             covered = [seq for seq in outstanding if low <= seq < base]
         for seq in covered:
             if bits >> (base - 1 - seq) & 1:
-                self._settle(seq, outstanding.pop(seq), frame, time_ns)
-        for seq in self.missing.within(low, base):
-            if bits >> (base - 1 - seq) & 1:
-                self._unseen(seq, frame, time_ns)
+                unit = self.take_out(seq)
+                if unit is not None:
+                    self._settle(seq, unit, frame, time_ns)
+        if self.missing.size and self.missing.touches(low, int(base)):
+            for seq in self.missing.within(low, int(base)):
+                if bits >> (base - 1 - seq) & 1:
+                    self._unseen(seq, frame, time_ns)
 
-    def _ack_cumulative(self, base: int, frame: int, time_ns: int) -> None:
-        last = self.last
-        if last is None:
+    def _ack_cumulative(self, base: i64, frame: int, time_ns: int) -> None:
+        last = self.newest
+        if last == ABSENT:
             self.name_unheard(base)
             return
         ahead = (base - last) & self._mask
@@ -120,18 +126,20 @@ class Acknowledged(Ledger):
                 self._unsent(base, frame, time_ns)
                 return
             seq -= self._modulus
-        if seq > self.covered and self.rule.consecutive and self.missing.size:
+        if seq > self.covered and self.consecutive and self.missing.size:
             # Its receiver takes units in order: it has them all.
-            for number in self.missing.within(max(self.first, self.covered + 1), seq + 1):
+            for number in self.missing.within(max(self.first, self.covered + 1), int(seq) + 1):
                 self._unseen(number, frame, time_ns)
             self.covered = seq
         outstanding = self.outstanding
         if outstanding:
             for covered in [other for other in outstanding if other <= seq]:
-                self._settle(covered, outstanding.pop(covered), frame, time_ns)
+                unit = self.take_out(covered)
+                if unit is not None:
+                    self._settle(covered, unit, frame, time_ns)
 
     def _settle(  # noqa: C901 - once per unit: calls would cost as much as the work
-        self, seq: int, unit: Unit, frame: int, time_ns: int
+        self, seq: i64, unit: Unit, frame: int, time_ns: int
     ) -> None:
         """Take the first acknowledgement of a unit."""
         copies = unit.copies
@@ -194,10 +202,10 @@ class Acknowledged(Ledger):
 
     # -- feedback ----------------------------------------------------------------------------------
 
-    def nack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def nack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take feedback that tells once and for all what was delivered."""
-        last = self.last
-        if last is None:
+        last = self.newest
+        if last == ABSENT:
             self.name_unheard(base)
             self._unbegun(base, frame, time_ns)
             return
@@ -282,7 +290,7 @@ class Acknowledged(Ledger):
         first = self.rule.first_seq
         if not self.started or first is None or self._spans is not None:
             return
-        if (base - first) & self._mask < self._half:
+        if (base - first) & int(self._mask) < self._half:
             self._unsent(base, frame, time_ns)
 
     def _unsent(self, base: int, frame: int, time_ns: int) -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Any, cast
 
+from netdissect.model.native import i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.carrier import CarrierSpace
@@ -129,7 +130,7 @@ class CarriedSpace(Space):
 
     def unit(
         self,
-        wire_seq: int,
+        wire_seq: i64,
         labelled: bool | None,  # noqa: FBT001 - as in `Space`
         content: Any,
         type_: str | None,
@@ -253,7 +254,7 @@ class CarriedSpace(Space):
         if record is not None:
             note_acked(record, frame, time_ns, ambiguous=False)
 
-    def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
+    def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
         copies = self._sent_again.get(seq, 1)
         self.acked += 1

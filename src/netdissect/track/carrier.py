@@ -11,6 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final
 
+from netdissect.model.native import i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS, Stray, Unit
@@ -130,7 +131,7 @@ class CarrierSpace(Space):
 
     def unit(
         self,
-        wire_seq: int,
+        wire_seq: i64,
         labelled: bool | None,  # noqa: FBT001 - as in `Space`
         content: Any,
         type_: str | None,
@@ -338,7 +339,7 @@ class CarrierSpace(Space):
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement, unless nobody reads the datagram that it is in."""
         if self.twin is not None and self.twin.stale:
             self.ignored += 1
@@ -346,7 +347,7 @@ class CarrierSpace(Space):
             return
         super().ack(base, bits, frame, time_ns)
 
-    def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
+    def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram: it is one of all messages in it."""
         sample = time_ns - unit.first_ns
         if sample > self._timeout_ns:
@@ -424,7 +425,7 @@ class CarrierSpace(Space):
         So soon that it cannot have timed out, another sender uses the same numbers.
         """
         unit = self.outstanding.get(seq)
-        if unit is not None and self._latest_ns - unit.first_ns > SOONEST * self._timeout_ns:
+        if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
             del self.outstanding[seq]
             self.time_out(seq, unit)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Scribe
@@ -31,9 +32,9 @@ class InOrderSpace(Space):
         super().__init__(rule, direction, findings, recorder)
         self.twin: InOrderSpace | None = None
         """The same space of the other direction: what the receiver sends itself."""
-        self.accepted = 0
+        self.accepted: i64 = 0
         """Newest number that the receiver took."""
-        self.acknowledged = 0
+        self.acknowledged: i64 = 0
         """Newest acknowledgement that the receiver got."""
         self.passes = True
         """False while the datagram at hand is one that the receiver drops."""
@@ -51,7 +52,7 @@ class InOrderSpace(Space):
         super().release()
         self.twin = None
 
-    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
         twin = self.twin
         if twin is not None:
@@ -59,10 +60,11 @@ class InOrderSpace(Space):
                 # The commonest case: it says what the one before it said.
                 twin.passes = True
                 return
-            twin.gate(base, 0 if self.last is None else self.last & self._mask, frame, time_ns)
+            sent = 0 if self.newest == ABSENT else self.newest & self._mask
+            twin.gate(base, sent, frame, time_ns)
         super().ack(base, bits, frame, time_ns)
 
-    def gate(self, base: int, sent: int, frame: int, time_ns: int) -> None:
+    def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
         """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""
         before = self.acknowledged
         if sent >= before:
@@ -81,7 +83,7 @@ class InOrderSpace(Space):
 
     def unit(
         self,
-        wire_seq: int,
+        wire_seq: i64,
         labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
         content: Any,
         type_: str | None,
@@ -89,10 +91,13 @@ class InOrderSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one copy of a unit."""
-        if self.last is None and not self.started:
+        last = self.newest
+        if last == ABSENT and not self.started:
             # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
             self.accepted = (wire_seq - 1) & self._mask
-        if labelled and 0 < (wire_seq - (self.last or 0)) & self._mask < self._half:
+        if last == ABSENT:
+            last = 0
+        if labelled and 0 < (wire_seq - last) & self._mask < self._half:
             self.find(
                 "resend-of-unseen", frame, time_ns, self.direction,
                 f"{wire_seq} is marked as sent again",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
-from netdissect.model.native import i64, vec
+from netdissect.model.native import ABSENT, i64, vec
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
@@ -19,6 +19,7 @@ from netdissect.track.lateness import Lateness, waits
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.unit import Stray, Unit
 
 __all__ = [
     "CONTENT",
@@ -32,7 +33,7 @@ __all__ = [
     "Unit",
 ]
 
-MAX_OUTSTANDING = 4096
+MAX_OUTSTANDING: Final = 4096
 """Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
 EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
@@ -40,63 +41,12 @@ SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
 _ROW_BITS: Final = 2
 _ROW: Final = 1 << _ROW_BITS
-_EMPTY: Final = -(1 << 61)
-"""Number of a row without a unit: numbers before the first one of a space are negative."""
 FEW_ROWS: Final = 16
 """Settled units that a space has room for at first: most have no more."""
 TIME: Final = 1
 CONTENT: Final = 2
 COPIES: Final = 3
 """Places in the row of a settled unit, behind its number."""
-
-
-class Unit:
-    """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
-
-    __slots__ = (
-        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_ns", "record",
-    )  # fmt: skip
-
-    def __init__(
-        self, time_ns: int, content: int, due_ns: int, frame: int, record: UnitRecord | None
-    ) -> None:
-        self.first_ns = time_ns
-        self.last_ns = time_ns
-        """Times of its first and of its last copy."""
-        self.copies = 1
-        """Copies that its sender has made."""
-        self.content = content
-        """Hash of what it holds; of a message that a datagram carries, the datagram's number."""
-        self.due_ns = due_ns
-        """When its sender will send it again."""
-        self.frame = frame
-        """Frame of the first copy."""
-        self.record = record
-        """Its record in the timeline."""
-        self.carried: list[tuple[Ledger, int, int]] | None = None
-        """What it carries: (space, first number, how many)."""
-
-
-class Stray:
-    """A number far from all before, and the unit that has it."""
-
-    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
-
-    def __init__(
-        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
-    ) -> None:
-        self.wire_seq = wire_seq
-        self.seq = seq
-        self.last = last
-        """Newest number when it came."""
-        self.unit = unit
-        """None where the number is that of something else than a unit."""
-        self.frame = frame
-        self.time_ns = time_ns
-        self.plain = False
-        """True for a unit that nobody acknowledges."""
-        self.acked = False
-        """True once an acknowledgement has named it."""
 
 
 PAUSE_NS: Final = 1_000_000_000
@@ -109,16 +59,16 @@ class Ledger(Placed):
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held",
-        "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_named",
-        "_never_before", "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays",
+        "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held", "_keeps",
+        "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_named", "_never_before",
+        "_other", "_overtaken", "_placed", "_ring", "_rows", "_spans", "_stray", "_strays",
         "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier",
-        "covered", "current", "disorder", "duplicates", "far_delay_ns", "feedback", "findings",
-        "first", "forgotten", "gave_up_ns", "given_up", "goes_on", "guard_ns", "held_ns",
-        "in_stream", "last", "lateness", "max_copies", "missing", "on_answer", "on_sight",
-        "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain", "reach",
-        "recorder", "renewed", "retransmissions", "rtt", "skipped", "soonest_ns", "spent_ns",
-        "started", "unacked", "units",
+        "consecutive", "covered", "current", "disorder", "duplicates", "far_delay_ns", "feedback",
+        "findings", "first", "forgotten", "gave_up_ns", "given_up", "goes_on", "guard_ns",
+        "held_ns", "in_stream", "lateness", "max_copies", "missing", "newest", "on_answer",
+        "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain",
+        "reach", "recorder", "renewed", "retransmissions", "rtt", "skipped", "soonest_ns",
+        "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -135,14 +85,15 @@ class Ledger(Placed):
         """Space whose units carry those of this one."""
         self.current: Unit | None = None
         """As a carrier: the unit of the datagram at hand."""
-        self.last: int | None = None
+        self.newest: i64 = ABSENT
         self.first = 0
         """Newest and oldest extended number."""
         self.units = self.plain = 0
         """Units that nobody acknowledges."""
         self.retransmissions = self.duplicates = self.acked = self.unacked = 0
         """Settled units; `unacked`: an acknowledgement could have been seen and was not."""
-        self.given_up = self.out_of_order = self.max_copies = 0
+        self.given_up = self.out_of_order = 0
+        self.max_copies: i64 = 0
         self.skipped = 0
         """Numbers used by something that is no unit."""
         self.disorder = 0
@@ -249,12 +200,15 @@ class Ledger(Placed):
         self.rule = rule
         self.ack_rule: AckRule | None = rule.ack
         """How acknowledgements name units; None: the connection is over, nothing is taken."""
-        self._modulus = 1 << rule.bits
-        self._mask = self._modulus - 1
-        self._half = self._modulus >> 1
+        self._modulus: i64 = 1 << rule.bits
+        self._mask: i64 = self._modulus - 1
+        self._half: i64 = self._modulus >> 1
         # Where numbers are skipped at will, a far one is as good as any.
         steady = rule.consecutive or rule.stride_reach
-        self.reach = min(rule.reach, self._half) if steady else self._half
+        self.reach = min(rule.reach, int(self._half)) if steady else int(self._half)
+        self.consecutive = rule.consecutive
+        self._rows: i64 = _ROW * rule.memory
+        """Places of the largest ring."""
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver may hold an acknowledgement back."""
@@ -293,16 +247,29 @@ class Ledger(Placed):
             self.far_delay_ns, self.soonest_ns = waits(resend, stated_ms, 0.0)
         self.guard_ns = int(window_ms * _MS)
 
-    def extend(self, wire_seq: int) -> int:
+    @property
+    def last(self) -> int | None:
+        """Return the newest number; None before the first one."""
+        return None if self.newest == ABSENT else self.newest
+
+    @last.setter
+    def last(self, seq: int | None) -> None:
+        self.newest = ABSENT if seq is None else seq
+
+    def extend(self, wire_seq: i64) -> i64:
         """Return the extended number closest to the newest one."""
-        last = self.last or 0
-        ahead = (wire_seq - last) & self._mask
-        return last + (ahead - self._modulus if ahead > self._half else ahead)
+        newest = self.newest
+        if newest == ABSENT:
+            newest = 0
+        ahead = (wire_seq - newest) & self._mask
+        if ahead > self._half:
+            ahead -= self._modulus
+        return newest + ahead
 
     @property
     def seen(self) -> bool:
         """Return True where anything of this space is in the capture."""
-        return self.last is not None or self._spans is not None
+        return self.newest != ABSENT or self._spans is not None
 
     def skipped_start(self, first: int) -> bool:
         """Return True where no copy of the protocol's first number is in the capture."""
@@ -330,37 +297,43 @@ class Ledger(Placed):
 
     def take_out(self, seq: int) -> Unit | None:
         """Take a unit out of those that wait, None where it is not one of them."""
-        unit = self.outstanding.get(seq)
+        outstanding = self.outstanding
+        if not outstanding:
+            return None
+        key: Any = seq  # compiled, one object is made of it
+        unit = outstanding.get(key)
         if unit is not None:
-            del self.outstanding[seq]
+            del outstanding[key]
         return unit
 
-    def remember(self, seq: int, unit: Unit) -> None:
+    def remember(self, number: i64, unit: Unit) -> None:
         """Keep time and content of a settled unit in a ring, to judge its late copies."""
-        number: i64 = seq
-        copies: i64 = unit.copies
+        copies = unit.copies
         ring = self._ring
-        slot: i64 = (number << _ROW_BITS) & (len(ring) - 1)
-        while not len(ring) or (ring[slot] != number and ring[slot] != _EMPTY):
-            if len(ring) >= _ROW * self.rule.memory:
+        size: i64 = len(ring)
+        slot = (number << _ROW_BITS) & (size - 1)
+        while not size or (ring[slot] != number and ring[slot] != ABSENT):
+            if size >= self._rows:
                 break  # what is older is forgotten
             ring = self._grow()
-            slot = (number << _ROW_BITS) & (len(ring) - 1)
+            size = len(ring)
+            slot = (number << _ROW_BITS) & (size - 1)
         ring[slot] = number
         ring[slot + TIME] = unit.last_ns
         ring[slot + CONTENT] = unit.content
         ring[slot + COPIES] = copies
-        self.max_copies = max(self.max_copies, unit.copies)
+        if copies > self.max_copies:  # noqa: PLR1730 - the builtin would cost more
+            self.max_copies = copies
 
     def _grow(self) -> vec[i64]:
         """Make the ring four times as large, up to what the rule remembers; return it."""
         before = self._ring
         rows = min(max(FEW_ROWS, len(before)), self.rule.memory)
-        ring = self._ring = vec[i64]([_EMPTY] * (_ROW * rows))
+        ring = self._ring = vec[i64]([ABSENT] * (_ROW * rows))
         place: i64 = 0
         while place < len(before):
             number = before[place]
-            if number != _EMPTY:
+            if number != ABSENT:
                 slot = (number << _ROW_BITS) & (len(ring) - 1)
                 ring[slot] = number
                 ring[slot + TIME] = before[place + TIME]
@@ -465,17 +438,17 @@ class Ledger(Placed):
 
     def restart(self) -> None:
         """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
-        if self.last is None:
+        if self.newest == ABSENT:
             return
         for seq, unit in list(self.outstanding.items()):
             self.end(seq, unit, seen=False)
         self.outstanding.clear()
         self.missing = Recent()
         if self.rule.consecutive:
-            self._never_before += self.last - self.first + 1
+            self._never_before += self.newest - self.first + 1
         first = self._spans[0] if self._spans else self.first
-        self._spans = (first, self.last)
-        self.last = None
+        self._spans = (first, self.newest)
+        self.newest = ABSENT
         self.current = None
         self.feedback = None
         self._stray = None

@@ -5,7 +5,6 @@ numbers, so a number that jumps costs no more than one that does not.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import chain
 
 __all__ = ["MAX_RANGES", "Ranges", "Recent"]
 
@@ -67,8 +66,11 @@ class Recent:
         """How many numbers there are."""
 
     def __contains__(self, number: int) -> bool:
+        ends = self._ends
+        if not ends or number >= ends[-1]:
+            return False
         index = bisect_right(self._starts, number) - 1
-        return index >= 0 and number < self._ends[index]
+        return index >= 0 and number < ends[index]
 
     def add(self, start: int, end: int) -> None:
         """Add the numbers from `start` up to `end`, which is not one of them."""
@@ -88,10 +90,13 @@ class Recent:
         index = bisect_right(starts, number) - 1
         if index < 0 or number >= ends[index]:
             return
-        start, end = starts[index], ends[index]
-        kept = [(low, high) for low, high in ((start, number), (number + 1, end)) if low < high]
-        starts[index : index + 1] = [low for low, _ in kept]
-        ends[index : index + 1] = [high for _, high in kept]
+        end = ends[index]
+        if number + 1 < end:
+            starts.insert(index + 1, number + 1)
+            ends.insert(index + 1, end)
+        ends[index] = number
+        if starts[index] == number:
+            del starts[index], ends[index]
         self.size -= 1
 
     def keep(self, count: int) -> None:
@@ -108,13 +113,17 @@ class Recent:
     def within(self, start: int, end: int) -> list[int]:
         """Return the numbers from `start` up to `end`, which is not one of them, in order."""
         starts, ends = self._starts, self._ends
-        low, high = bisect_right(ends, start), bisect_left(starts, end)
-        pieces = [
-            range(max(start, starts[index]), min(end, ends[index])) for index in range(low, high)
-        ]
-        return list(chain.from_iterable(pieces))
+        found: list[int] = []
+        for index in range(bisect_right(ends, start), len(starts)):
+            low = starts[index]
+            if low >= end:
+                break
+            found.extend(range(max(start, low), min(end, ends[index])))
+        return found
 
     def touches(self, start: int, end: int) -> bool:
         """Return whether one of the numbers from `start` up to `end`, which is none, is in it."""
-        first = bisect_right(self._ends, start)
-        return start < end and first < bisect_left(self._starts, end)
+        ends = self._ends
+        if start >= end or not ends or start >= ends[-1]:
+            return False
+        return bisect_right(ends, start) < bisect_left(self._starts, end)

@@ -46,7 +46,7 @@ class Repeated(Acknowledged):
         seq: int,
         unit: Unit,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        content: int,
+        content: i64,
         type_: str | None,
         frame: int,
         time_ns: int,
@@ -79,7 +79,7 @@ class Repeated(Acknowledged):
         seq: int,
         slot: i64,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        content: int,
+        content: i64,
         type_: str | None,
         frame: int,
         time_ns: int,
@@ -167,7 +167,7 @@ class Repeated(Acknowledged):
         """
         if gap_ns >= COPIED_NS or self.out_of_order >= MIN_DISORDER:
             return False
-        for later in range(seq + 1, min(seq + OVERTAKEN_BY, self.last or 0) + 1):
+        for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(self.newest)) + 1):
             unit, slot = self.outstanding.get(later), self.slot_of(later)
             since_ns = 0 if slot < 0 else int(self._ring[slot + TIME])
             if time_ns - gap_ns < (since_ns if unit is None else unit.first_ns):
@@ -223,12 +223,12 @@ class Repeated(Acknowledged):
             f"{seq & self._mask} carries other content than before", seq=seq,
         )  # fmt: skip
 
-    def _reused(self, seq: int, content: int, type_: str | None, frame: int, time_ns: int) -> None:
+    def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
         """Take other content under a number whose units are never sent again."""
         self._apart(seq, content, type_, frame, time_ns)
         self._other_content(seq, frame, time_ns)
 
-    def _apart(self, seq: int, content: int, type_: str | None, frame: int, time_ns: int) -> Unit:
+    def _apart(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> Unit:
         """Take a unit whose number is no evidence of those between it and others."""
         self.units += 1
         self.apart += 1

@@ -9,7 +9,7 @@ from netdissect.model.reports import RttSummary
 
 __all__ = ["MAX_SAMPLES", "RttReservoir"]
 
-MAX_SAMPLES = 512
+MAX_SAMPLES: Final = 512
 """Samples kept for the percentiles of one space or probe."""
 _NEVER: Final = (1 << 62) - 1
 """The largest number that a machine integer of mypyc's holds."""
@@ -25,24 +25,24 @@ class RttReservoir:
                  "samples")  # fmt: skip
 
     def __init__(self) -> None:
-        self.samples = 0
+        self.samples: i64 = 0
         self.ambiguous = 0
         """Acknowledged units that gave no sample."""
-        self.lowest = _NEVER
+        self.lowest: i64 = _NEVER
         """Smallest sample, ns; 2**62 - 1 without samples."""
-        self.highest = -_NEVER
+        self.highest: i64 = -_NEVER
         """Largest sample, ns."""
-        self.latest = 0
+        self.latest: i64 = 0
         """The newest one, ns."""
         self._kept = vec[i64]()
-        self._step = 1
-        self._skip = 0
+        self._step: i64 = 1
+        self._skip: i64 = 0
 
-    def add(self, sample_ns: int) -> None:
+    def add(self, sample_ns: i64) -> None:
         """Take one unambiguous sample."""
         self.add_many(sample_ns, 1)
 
-    def add_many(self, sample_ns: int, count: int) -> None:
+    def add_many(self, sample_ns: i64, count: i64) -> None:
         """Take the same sample `count` times."""
         self.samples += count
         self.latest = sample_ns
@@ -84,7 +84,8 @@ class RttReservoir:
         ranked = sorted(self._listed())
         return RttSummary(
             self.samples, self.ambiguous,
-            self.lowest / 1e6, _ranked(ranked, 0.5), _ranked(ranked, 0.95), self.highest / 1e6,
+            int(self.lowest) / 1e6, _ranked(ranked, 0.5), _ranked(ranked, 0.95),
+            int(self.highest) / 1e6,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule
 from netdissect.track.ledger import (
     CONTENT,
@@ -19,7 +20,7 @@ from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
 
-MAX_MISSING = 1024
+MAX_MISSING: Final = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
 MAX_STRAYS = 64
 """Numbers per space that stand alone, remembered for their acknowledgements."""
@@ -36,7 +37,7 @@ class Space(Repeated):
 
     def unit(  # noqa: C901, PLR0912 - hot path: calls would cost more than what they do
         self,
-        wire_seq: int,
+        wire_seq: i64,
         labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
         content: Any,
         type_: str | None,
@@ -44,28 +45,32 @@ class Space(Repeated):
         time_ns: int,
     ) -> None:
         """Take one copy of a unit that its sender wants acknowledged."""
-        last = self.last
-        if last is None:
+        last = self.newest
+        if last == ABSENT:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
-        mark = hash(content)
+        mark: i64 = hash(content)
         if ahead == 1:
-            seq = self.last = last + 1
+            seq: i64 = last + 1
+            self.newest = seq
             if self._counted is not None and self._counted.copies:
                 self._counted.judge(0, seq)
         else:
             if self._is_far(ahead, last):
                 if self._alone(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
                     return
-                last = self.last or 0
+                last = 0 if self.newest == ABSENT else self.newest
                 ahead = (wire_seq - last) & self._mask
             if 0 < ahead <= self._half:
                 seq = last + ahead
                 self._advance(last, seq, frame, time_ns)
             else:
-                seq = last + ahead - (self._modulus if ahead else 0)
+                seq = last + ahead
+                if ahead:
+                    seq -= self._modulus
                 if self._begins_anew(seq, labelled, mark, frame, time_ns):
-                    seq = self.last = self._begin(wire_seq) + 1
+                    seq = self._begin(wire_seq) + 1
+                    self.newest = seq
                 elif self._repeats(seq, labelled, mark, type_, frame, time_ns):
                     return
         self.units += 1
@@ -101,26 +106,26 @@ class Space(Repeated):
             del self.outstanding[seq]
             self.remember(seq, unit)
 
-    def number(self, wire_seq: int, frame: int, time_ns: int) -> None:
+    def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
         """Take a number that something else than a unit has used."""
-        last = self.last
-        if last is None:
+        last = self.newest
+        if last == ABSENT:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
         if ahead == 1 and (self._counted is None or not self._counted.copies):
-            self.last = last + 1
+            self.newest = last + 1
             self.skipped += 1
             return
         if self._is_far(ahead, last):
             if self._alone(wire_seq, ahead, None, None, None, frame, time_ns):
                 return
-            last = self.last or 0
+            last = 0 if self.newest == ABSENT else self.newest
             ahead = (wire_seq - last) & self._mask
         if 0 < ahead <= self._half:
             self._advance(last, last + ahead, frame, time_ns)
             self.skipped += 1
             return
-        seq = last + ahead - (self._modulus if ahead else 0)
+        seq = int(last + ahead - (self._modulus if ahead else 0))
         if seq in self.missing:
             self._came(seq)
             self.skipped += 1
@@ -130,21 +135,21 @@ class Space(Repeated):
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _begin(self, wire_seq: int) -> int:
+    def _begin(self, wire_seq: i64) -> i64:
         """Take the first number of an epoch as base; return the number before it."""
-        base = wire_seq & self._mask
+        base = int(wire_seq & self._mask)
         if self._spans is not None:
             # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
             base += ((self._spans[1] >> self.rule.bits) + 1) << self.rule.bits
         self.first = base
         return base - 1
 
-    def _advance(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""
-        self.last = seq
+        self.newest = seq
         if self._counted is not None:
             self._counted.judge(seq - last - 1, seq)
-        if seq == last + 1 or not self.rule.consecutive:
+        if seq == last + 1 or not self.consecutive:
             return
         self._miss(last + 1, seq)
         if seq - last > LEAST_BURST:
@@ -187,7 +192,7 @@ class Space(Repeated):
 
     # -- numbers that stand alone ------------------------------------------------------------------
 
-    def _is_far(self, ahead: int, last: int) -> bool:
+    def _is_far(self, ahead: i64, last: i64) -> bool:
         """Return whether a number `ahead` of the newest one is far from all that were seen."""
         if ahead <= self._half:
             # Where copies take numbers, those seen since the newest one have taken some.
@@ -205,8 +210,8 @@ class Space(Repeated):
 
     def _alone(
         self,
-        wire_seq: int,
-        ahead: int,
+        wire_seq: i64,
+        ahead: i64,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
         mark: int | None,
         type_: str | None,
@@ -216,7 +221,7 @@ class Space(Repeated):
         """Take a number far from all before; return False where it confirms the one before it, so
         that both count as the others do. `mark` is None for a number of no unit.
         """
-        last = self.last or 0
+        last = 0 if self.newest == ABSENT else self.newest
         wire_seq &= self._mask
         before = self._stray
         if before is not None and before.last == last:
@@ -266,7 +271,8 @@ class Space(Repeated):
                 "numbers start again", seq=seq,
             )  # fmt: skip
             self.restart()
-            seq = self.last = self._begin(stray.wire_seq) + 1
+            seq = self._begin(stray.wire_seq) + 1
+            self.newest = seq
         if unit is None:
             self.skipped += 1
             return
@@ -297,7 +303,7 @@ class Space(Repeated):
         self,
         seq: int,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        mark: int,
+        mark: i64,
         frame: int,
         time_ns: int,
     ) -> bool:
@@ -310,7 +316,7 @@ class Space(Repeated):
         if unit is not None:
             content = unit.content
         elif slot >= 0:
-            content = int(self._ring[slot + CONTENT])
+            content = self._ring[slot + CONTENT]
         # What its sender marks as sent again differs by the mark; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
@@ -329,7 +335,7 @@ class Space(Repeated):
         self,
         seq: int,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        content: int,
+        content: i64,
         type_: str | None,
         frame: int,
         time_ns: int,
@@ -368,12 +374,14 @@ class Space(Repeated):
     def _late_first(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy is, as those show that were sent later and came before."""
         held_ns = 0
-        for later in range(seq + 1, min(seq + OVERTAKEN_BY, self.last or 0) + 1):
-            unit, slot = self.outstanding.get(later), self.slot_of(later)
+        for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(self.newest)) + 1):
+            slot = self.slot_of(later)
+            if slot >= 0:
+                held_ns = max(held_ns, time_ns - int(self._ring[slot + TIME]))
+                continue
+            unit = self.outstanding.get(later)
             if unit is not None:
-                held_ns = max(held_ns, time_ns - unit.first_ns)
-            elif slot >= 0:
-                held_ns = max(held_ns, time_ns - self._ring[slot + TIME])
+                held_ns = max(held_ns, time_ns - int(unit.first_ns))
         self._hold(seq, held_ns)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from netdissect.model.native import i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.findings import Findings
@@ -39,7 +40,7 @@ class StampedSpace(Space):
 
     def unit(
         self,
-        wire_seq: int,
+        wire_seq: i64,
         labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
         content: Any,
         type_: str | None,
@@ -73,7 +74,7 @@ class StampedSpace(Space):
             if unit is not None and resend is not None:
                 unit.due_ns = time_ns + int(self.delay_ns * resend.backoff ** (unit.copies - 1))
 
-    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit's copy with the stamp `bits`."""
         last = self.last
         if last is None or self.ack_rule is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
 from netdissect.track.findings import Findings
@@ -35,14 +36,14 @@ class StridedSpace(Space):
         """Step between numbers; 0 = not known."""
         self.acked_before = 0
         """Acknowledged units at the last look."""
-        self.acked_at: int | None = None
-        """Newest number when the last acknowledgement came; None = none came yet."""
+        self.acked_at: i64 = ABSENT
+        """Newest number when the last acknowledgement came."""
         self.taken = 0
         """Units in order at the last step of more than one."""
         self._open: tuple[list[int], int, int] | None = None
         """(numbers left out, frame, time) of the last longer step, while it is not judged."""
 
-    def _advance(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those that should have come before it."""
         super()._advance(last, seq, frame, time_ns)
         self._judge(seq - last)
@@ -52,10 +53,10 @@ class StridedSpace(Space):
             self.acked_before = self.acked
             self.acked_at = last
         reach = self.rule.stride_reach
-        if self.acked_at is None or last - self.acked_at > reach:
+        if self.acked_at == ABSENT or last - self.acked_at > reach:
             self.stride = 0
             return
-        step = seq - last
+        step = int(seq - last)
         if in_order > before:
             self.stride = 1  # steps of one do not come here
         stride = self.stride
@@ -64,7 +65,7 @@ class StridedSpace(Space):
             return
         if step == stride or step % stride or step > reach:
             return
-        lacking = list(range(last + stride, seq, stride))
+        lacking = list(range(int(last) + stride, int(seq), stride))
         missing = self.missing
         for number in lacking:
             missing.add(number, number + 1)
@@ -107,7 +108,7 @@ class StridedSpace(Space):
         super().restart()
         self.stride = 0
         self._open = None
-        self.acked_at = None
+        self.acked_at = ABSENT
         self.taken = self.units - self.out_of_order
 
     def report(self) -> SpaceReport:

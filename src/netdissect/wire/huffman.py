@@ -49,6 +49,10 @@ _BEHIND: Final = 1 << 3
 """The longest code, that of the end symbol among them, has 15 bits."""
 _MOST: Final = 6
 """Bytes in an entry."""
+_LONGEST: Final = 15
+"""Bits of a code."""
+_GOOD: Final = 57
+"""Bits of a word that are left where it is read at a byte and wanted from a bit of that on."""
 _USED: Final = 15
 _ENDS: Final = 1 << 7
 _PADDING: Final = bytes(8)
@@ -184,21 +188,30 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
     tables = _tables()
     windows, longer = tables.windows, tables.longer
     # No code is longer than two bytes: what is behind stands for bytes beyond the limit.
-    padded = data[: start + 2 * (limit + _BEHIND)] + _PADDING
+    most = start + 2 * (limit + _BEHIND)
+    padded = (data[:most] if len(data) > most else data) + _PADDING
     out = BytesWriter()
     bits: i64 = 8 * len(data)
     at: i64 = 8 * start
     at = min(at, bits)
     size: i64 = 0
     entry: i64 = 0
+    word: i64 = 0
+    held: i64 = 0
+    """Bits of `word` that are good."""
     while size <= limit:
-        word: i64 = read_i64_le(padded, at >> 3) >> (at & 7)
+        if held < _LONGEST:
+            word = read_i64_le(padded, at >> 3) >> (at & 7)
+            held = _GOOD
         entry = windows[word & _WINDOWS - 1]
         if not entry & _USED:
             entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
-        at += entry & _USED
+        used = entry & _USED
+        at += used
         if at > bits or entry & _ENDS:
             break
+        word >>= used
+        held -= used
         write_i64_le(out, entry >> 8)
         size += entry >> 4 & 7
         out.truncate(size)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import i64, read_i64_le
 
 __all__ = [
     "KNET_7_7_16",
@@ -22,6 +22,7 @@ __all__ = [
     "VarintCodec",
     "VarintError",
     "low_octets",
+    "low_word",
     "read_teeworlds",
     "read_varulong_bits",
     "unzigzag",
@@ -31,6 +32,9 @@ __all__ = [
 
 _U32: Final = 0xFFFFFFFF
 _MODULUS: Final = 0x100000000
+_SEVEN: Final = 0xFFFFFFFFFFFFFF
+_SEVEN_BITS: Final = 56
+_WORD: Final = 8
 _IN_A_WORD: Final = 7
 """Bytes that a machine integer holds without its sign."""
 VARULONG_GROUPS_MAX: Final = 10
@@ -194,15 +198,24 @@ def low_octets(data: bytes, start: int, count: int) -> int:
     """Return bytes as a little-endian number; those behind the end read as 0."""
     if count > _IN_A_WORD:
         return int.from_bytes(data[start : start + count], "little")
-    place: i64 = start
-    stop: i64 = min(start + count, len(data))
+    return low_word(data, start, count)
+
+
+def low_word(data: bytes, start: i64, count: i64) -> i64:
+    """Return the same of at most seven bytes, as a machine integer."""
+    size: i64 = len(data)
+    if start + _WORD <= size:
+        return read_i64_le(data, start) & (_SEVEN >> _SEVEN_BITS - 8 * count)
+    stop = start + count
+    if stop > size:  # noqa: PLR1730 - the builtin would cost more
+        stop = size
     value: i64 = 0
     shift: i64 = 0
-    while place < stop:
-        octet: i64 = data[place]
+    while start < stop:
+        octet: i64 = data[start]
         value |= octet << shift
         shift += 8
-        place += 1
+        start += 1
     return value
 
 

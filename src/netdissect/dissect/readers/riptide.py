@@ -11,8 +11,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.events import Ev, Event
-from netdissect.wire.varint import low_octets
+from netdissect.wire.varint import low_octets, low_word
 from netdissect.wire.varint import read_varulong_bits
 
 _BE_BB: Final = Struct("!BB").unpack_from
@@ -211,7 +212,7 @@ def read_Riptide21devNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
 def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = low_octets(buf, off, 11)
+    n = low_octets(buf, off, 2)
     if m < 4: return None
     v_type_id = n & 0xf
     b = 4
@@ -219,7 +220,7 @@ def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
         v_message_id = n >> b & 0xff
         if v_message_id < 0x80: b += 8
         else:
-            v_message_id, b, k = read_varulong_bits(n, b, m)
+            v_message_id, b, k = read_varulong_bits(low_octets(buf, off, 11), b, m)
             if not k: return None
             v_message_id &= 0xffff
     else:
@@ -330,7 +331,7 @@ def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
 def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = low_octets(buf, off, 13)
+    n = low_octets(buf, off, 4)
     if m < 20: return None
     v_type_id = n & 0xf
     v_sequence_id = n >> 4 & 0xffff
@@ -339,7 +340,7 @@ def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
         v_message_id = n >> b & 0xff
         if v_message_id < 0x80: b += 8
         else:
-            v_message_id, b, k = read_varulong_bits(n, b, m)
+            v_message_id, b, k = read_varulong_bits(low_octets(buf, off, 13), b, m)
             if not k: return None
             v_message_id &= 0xffff
     else:
@@ -403,3 +404,51 @@ odd_RiptideClientConnected: Final = odd_Riptide20ClientConnected
 read_RiptideClientDisconnected: Final = read_RiptideWelcome
 odd_RiptideClientDisconnected: Final = odd_Riptide20ClientDisconnected
 odd_RiptideInvalid: Final = odd_Riptide20Invalid
+
+
+def word_RiptideAck(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64, i64, i64, i64]:
+    """Return (type_id, last_received, ack_bits, extra_flag, extra_seq_field, next offset) as machine integers."""
+    m: i64 = (end - off) << 3
+    n: i64 = low_word(buf, off, 7)
+    if m < 37: return 0, 0, 0, 0, 0, -1
+    v_type_id = n & 0xf
+    v_last_received = n >> 4 & 0xffff
+    v_ack_bits = n >> 20 & 0xffff
+    v_extra_flag = n >> 36 & 0x1
+    b: i64 = 37
+    if m >= b + 16:
+        v_extra_seq_field = n >> b & 0xffff
+        b += 16
+    else:
+        v_extra_seq_field = ABSENT
+    p: i64 = off + ((b + 7) >> 3)
+    return v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p
+
+
+def word_RiptideNotify(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64, i64, i64]:
+    """Return (type_id, last_received, ack_bits, sequence_id, next offset) as machine integers."""
+    m: i64 = (end - off) << 3
+    n: i64 = low_word(buf, off, 6)
+    if m < 44: return 0, 0, 0, 0, -1
+    v_type_id = n & 0xf
+    v_last_received = n >> 4 & 0xffff
+    v_ack_bits = n >> 20 & 0xff
+    v_sequence_id = n >> 28 & 0xffff
+    p: i64 = end
+    return v_type_id, v_last_received, v_ack_bits, v_sequence_id, p
+
+
+def word_RiptideInvalid(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64]:
+    """Return (type_id, sequence_id, next offset) as machine integers."""
+    m: i64 = (end - off) << 3
+    n: i64 = low_word(buf, off, 3)
+    if m < 4: return 0, 0, -1
+    v_type_id = n & 0xf
+    b: i64 = 4
+    if m >= b + 16:
+        v_sequence_id = n >> b & 0xffff
+        b += 16
+    else:
+        v_sequence_id = ABSENT
+    p: i64 = end
+    return v_type_id, v_sequence_id, p

@@ -99,5 +99,7 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     )
 ]
 """Layers whose derived readers `protocols/riptide.py` calls: headers only."""
+WORDS: list[type[Layer]] = [bits.RiptideAck, bits.RiptideNotify, bits.RiptideInvalid]
+"""Those of what comes all the time."""
 
 explorable("riptide", globals(), __all__)

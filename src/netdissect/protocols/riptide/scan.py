@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.sink import Sink
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.riptide import (
@@ -150,30 +150,36 @@ class RiptideScanner(Scanner):
     ) -> list[Event] | None:
         if size > self._limit:
             return _odd_reliable(payload, "Reliable", self._direction, hints)
-        if not self._bits:
-            values = read.read_Riptide20Reliable(payload, 0, size)
-        elif size >= _WHOLE_ID:
+        if self._bits and size >= _WHOLE_ID:
             # The longest message id fits: only the number matters here. It stands where one of an
             # invalid type does.
-            values = read.read_RiptideInvalid(payload, 0, size)
+            number = read.word_RiptideInvalid(payload, 0, size)[1]
         else:
-            values = read.read_RiptideReliable(payload, 0, size)
-        if values is None or values[2] is None:
-            return _odd_reliable(payload, "Reliable", self._direction, hints)
+            if self._bits:
+                values = read.read_RiptideReliable(payload, 0, size)
+            else:
+                values = read.read_Riptide20Reliable(payload, 0, size)
+            if values is None or values[2] is None:
+                return _odd_reliable(payload, "Reliable", self._direction, hints)
+            number = values[1]
         sink.begin()
-        sink.unit(_RELIABLE, _IN_RELIABLE, values[1], None, payload)
+        sink.unit(_RELIABLE, _IN_RELIABLE, number, None, payload)
         return None
 
     def _notify(self, sink: Sink, payload: bytes, size: i64) -> list[Event] | None:
         if self._bits:
-            values = read.read_RiptideNotify(payload, 0, size)
+            words = read.word_RiptideNotify(payload, 0, size)
+            whole, number, newest, told = words[4] >= 0, words[3], words[1], words[2]
         else:
             values = read.read_Riptide21devNotify(payload, 0, size)
-        if values is None:
+            whole = values is not None
+            if values is not None:
+                number, newest, told = values[3], values[1], values[2]
+        if not whole:
             return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
         sink.begin()
-        sink.unit(_NOTIFY, _IN_NOTIFY, values[3], None, payload)
-        sink.nack(_IN_NOTIFY, values[1], values[2])
+        sink.unit(_NOTIFY, _IN_NOTIFY, number, None, payload)
+        sink.nack(_IN_NOTIFY, newest, told)
         if self._bits and size > SIZE_LIMIT_21:
             _tell(sink, _misfit(int(size), SIZE_LIMIT_21))
         return None
@@ -198,17 +204,18 @@ class RiptideScanner(Scanner):
 
     def _ack(self, sink: Sink, payload: bytes, size: i64, hints: Hints) -> None:
         sink.message(_ACK)
-        values = read.read_RiptideAck(payload, 0, size)
-        if values is None:
+        words = read.word_RiptideAck(payload, 0, size)
+        end = words[5]
+        if end < 0:
             sink.event(_truncated("Ack"))
             return
-        _, newest, bits, extra, named, end = values
-        if extra and named is not None:
+        extra, named = words[3], words[4]
+        if extra and named != ABSENT:
             sink.ack(_IN_RELIABLE, named, 0)
-        sink.ack(_IN_RELIABLE, newest, bits)
-        if extra and named is None:
+        sink.ack(_IN_RELIABLE, words[1], words[2])
+        if extra and named == ABSENT:
             odd: list[Event] = []
-            read.odd_RiptideAck(values, self._direction, odd)
+            read.odd_RiptideAck(read.read_RiptideAck(payload, 0, size) or (), self._direction, odd)
             _tell(sink, odd)
         if end < size:
             sink.event(_trailing("Ack"))

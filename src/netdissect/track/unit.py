@@ -1,0 +1,59 @@
+"""A unit that waits for its acknowledgement, and a number that stands alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.model.native import i64
+from netdissect.model.reports import UnitRecord
+
+__all__ = ["Stray", "Unit"]
+
+
+class Unit:
+    """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
+
+    __slots__ = (
+        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_ns", "record",
+    )  # fmt: skip
+
+    def __init__(
+        self, time_ns: i64, content: i64, due_ns: i64, frame: int, record: UnitRecord | None
+    ) -> None:
+        self.first_ns: i64 = time_ns
+        self.last_ns: i64 = time_ns
+        """Times of its first and of its last copy."""
+        self.copies: i64 = 1
+        """Copies that its sender has made."""
+        self.content: i64 = content
+        """Hash of what it holds; of a message that a datagram carries, the datagram's number."""
+        self.due_ns: i64 = due_ns
+        """When its sender will send it again."""
+        self.frame = frame
+        """Frame of the first copy."""
+        self.record = record
+        """Its record in the timeline."""
+        self.carried: list[tuple[Any, int, int]] | None = None
+        """What it carries: (space, first number, how many)."""
+
+
+class Stray:
+    """A number far from all before, and the unit that has it."""
+
+    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
+
+    def __init__(
+        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
+    ) -> None:
+        self.wire_seq = wire_seq
+        self.seq = seq
+        self.last = last
+        """Newest number when it came."""
+        self.unit = unit
+        """None where the number is that of something else than a unit."""
+        self.frame = frame
+        self.time_ns = time_ns
+        self.plain = False
+        """True for a unit that nobody acknowledges."""
+        self.acked = False
+        """True once an acknowledgement has named it."""
