@@ -208,6 +208,23 @@ def test_twins_of_which_captures_miss_some_are_not_called_lost(tmp_path: Path) -
             assert truly / 2 <= way.lost <= truly + 0.05 * way.sent
 
 
+@pytest.mark.parametrize("span", [0, 10])
+@pytest.mark.parametrize("side", [0, 1])
+def test_twins_seen_once_are_no_clock_where_they_go_one_way(
+    tmp_path: Path, side: int, span: int
+) -> None:
+    """Ten datagrams were in both captures once, all from the client: no clock follows from them."""
+    changed = rewritten(
+        EARLY[side], tmp_path / "x.pcap", stepped(800, span * 1_000_000_000), thinned(0.05, 5)
+    )
+    ours, theirs = (changed, str(EARLY[1])) if side == 0 else (str(EARLY[0]), changed)
+    with join(ours, theirs) as found:
+        (piece, *_) = found.clock.pieces
+        assert abs(piece.offset_ns) <= (piece.bound_ns or 0)
+        (one,) = found.report.conversations
+        assert all(way.delivered > 0.8 * way.arrived for way in one.ways)
+
+
 def test_a_nat_that_rebinds_is_one_conversation(tmp_path: Path) -> None:
     port = int.from_bytes(records(LOSSY[1])[0][1][34:36], "big")
     theirs = rewritten(LOSSY[1], tmp_path / "b.pcap", with_port(port, 61_111, since=500))

@@ -156,11 +156,14 @@ def _fitted(
 
 
 def _anchors(a: Sample, b: Sample) -> list[Anchor]:
-    """Return what both captures saw once; where that is little, also what both saw equally often,
-    the first with the first.
+    """Return what both captures saw once; where that is little, or goes one way only (of twins a
+    capture has missed one), also what both saw equally often, the first with the first.
     """
     once = [name for name, count in a.counts.items() if count == 1 and b.counts.get(name) == 1]
-    if len(once) >= _ENOUGH:
+    places = _places(a)
+    ways = Counter(places[a.sights[name][0][2]] for name in once)
+    both = sum(min(count, ways[group, 1 - way]) for (group, way), count in ways.items())
+    if len(once) >= _ENOUGH and both >= _ENOUGH // 2:
         return [_anchor(a.sights[name][0], b.sights[name][0]) for name in once]
     return [
         _anchor(*sights)
