@@ -22,7 +22,7 @@ from netdissect.diagnosis.words import NO_SILENCE
 from netdissect.model.diagnosis import Burst, Limits
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
-from twocaptures import Record, followed_by, rewritten
+from twocaptures import Record, followed_by, goes_on, rewritten
 
 TESTS = Path(__file__).parents[1]
 CAPTURES = TESTS.parent / "captures"
@@ -373,19 +373,6 @@ def test_who_is_not_seen_any_more_did_not_stop_for_certain(tmp_path: Path) -> No
     for report in together[: len(list(analyze(first).connections))]:
         assert report.diagnosis is not None
         assert report.diagnosis.cause.confidence != "certain"
-
-
-def goes_on(found: list[Record], *, from_another_port: bool) -> list[Record]:
-    """Have a client whose way to the server breaks in the middle stop then, or change its port."""
-    port, begun = found[0][1][34:36], found[0][0]
-    other = (int.from_bytes(port, "big") + 1).to_bytes(2, "big")
-    broken = begun + 4_660_000_000
-    return [
-        (time, data[:34] + other + data[36:] if late else data, wire)
-        for time, data, wire in found
-        for late in [time > broken and data[34:36] == port]
-        if from_another_port or not late
-    ]
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["kept", "packed"])

@@ -67,6 +67,19 @@ def followed_by(path: Path, after_ns: int) -> Change:
     return change
 
 
+def goes_on(found: list[Record], *, from_another_port: bool) -> list[Record]:
+    """Have a client whose way to the server breaks in the middle stop then, or change its port."""
+    port, begun = found[0][1][34:36], found[0][0]
+    other = (int.from_bytes(port, "big") + 1).to_bytes(2, "big")
+    broken = begun + 4_660_000_000
+    return [
+        (time, data[:34] + other + data[36:] if late else data, wire)
+        for time, data, wire in found
+        for late in [time > broken and data[34:36] == port]
+        if from_another_port or not late
+    ]
+
+
 def shifted(offset_ns: int, drift: float = 0.0) -> Change:
     def change(found: list[Record]) -> Iterable[Record]:
         start = found[0][0]

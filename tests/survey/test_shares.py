@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from packetbuild import ipv4, link_frame, udp
-from twocaptures import interleaved
+from twocaptures import goes_on, interleaved, rewritten
 
 CAPTURES = console_docs.ROOT / "captures"
 NAMES = (
@@ -40,7 +41,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         packet = link_frame("ethernet", ipv4(payload, src=host, dst=host))[1]
         more.append((10**11 + place, packet, len(packet)))
     target = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
-    return interleaved((CAPTURES / name for name in NAMES), target, more)
+    # A client that goes on from another port: flows of two shares.
+    first = CAPTURES / "riptide" / "udp_2.0.0_giveup_clientleg.pcap"
+    moved = rewritten(first, target.with_name("moved.pcap"), partial(goes_on, from_another_port=True))
+    return interleaved((*(CAPTURES / name for name in NAMES), Path(moved)), target, more)
 
 
 def plan_for(out: Path) -> Plan:
@@ -70,6 +74,10 @@ def alone(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (source,) = sources_of([str(mixed)])
         survey_one(source, plan_for(out))
     return out
+
+
+def test_a_client_that_may_go_on_elsewhere_is_among_them(alone: Path) -> None:
+    assert any("or went on from another port" in row for row in rows(alone, "verdicts"))
 
 
 @pytest.mark.parametrize("count", [2, 5])

@@ -62,10 +62,10 @@ def _packed(report: ConnectionReport) -> bytes:
 
 def _way(report: ConnectionReport) -> int:
     """Return what the connections of a protocol from one address to one server have in common, the
-    same in every process; 0 for questions that are no connection.
+    same in every process; 0 for questions and answers that are no connection.
     """
     found = report.diagnosis
-    if found is not None and found.ending.how == "info-only":
+    if found is not None and found.ending.how == "info-only" and all(report.datagrams):
         return 0
     host = report.client.rpartition(":")[0]
     text = f"{report.protocol} {report.transport} {host} {report.server}".encode()
