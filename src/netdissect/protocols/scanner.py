@@ -75,7 +75,8 @@ class Scanner:
         self.types = types
         self.spaces = spaces
         """What the numbers that a sink is told stand for."""
-        self._events = Events(types, spaces)
+        self._events: Events | None = None
+        """Made when it is first needed: hardly any connection has its events looked at here."""
 
     def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a usual datagram, and return None. Of others, those that begin a
@@ -83,8 +84,15 @@ class Scanner:
         """
         raise NotImplementedError
 
+    def lister(self) -> Events:
+        """Return what lists the events of a datagram of this scanner."""
+        found = self._events
+        if found is None:
+            found = self._events = Events(self.types, self.spaces)
+        return found
+
     def events(self, payload: bytes, hints: Hints) -> list[Event]:
         """Return the events of a datagram."""
-        sink = self._events
+        sink = self.lister()
         found = self.scan(sink, payload, hints)
         return sink.listed if found is None else found

@@ -39,6 +39,9 @@ _NUMBERED: Final = Ev.NUMBERED
 _RUN: Final = Ev.RUN
 _COUNTER: Final = Ev.COUNTER
 _TIMING: Final = Ev.TIMING
+_PROBE: Final = Ev.PROBE
+_REPLY: Final = Ev.REPLY
+_RTT: Final = Ev.RTT
 
 
 class Connection(Called):
@@ -191,6 +194,12 @@ class Connection(Called):
             lane.add(event[1], event[2])
         elif kind == _TIMING:
             lane.timing(event[1], event[2])
+        elif kind == _PROBE:
+            self._probe(event, lane, frame, time_ns)
+        elif kind == _REPLY:
+            self._reply(event, lane, frame, time_ns)
+        elif kind == _RTT:
+            self._rtt(event, lane, frame, time_ns)
         else:
             _HANDLERS[kind](self, event, lane, frame, time_ns)
 
@@ -518,9 +527,6 @@ class Connection(Called):
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
-    Ev.PROBE: Connection._probe,
-    Ev.REPLY: Connection._reply,
-    Ev.RTT: Connection._rtt,
     Ev.STATE: Connection._state,
     Ev.IDENTITY: Connection._identity,
     Ev.RESTART: Connection._restart,

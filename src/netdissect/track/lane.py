@@ -305,7 +305,7 @@ class Lane:
             return Sight(None, 0, disorder)
         if MIN_STEADY <= count < MIN_ANSWERS:  # with more or less of them nobody asks for it
             trips = self.round_trips()
-            slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
+            slow = max([int(trip.slow_ms() * _MS) for trip in trips])
         return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual)
 
     def disorder(self) -> int:
@@ -327,7 +327,7 @@ def slowest_ms(lanes: Sequence[Lane], above_ns: int) -> float:
         for trip in lane.round_trips():
             # No percentile lies above the highest sample: most need not be worked out.
             if trip.highest > above_ns:
-                slow = max(slow, trip.percentile(0.95) or 0.0)
+                slow = max(slow, trip.slow_ms())
     return slow
 
 

@@ -21,7 +21,7 @@ class RttReservoir:
     The selection depends on nothing but the samples, so two runs give the same percentiles.
     """
 
-    __slots__ = ("_kept", "_skip", "_step", "ambiguous", "highest", "latest", "lowest",
+    __slots__ = ("_kept", "_known", "_skip", "_step", "ambiguous", "highest", "latest", "lowest",
                  "samples")  # fmt: skip
 
     def __init__(self) -> None:
@@ -37,6 +37,8 @@ class RttReservoir:
         self._kept = vec[i64]()
         self._step: i64 = 1
         self._skip: i64 = 0
+        self._known: RttSummary | None = None
+        """Figures worked out last: to rank the samples costs more than to take them."""
 
     def add(self, sample_ns: i64) -> None:
         """Take one unambiguous sample."""
@@ -73,6 +75,10 @@ class RttReservoir:
         ranked = sorted(self._listed())
         return ranked[min(len(ranked) - 1, max(1, len(ranked) // 10))]
 
+    def slow_ms(self) -> float:
+        """Return what 95% of the samples did not exceed, milliseconds; 0 without samples."""
+        return self.summary().p95 or 0.0
+
     def percentile(self, share: float) -> float | None:
         """Return a percentile in milliseconds (nearest rank); None without samples."""
         return _ranked(sorted(self._listed()), share) if len(self._kept) else None
@@ -81,12 +87,16 @@ class RttReservoir:
         """Return the figures of the report."""
         if not self.samples:
             return RttSummary(0, self.ambiguous)
+        known = self._known
+        if known is not None and (known.samples, known.ambiguous) == (self.samples, self.ambiguous):
+            return known
         ranked = sorted(self._listed())
-        return RttSummary(
+        known = self._known = RttSummary(
             self.samples, self.ambiguous,
             int(self.lowest) / 1e6, _ranked(ranked, 0.5), _ranked(ranked, 0.95),
             int(self.highest) / 1e6,
         )  # fmt: skip
+        return known
 
 
 def _ranked(ranked: list[int], share: float) -> float:

@@ -290,7 +290,7 @@ class StreamTrack:
         late = self.halves[side].counts["hole_filling"]
         if not half.rtt.samples:
             return Sight(None, 0, late)
-        slow_ns = int((half.rtt.percentile(0.95) or 0.0) * 1e6)
+        slow_ns = int(half.rtt.slow_ms() * 1e6)
         return Sight(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 
     # -- bytes and messages -----------------------------------------------------------------------

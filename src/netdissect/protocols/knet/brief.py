@@ -129,8 +129,9 @@ class KnetScanner(Scanner):
             self._tell(sink, payload, place, number, base, None)
             return None
         parts: list[Event] = []
-        self._tell(self._events, payload, place, number, base, parts)
-        return self._events.listed + parts
+        listed = self.lister()
+        self._tell(listed, payload, place, number, base, parts)
+        return listed.listed + parts
 
     def _take(self, hints: Hints) -> None:
         """Take hints that are new."""

@@ -61,12 +61,13 @@ _LONG_ACK: Final = 7
 _NOTIFY_21DEV: Final = 6
 _MIN_NOTIFY: Final = 6
 
-_TYPES: Final = ("Unreliable", "Ack", "AckExtra", "Notify", "Reliable")
+_TYPES: Final = ("Unreliable", "Ack", "AckExtra", "Notify", "Reliable", "Heartbeat")
 _UNRELIABLE: Final = 0
 _ACK: Final = 1
 _ACK_EXTRA: Final = 2
 _NOTIFY: Final = 3
 _RELIABLE: Final = 4
+_HEARTBEAT: Final = 5
 _SPACES: Final = ("reliable", "notify")
 _IN_RELIABLE: Final = 0
 _IN_NOTIFY: Final = 1
@@ -139,6 +140,8 @@ class RiptideScanner(Scanner):
         sink.begin()
         if place == _UNRELIABLE:
             self._unreliable(sink, payload, size)
+        elif place == _HEARTBEAT:
+            self._heartbeat(sink, payload, size, hints)
         elif self._bits:
             self._ack(sink, payload, size, hints)
         else:
@@ -226,6 +229,30 @@ class RiptideScanner(Scanner):
             told = (first, dialect) if self._direction else (dialect, second)
             sink.event((Ev.HINTS, Hints(told, hints.extra)))
 
+    def _heartbeat(self, sink: Sink, payload: bytes, size: i64, hints: Hints) -> None:
+        sink.message(_HEARTBEAT)
+        if hints.extra is None:
+            sink.event((Ev.STATE, "alive", None))
+        odd: list[Event] = []
+        if self._bits:
+            values = read.read_RiptideHeartbeat(payload, 0, size)
+        else:
+            values = read.read_Riptide20Heartbeat(payload, 0, size)
+        if values is None:
+            sink.event(_truncated("Heartbeat"))
+            return
+        read.odd_Riptide20Heartbeat(values, self._direction, odd)
+        if self._direction:
+            sink.event((Ev.REPLY, "heartbeat", values[1]))
+        else:
+            sink.event((Ev.PROBE, "heartbeat", values[1]))
+            if values[2] != -1:
+                # A real server reads a missing field as 0. Source: section 11.
+                sink.event((Ev.RTT, values[2] or 0))
+        _tell(sink, odd)
+        if values[3] < size:
+            sink.event(_trailing("Heartbeat"))
+
     def _byte_ack(self, sink: Sink, payload: bytes, size: i64, place: i64) -> None:
         """Read an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7), or an AckExtra."""
         sink.message(place)
@@ -278,29 +305,6 @@ def _bits_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 # -- what both packings share ----------------------------------------------------------------------
-
-
-def _heartbeat(
-    values: tuple[Any, ...] | None, size: int, odd: list[Event], direction: int, hints: Hints
-) -> list[Event]:
-    """Return the events of a heartbeat from (type, ping id, rtt, end)."""
-    events: list[Event] = [(Ev.MESSAGE, "Heartbeat")]
-    if hints.extra is None:
-        events.append((Ev.STATE, "alive", None))
-    if values is None:
-        return [*events, _truncated("Heartbeat")]
-    _, ping, rtt, end = values
-    if direction:
-        events.append((Ev.REPLY, "heartbeat", ping))
-    else:
-        events.append((Ev.PROBE, "heartbeat", ping))
-        if rtt != -1:
-            # A real server reads a missing field as 0. Source: section 11.
-            events.append((Ev.RTT, rtt or 0))
-    events += odd
-    if end < size:
-        events.append(_trailing("Heartbeat"))
-    return events
 
 
 def _welcome(
@@ -435,8 +439,6 @@ def _with(name: str, kind: str, names: tuple[str, ...]) -> _Listed:
         odd: list[Event] = []
         if rules is not None and values is not None:
             rules(values, direction, odd)
-        if kind == "Heartbeat":
-            return _heartbeat(values, size, odd, direction, hints)
         if kind == "Welcome":
             return _welcome(values, payload, direction, hints)
         if kind == "Reject":
