@@ -88,6 +88,8 @@ class Intervals:
         self._lately: list[Interval | None] = [None, None]
         """Direction -> the row asked for last."""
         self._rtts: dict[tuple[int, int], _Packed] = {}
+        self._newest_kept: dict[tuple[int, int], int] = {}
+        """Frame of the last of the round trips of a span that are enough."""
         self._newest: dict[_Lane, tuple[int, int]] = {}
         """Lane -> its newest number, and what that is more than on the wire."""
         self._newest_gap: dict[_Lane, tuple[int, int]] = {}
@@ -189,7 +191,8 @@ class Intervals:
 
     def _leave(self) -> None:
         """Count what has waited longest; there is more behind it."""
-        self._count(*self._waiting.popleft())
+        item, frames = self._waiting.popleft()
+        self._count(item, frames)
         self._oldest_ns = _moment_ns(self._waiting[0][0])
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
@@ -240,7 +243,7 @@ class Intervals:
         units: int = record.extra.get("run", 1)
         row = self._row(record.direction, time_ns)
         row.units += units
-        if record.outcome in {"unacked", "given_up"}:
+        if record.outcome == "unacked" or record.outcome == "given_up":  # noqa: PLR1714 - compiled
             row.unacked += units
         lost = record.lost or record.extra.get("reported") == "lost"
         known = lost or record.outcome == "acked"
@@ -362,12 +365,16 @@ class Intervals:
     def _timed(self, row: Interval, rtts: list[tuple[int, float]]) -> None:
         """Take round trips of units of a span and direction."""
         row.rtt_samples += len(rtts)
-        frames, times = self._samples((self._index(row.start_ns), row.direction))
+        key = self._index(row.start_ns), row.direction
+        frames, times = self._samples(key)
+        newest = self._newest_kept.get(key)
         for frame, rtt_ms in rtts:
-            frames.append(frame)
-            times.append(rtt_ms)
+            if newest is None or frame <= newest:
+                frames.append(frame)
+                times.append(rtt_ms)
         if len(frames) > 2 * self._most():
             _first(frames, times, self._most())
+            self._newest_kept[key] = frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
         """Return the round trips of a span and direction."""
@@ -494,7 +501,8 @@ class Intervals:
     def _end(self) -> None:
         """Count what has waited until all of the capture is known."""
         while self._waiting:
-            self._count(*self._waiting.popleft())
+            item, frames = self._waiting.popleft()
+            self._count(item, frames)
         if self.start_ns is None:
             return
         for connection in {*self._open, *self._judged_late}:
