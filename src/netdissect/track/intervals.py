@@ -88,6 +88,8 @@ class Intervals:
         self._lately: list[Interval | None] = [None, None]
         """Direction -> the row asked for last."""
         self._rtts: dict[tuple[int, int], _Packed] = {}
+        self._most = MAX_SAMPLES
+        """Round trips kept of a span now."""
         self._newest_kept: dict[tuple[int, int], int] = {}
         """Frame of the last of the round trips of a span that are enough."""
         self._newest: dict[_Lane, tuple[int, int]] = {}
@@ -372,8 +374,8 @@ class Intervals:
             if newest is None or frame <= newest:
                 frames.append(frame)
                 times.append(rtt_ms)
-        if len(frames) > 2 * self._most():
-            _first(frames, times, self._most())
+        if len(frames) > 2 * self._most:
+            _first(frames, times, self._most)
             self._newest_kept[key] = frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
@@ -381,16 +383,14 @@ class Intervals:
         samples = self._rtts.get(key)
         if samples is None:
             samples = self._rtts[key] = array("q"), array("d")
-            if not len(self._rtts) % _TIDY and self._most() < MAX_SAMPLES:
+            spans = len(self._rtts)
+            # Whoever has seen fewer spans keeps no fewer, so that the first ones of several
+            # processes are those of one.
+            self._most = min(MAX_SAMPLES, max(MIN_SAMPLES, MAX_ALL_SAMPLES // spans))
+            if not spans % _TIDY and self._most < MAX_SAMPLES:
                 for frames, times in self._rtts.values():
-                    _first(frames, times, self._most())
+                    _first(frames, times, self._most)
         return samples
-
-    def _most(self) -> int:
-        """Return how many round trips of a span are kept. Whoever has seen fewer spans keeps no
-        fewer, so that the first ones of several processes are those of one.
-        """
-        return min(MAX_SAMPLES, max(MIN_SAMPLES, MAX_ALL_SAMPLES // max(1, len(self._rtts))))
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
@@ -474,7 +474,7 @@ class Intervals:
                     row = Interval(self._start(index), self.span_ns, direction)
                 samples = self._rtts.get((index, direction))
                 if samples is not None:
-                    _first(*samples, self._most())
+                    _first(*samples, self._most)
                     row.rtt_ms = median(samples[1])
                 found.append(row)
         return found

@@ -193,12 +193,15 @@ def _item(
     if known is None:
         return {**head, "object": None, "ints": list(values)}
     keys = known.keys
-    whole: tuple[Any, ...] = (kind, number, known.name, *values)
-    item: dict[str, Any] = dict(zip(keys, whole, strict=False))
+    item: dict[str, Any] = {keys[0]: kind, keys[1]: number, keys[2]: known.name}
+    place = len(_HEAD)
+    for value in values[: len(keys) - place]:
+        item[keys[place]] = value
+        place += 1
     if known.packed:
-        item.update(_strings(keys, whole))
-    if len(whole) > len(keys):
-        item["ints"] = list(whole[len(keys) :])
+        item.update(_strings(item))
+    if len(values) + len(_HEAD) > len(keys):
+        item["ints"] = list(values[len(keys) - len(_HEAD) :])
     return item
 
 
@@ -241,10 +244,9 @@ _PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
 """Strings that 0.6 packs into the integers of a client_info item."""
 
 
-def _strings(names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, str]:
+def _strings(by_name: dict[str, Any]) -> dict[str, str]:
     """Return the strings that numbered integers such as `name0` to `name3` hold."""
     found = {}
-    by_name = dict(zip(names, values, strict=False))
     for name, count in _PACKED.items():
         ints = [by_name.get(f"{name}{index}", 0) for index in range(count)]
         found[name] = unpack_string(ints)

@@ -6,6 +6,7 @@ from typing import Any
 
 from netdissect.model.dissection import Buffer, Dissection, FieldNode, MessageView
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, LEGACY, message_type
@@ -14,7 +15,6 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 __all__ = ["TransferInspector"]
 
 _PART = Ev.PART
-_MATTER = frozenset({_PART, Ev.NOTE})
 
 
 class TransferInspector:
@@ -25,7 +25,11 @@ class TransferInspector:
 
     def wants(self, events: list[Event]) -> bool:
         """Return whether there is a fragment, or may be one behind a fault."""
-        return any(event[0] in _MATTER for event in events)
+        for event in events:
+            kind: i64 = event[0]
+            if kind == Ev.PART or kind == Ev.NOTE:  # noqa: PLR1714 - compiled, two comparisons
+                return True
+        return False
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
         """Leave every datagram to `inspect`: fragments are few."""
