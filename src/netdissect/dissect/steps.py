@@ -121,7 +121,7 @@ class Step:
 class Plan:
     """A layer, ready to be read."""
 
-    __slots__ = ("checks", "generated", "kind", "late", "ours", "steps", "title")
+    __slots__ = ("broken", "checks", "generated", "kind", "late", "ours", "steps", "title")
 
     def __init__(self, layer: Any) -> None:
         self.title = str(layer._name or layer.__name__)  # noqa: SLF001 - `name` is Scapy's slot
@@ -135,6 +135,10 @@ class Plan:
         self.checks: list[tuple[_Rule, Check]] = [
             (_rule(check.when), check) for check in layer.checks
         ]
+        whens = [check.when.source for check in layer.checks if isinstance(check.when, E)]
+        several = len(whens) > 1 and len(whens) == len(self.checks)
+        self.broken: _Rule | None = E(f"({') or ('.join(whens)})").rule if several else None
+        """Says whether any of the soft rules is broken, where one call can tell."""
         told = layer.message_type
         usual = getattr(told, "__func__", None) is Layer.message_type.__func__  # type: ignore[attr-defined]
         self.kind: _Rule | None = None if usual else told

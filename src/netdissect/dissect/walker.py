@@ -336,9 +336,10 @@ class Walker:
             node.later = _Concluding(plan, scope, node)
         elif plan.generated:
             _add_concluded(plan, scope, node.children, node.bit_offset, node.buffer)
-        for when, check in plan.checks:
-            if _try(when, scope):
-                self._report(check, node, scope)
+        if plan.checks and not _is_fine(plan, scope):
+            for when, check in plan.checks:
+                if _try(when, scope):
+                    self._report(check, node, scope)
         kind = None if plan.kind is None else _try(plan.kind, scope)
         if kind is not None:
             self.messages.append(
@@ -465,6 +466,16 @@ def _high_first(data: bytes, at: i64, size: i64) -> i64:
         word = word << 8 | octet
         have += 8
     return word >> (have - size) & _mask(size)
+
+
+def _is_fine(plan: Plan, scope: Mapping[str, Any]) -> bool:
+    """Return whether no soft rule is broken, as far as one call tells."""
+    if plan.broken is None:
+        return False
+    try:
+        return not plan.broken(scope)
+    except (KeyError, NameError, TypeError):  # a field was not read: some rules need it
+        return False
 
 
 def _try(rule: Any, scope: Mapping[str, Any]) -> Any:

@@ -303,7 +303,7 @@ _LAYERS_OF: Mapping[str, Mapping[str, type[Layer]]] = {
 def _later_fragment(fields: Any, dialect: str) -> bool:
     """Return whether the message is a fragment without a message ID."""
     try:
-        values = fields if isinstance(fields, Mapping) else fields.fields
+        values = fields if isinstance(fields, dict) else fields.fields
         later = values["fragment"] and not values["fragment_start"]
         return bool(later and (dialect != LEGACY or values["reliable"]))
     except KeyError:
@@ -340,7 +340,7 @@ def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
 
 
 def _fragment_start(fields: Any) -> bool:
-    values = fields if isinstance(fields, Mapping) else fields.fields
+    values = fields if isinstance(fields, dict) else fields.fields
     try:
         return bool(values["fragment_start"])
     except KeyError:

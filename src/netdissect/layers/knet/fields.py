@@ -201,6 +201,10 @@ class PayloadTail(Tail):
         Tail.__init__(self, name)
 
 
+_ONE_OCTET = 127
+"""Highest message ID of one byte."""
+
+
 class Content(Embedded):
     """The content of a message: a layer in `length` bytes.
 
@@ -221,7 +225,7 @@ class Content(Embedded):
         octets = Embedded.octets(self, pkt, s)
         if not octets:
             raise FieldFault("knet-zero-content", "content length 0")
-        if self.unnamed is None or not self.unnamed(pkt):
+        if octets[0] > _ONE_OCTET and (self.unnamed is None or not self.unnamed(pkt)):
             try:
                 KNET_7_7_16.read(octets, 0, len(octets))
             except VarintError:
