@@ -47,6 +47,23 @@ class Forever(Layer):
 Forever.fields_desc.append(Items("more", Forever))
 
 
+class Ruled(Layer):
+    name = "ruled"
+    fields_desc = [ByteField("a", 0), ByteField("b", 0)]
+    concludes_late = True
+    generated = (
+        Gen("sum", lambda fields: fields["a"] + fields["b"]),
+        Gen("made", lambda _fields: MADE.append(1)),
+    )
+    checks = (
+        Check(E("a"), "trailing-bytes", "a", "a is {a}"),
+        Check(E("b == 2"), "list-short", "b", "b is {b}"),
+    )
+
+
+MADE: list[int] = []
+
+
 def walk(layer: type[Layer], data: bytes) -> tuple[Walker, FieldNode, int]:
     walker = Walker(Catalogue())
     around = Scope()
@@ -127,6 +144,30 @@ def test_no_octets_raise_and_offsets_lie_inside(data: bytes) -> None:
 def test_a_code_without_a_row_is_our_fault() -> None:
     with pytest.raises(KeyError):
         Walker(Catalogue()).note("no-such-code", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "codes"),
+    [
+        (b"\0\0", []),
+        (b"\0\2", ["list-short"]),
+        (b"\1\2", ["trailing-bytes", "list-short"]),
+        (b"\1", ["truncated", "trailing-bytes"]),  # the other rule asks for what is cut
+        (b"\0", ["truncated"]),
+    ],
+)
+def test_rules_asked_together_find_what_each_finds(data: bytes, codes: list[str]) -> None:
+    walker, _node, _used = walk(Ruled, data)
+    assert [note.code for note in walker.annotations] == codes
+
+
+def test_one_concluded_value_is_made_alone() -> None:
+    _walker, node, _used = walk(Ruled, b"\0\4")
+    MADE.clear()
+    assert (node.told("sum"), node.told("a"), node.told("none")) == (4, 0, None)
+    assert not MADE
+    assert [child.name for child in node.children] == ["a", "b", "sum"]
+    assert MADE
 
 
 def test_scopes_look_outwards() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hostile
-from netdissect.render.safe import LINE_LIMIT, safe
+from netdissect.render.safe import LINE_LIMIT, is_plain, safe
 
 
 def test_the_corpus_has_200_strings() -> None:
@@ -18,6 +18,14 @@ def test_hostile_text_is_harmless(index: int) -> None:
     assert hostile.is_safe(shown)
     assert "\n" not in shown
     shown.encode("utf-8")
+
+
+@given(st.lists(st.text(alphabet=st.sampled_from("a →\x1b\n\u202e\u0301·"), max_size=5)))
+def test_plain_text_is_safe_as_a_whole_and_in_parts(parts: list[str]) -> None:
+    text = "".join(parts)
+    if is_plain(text):
+        assert text == safe(text) == "".join(map(safe, parts))
+    assert not is_plain("a" * (LINE_LIMIT + 1))
 
 
 @given(st.text(alphabet=st.characters()))

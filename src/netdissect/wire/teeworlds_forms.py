@@ -15,6 +15,7 @@ above it. 0.6 has two more bits there, which repeat those below.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 D06: Final = "teeworlds-0.6"
@@ -105,6 +106,7 @@ DIALECTS: Final = tuple(FORMS)
 """Full names of the dialects."""
 
 
+@lru_cache(maxsize=64)
 def form_of(dialect: str) -> Form:
     """Return the form of a dialect, named with or without prefix; that of 0.7 for others."""
     return FORMS.get(f"teeworlds-{dialect.removeprefix('teeworlds-')}", FORMS[D07])
