@@ -77,9 +77,12 @@ class Pool:
         self._recent.append(side)
         self._recent_octets += len(data) + PIECE_COST
         while self._recent_octets > MAX_HISTORY_OCTETS:
-            history = self._recent.popleft().history
+            oldest = self._recent.popleft()
+            history = oldest.history
             if history:
                 self._recent_octets -= len(history.popleft()[1]) + PIECE_COST
+                if not history:
+                    oldest.history = None
 
 
 class Side:

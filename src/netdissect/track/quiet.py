@@ -16,7 +16,6 @@ from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.stream import StreamTrack
-from netdissect.track.tcp import COPIES, FIRST_NS
 
 __all__ = ["MAX_SPANS", "Life", "Quiet"]
 
@@ -231,7 +230,7 @@ class Quiet:
         if self.stream is not None:
             half = self.stream.halves[side]
             for segment in half.outstanding:
-                times += _even(segment[FIRST_NS], half.last_ns, segment[COPIES])
+                times += _even(segment.first_ns, half.last_ns, segment.copies)
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
         return _apart(sorted(inside)) + given_up
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -17,6 +16,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.sent import Waiting
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.vantage import Sight
 
@@ -34,14 +34,6 @@ _RST: Final = 4
 _ACK: Final = 16
 _WRAP: Final = 1 << 32
 _SPECIAL: Final = _FIN | _SYN | _RST
-
-Waiting = list[Any]
-"""[first offset, offset behind, time completed, repeated, record] of a message not acknowledged."""
-_START: Final = 0
-_END: Final = 1
-_TIME: Final = 2
-_REPEATED: Final = 3
-_RECORD: Final = 4
 
 
 @cache
@@ -64,7 +56,7 @@ class _Messages:
         self.count = 0
         self.end = 0
         """Offset behind the last message."""
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: list[Waiting] = []
         self.acked = self.unacked = self.unknown = 0
         self.repeated = self.blocked = 0
         self.blocked_ns = 0
@@ -150,13 +142,13 @@ class StreamTrack:
             return
         messages = self.messages[direction]
         for waiting in messages.waiting:
-            if waiting[_START] >= end:
+            if waiting.start >= end:
                 break
-            if waiting[_END] > start and not waiting[_REPEATED]:
-                waiting[_REPEATED] = True
+            if waiting.end > start and not waiting.repeated:
+                waiting.repeated = True
                 messages.repeated += 1
-                if waiting[_RECORD] is not None:
-                    waiting[_RECORD].extra["retransmitted"] = True
+                if waiting.record is not None:
+                    waiting.record.extra["retransmitted"] = True
 
     def _acknowledged(self, direction: int, frame: int, time_ns: int, wire: int) -> None:
         """Take what a segment of `direction` acknowledges of the other one."""
@@ -168,13 +160,13 @@ class StreamTrack:
         messages = self.messages[1 - direction]
         waiting = messages.waiting
         acked = half.acked
-        while waiting and waiting[0][_END] <= acked:
-            message = waiting.popleft()
-            if message[_REPEATED] or message[_RECORD] is not None:
+        while waiting and waiting[0].end <= acked:
+            message = waiting.pop(0)
+            if message.repeated or message.record is not None:
                 self._settle(messages, message, frame, time_ns)
                 continue
             messages.acked += 1
-            messages.rtt.add(max(0, time_ns - message[_TIME]))
+            messages.rtt.add(max(0, time_ns - message.time_ns))
 
     def _handshake(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         stamps = segment.timestamps
@@ -314,9 +306,9 @@ class StreamTrack:
         messages.end = end
         parts, repeated = self.halves[direction].made_of(start, end)
         messages.repeated += repeated
-        newest_ns = parts[-1][2] if parts else time_ns
+        newest_ns = parts[-1].time_ns if parts else time_ns
         if len(parts) > 1:
-            newest_ns = max(part[2] for part in parts)
+            newest_ns = max([part.time_ns for part in parts])
         waited = time_ns - newest_ns
         if waited > 0:
             messages.blocked += 1
@@ -334,13 +326,13 @@ class StreamTrack:
                 "offset": start,
                 "length": end - start,
                 "segments": len(parts),
-                "first_octet_ns": parts[0][2] if parts else time_ns,
+                "first_octet_ns": parts[0].time_ns if parts else time_ns,
                 "last_octet_ns": newest_ns,
                 "retransmitted": repeated,
                 "blocked_ms": max(0, waited) / 1e6,
             }
             self.recorder.touched.append((record, copy))
-        waiting: Waiting = [start, end, time_ns, repeated, record]
+        waiting = Waiting(start, end, time_ns, record, repeated=repeated)
         if end <= self.halves[direction].acked:
             self._settle(messages, waiting, frame, time_ns)
         else:
@@ -357,13 +349,15 @@ class StreamTrack:
         if half.repeated or half.recorder is not None or not messages.count or not arrivals:
             return False
         newest = arrivals[-1]
-        if start < newest[0] or newest[1] < end or newest[2] != time_ns or end <= half.acked:
+        if start < newest.start or newest.end < end or newest.time_ns != time_ns:
+            return False
+        if end <= half.acked:
             return False
         if len(arrivals) > 1:
-            arrivals[:] = (newest,)
+            del arrivals[:-1]
         messages.count += 1
         messages.end = end
-        messages.waiting.append([start, end, time_ns, False, None])
+        messages.waiting.append(Waiting(start, end, time_ns, None, repeated=False))
         if len(messages.waiting) > MAX_UNITS:
             self._shed(direction)
         return True
@@ -372,27 +366,27 @@ class StreamTrack:
         """Let the message of a direction go that has waited longest."""
         self.halves[direction].hit("MAX_UNITS")
         messages = self.messages[direction]
-        self._drop(messages, messages.waiting.popleft(), seen=False)
+        self._drop(messages, messages.waiting.pop(0), seen=False)
 
     def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a message's last byte: the peer's kernel has it."""
         messages.acked += 1
-        ambiguous = waiting[_REPEATED]
-        sample = time_ns - waiting[_TIME]
+        ambiguous = waiting.repeated
+        sample = time_ns - waiting.time_ns
         if ambiguous:
             messages.rtt.ambiguous += 1
         else:
             messages.rtt.add(max(0, sample))
-        if waiting[_RECORD] is not None:
-            note_acked(waiting[_RECORD], frame, time_ns, ambiguous=ambiguous)
+        if waiting.record is not None:
+            note_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, messages: _Messages, waiting: Waiting, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:
             messages.unknown += 1
-        if waiting[_RECORD] is not None:
-            note_dropped(waiting[_RECORD], "unacked" if seen else "unknown")
+        if waiting.record is not None:
+            note_dropped(waiting.record, "unacked" if seen else "unknown")
 
     # -- end ---------------------------------------------------------------------------------------
 
@@ -432,7 +426,7 @@ class StreamTrack:
     def _report(self, direction: int, until_ns: int) -> SpaceReport:
         messages = self.messages[direction]
         for waiting in messages.waiting:
-            self._drop(messages, waiting, seen=waiting[_TIME] < until_ns)
+            self._drop(messages, waiting, seen=waiting.time_ns < until_ns)
         messages.waiting.clear()
         return SpaceReport(
             space=SPACE,

@@ -6,8 +6,6 @@ together. Sources: RFC 9293, RFC 6298 (Karn), RFC 7323; docs/reliability.md, "TC
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +17,7 @@ from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.recorder import Scribe, add_copy, note_acked, note_dropped
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.sent import Arrival, Identities, Sent
 from netdissect.track.troubles import STREAM, Troubles
 
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
@@ -42,20 +41,6 @@ _SYN: Final = 2
 _RST: Final = 4
 _ACK: Final = 16
 _PUSH: Final = _ACK | 8
-
-START: Final = 0
-END: Final = 1
-FIRST_NS: Final = 2
-COPIES: Final = 3
-FRAME: Final = 4
-DOUBTFUL: Final = 5
-RECORD: Final = 6
-"""A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its
-round trip is doubtful (some of it was seen twice), its record."""
-Unit = list[Any]
-
-Arrival = tuple[int, int, int, int]
-"""(first offset, offset behind, time_ns, frame) of bytes seen for the first time."""
 
 
 class StreamHalf:
@@ -93,10 +78,10 @@ class StreamHalf:
         """First sights of bytes, by offset, for the messages made of them."""
         self._forgotten = 0
         """Offset behind those that are not kept any more."""
-        self.repeated: deque[tuple[int, int]] = deque(maxlen=MAX_ARRIVALS)
+        self.repeated: list[tuple[int, int]] = []
         """Ranges sent again lately."""
-        self.outstanding: deque[Unit] = deque()
-        self.settled: deque[Unit] = deque(maxlen=MAX_UNITS)
+        self.outstanding: list[Sent] = []
+        self.settled: list[Sent] = []
         """The newest acknowledged units that have a record, for their late copies."""
         self.partly_new: set[int] = set()
         """First offsets of bytes that came behind repeated ones: no units of their own."""
@@ -131,10 +116,10 @@ class StreamHalf:
         """What holds the stream up."""
         self._shut = False
         """True while the receive window of this side is closed."""
-        self._before: deque[tuple[int, int]] = deque(maxlen=MAX_HOLES)
+        self._before: list[tuple[int, int]] = []
         """Bytes before those that came."""
         self._newest_id: int | None = None
-        self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
+        self._identities = Identities()
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -185,13 +170,13 @@ class StreamHalf:
         self.highest = end
         self.last = start
         self._newest_id = ip_id or self._newest_id
-        self._identities.append((ip_id, start, end))
-        self.arrivals.append((start, end, time_ns, frame))
+        self._identities.add(ip_id, start, end, MAX_IDENTITIES)
+        self.arrivals.append(Arrival(start, end, time_ns, frame))
         outstanding = self.outstanding
-        outstanding.append([start, end, time_ns, 1, frame, False, None])
+        outstanding.append(Sent(start, end, time_ns, frame, None))
         if len(outstanding) > MAX_UNITS:
             self.hit("MAX_UNITS")
-            self._drop(outstanding.popleft(), "unknown")
+            self._drop(outstanding.pop(0), "unknown")
         if len(self.arrivals) > MAX_ARRIVALS:
             self._forget()
 
@@ -208,14 +193,14 @@ class StreamHalf:
         """Judge a segment with data."""
         start = segment.stream_start
         end = start + segment.payload_length
-        identity = (segment.ip_id, start, end)
-        if start < self.highest and segment.ip_id and identity in self._identities:
+        ip_id, known = segment.ip_id, self._identities
+        if start < self.highest and ip_id and known.knows(ip_id, start, end):
             # This very packet was seen before: the network repeated it.
             self.counts["exact_duplicates"] += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
             self._again(start, end, frame, time_ns, "duplicate", segment.seq)
             return
-        self._identities.append(identity)
+        known.add(ip_id, start, end, MAX_IDENTITIES)
         if start >= self.highest:
             self.new += 1
             if start > self.highest:
@@ -229,8 +214,7 @@ class StreamHalf:
                 self.counts["reordered"] += 1
             self._unit(start, end, frame, time_ns, segment, late=True)
         else:
-            known = self._identities
-            if segment.ip_id and len(known) == MAX_IDENTITIES and start < known[0][1]:
+            if ip_id and known.is_older(start, MAX_IDENTITIES):
                 self.hit("MAX_IDENTITIES")
             self.counts["retransmitted"] += 1
             self.findings.add("retransmission", frame, time_ns, self.direction)
@@ -259,6 +243,7 @@ class StreamHalf:
             whole = all(end <= low or start >= high for low, high in self._before)
             if len(self._before) == MAX_HOLES:
                 self.hit("MAX_BEFORE")
+                del self._before[0]
             self._before.append((start, end))
             return whole
         if not self.holes:
@@ -304,39 +289,41 @@ class StreamHalf:
                 record.extra["partly_new"] = True
         if not self.max_copies:
             self.max_copies = 1
-        unit: Unit = [start, end, time_ns, 1, frame, start in self.partly_new, record]
+        unit = Sent(start, end, time_ns, frame, record)
+        unit.doubtful = start in self.partly_new
         outstanding = self.outstanding
         if end <= self.acked:
             self._settle(unit, frame, time_ns, exact=False)
         elif late:
-            place = sum(1 for other in outstanding if other[START] < start)
+            place = sum(1 for other in outstanding if other.start < start)
             outstanding.insert(place, unit)
         else:
             outstanding.append(unit)
         if len(outstanding) > MAX_UNITS:
             self.hit("MAX_UNITS")
-            self._drop(outstanding.popleft(), "unknown")
+            self._drop(outstanding.pop(0), "unknown")
 
     def _arrive(self, start: int, end: int, time_ns: int, frame: int) -> None:
         arrivals = self.arrivals
-        arrival = (start, end, time_ns, frame)
-        if not arrivals or arrivals[-1][0] < start:
-            arrivals.append(arrival)
-        else:
-            insort(arrivals, arrival)
+        arrival = Arrival(start, end, time_ns, frame)
+        place = len(arrivals)
+        while place and arrivals[place - 1].start > start:
+            place -= 1
+        arrivals.insert(place, arrival)
         if len(arrivals) > MAX_ARRIVALS:
             self._forget()
 
     def _forget(self) -> None:
         """Let the oldest first sights go: only of a long message they are still wanted."""
         cut = MAX_ARRIVALS // 4
-        self._forgotten = self.arrivals[cut - 1][1]
+        self._forgotten = self.arrivals[cut - 1].end
         del self.arrivals[:cut]
 
     def _repeat(self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take bytes of which some were seen before."""
         if len(self.repeated) == MAX_ARRIVALS:
             self._forgotten = max(self._forgotten, self.repeated[0][1])
+            del self.repeated[0]
         self.repeated.append((start, end))
         self._close(start, end, frame, time_ns)
         self._again(start, end, frame, time_ns, "retransmission", segment.seq)
@@ -357,19 +344,19 @@ class StreamHalf:
             self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
         first = True
         for unit in self.outstanding:
-            if unit[START] >= end:
+            if unit.start >= end:
                 break
-            if unit[END] <= start:
+            if unit.end <= start:
                 continue
-            unit[DOUBTFUL] = True
+            unit.doubtful = True
             if kind == "retransmission":
-                unit[COPIES] += 1
-                waited = self.troubles.wait(unit[START], unit[FIRST_NS], time_ns)
+                unit.copies += 1
+                waited = self.troubles.wait(unit.start, unit.first_ns, time_ns)
                 if first:
-                    self.troubles.again(unit[START], waited, unit[COPIES], frame, time_ns)
+                    self.troubles.again(unit.start, waited, unit.copies, frame, time_ns)
                 first = False
-                self.max_copies = max(self.max_copies, unit[COPIES])
-                if unit[COPIES] == STALLED_COPIES:
+                self.max_copies = max(self.max_copies, unit.copies)
+                if unit.copies == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
 
     def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
@@ -381,21 +368,22 @@ class StreamHalf:
             unit
             for units in (self.settled, self.outstanding)
             for unit in units
-            if unit[RECORD] is not None and unit[START] < end and unit[END] > start
+            if unit.record is not None and unit.start < end and unit.end > start
         ]
         for unit in covered:
-            unit[RECORD] = recorder.open_for(unit[RECORD])
-            add_copy(unit[RECORD], replace(copy))
+            if unit.record is not None:
+                unit.record = recorder.open_for(unit.record)
+                add_copy(unit.record, replace(copy))
         if not covered:
             record = recorder.open(self.direction, SPACE, wire_seq, start, None, None)
             record.extra["length"] = end - start
             add_copy(record, copy)
 
-    def _stalled(self, unit: Unit, frame: int, time_ns: int) -> None:
+    def _stalled(self, unit: Sent, frame: int, time_ns: int) -> None:
         self.findings.add(
             "stalled", frame, time_ns, self.direction,
-            f"bytes from {unit[START]} on were sent {unit[COPIES]} times without an answer",
-            {"offset": unit[START], "since_ms": (time_ns - unit[FIRST_NS]) / 1e6},
+            f"bytes from {unit.start} on were sent {unit.copies} times without an answer",
+            {"offset": unit.start, "since_ms": (time_ns - unit.first_ns) / 1e6},
         )  # fmt: skip
 
     # -- acknowledgements --------------------------------------------------------------------------
@@ -415,49 +403,51 @@ class StreamHalf:
             return
         self.acked = offset
         outstanding = self.outstanding
-        while outstanding and outstanding[0][END] <= offset:
-            unit = outstanding.popleft()
-            if unit[DOUBTFUL] or unit[RECORD] is not None:
-                self._settle(unit, frame, time_ns, exact=unit[END] == offset)
+        while outstanding and outstanding[0].end <= offset:
+            unit = outstanding.pop(0)
+            if unit.doubtful or unit.record is not None:
+                self._settle(unit, frame, time_ns, exact=unit.end == offset)
                 continue
             self.units_acked += 1
-            sample = time_ns - unit[FIRST_NS]
-            if unit[END] == offset and sample >= 0:
+            sample = time_ns - unit.first_ns
+            if unit.end == offset and sample >= 0:
                 self.rtt.add(sample)
                 self.quickest_ns = min(self.quickest_ns, sample)
 
-    def _settle(self, unit: Unit, frame: int, time_ns: int, *, exact: bool) -> None:
+    def _settle(self, unit: Sent, frame: int, time_ns: int, *, exact: bool) -> None:
         """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a
         round trip (Karn; a later one is delayed by what else it acknowledges).
         """
-        if unit[RECORD] is not None:
+        if unit.record is not None:
             self.settled.append(unit)
-        if unit[START] in self.partly_new:
-            if unit[RECORD] is not None:
-                note_acked(unit[RECORD], frame, time_ns, ambiguous=unit[DOUBTFUL])
+            if len(self.settled) > MAX_UNITS:
+                del self.settled[0]
+        if unit.start in self.partly_new:
+            if unit.record is not None:
+                note_acked(unit.record, frame, time_ns, ambiguous=unit.doubtful)
             return
         self.units_acked += 1
-        ambiguous = unit[DOUBTFUL]
-        sample = time_ns - unit[FIRST_NS]
+        ambiguous = unit.doubtful
+        sample = time_ns - unit.first_ns
         if ambiguous:
             self.rtt.ambiguous += 1
-            if unit[COPIES] > 1:
+            if unit.copies > 1:
                 usual_ns = self.rtt.lowest if self.rtt.samples else 0
-                first = (unit[FRAME], unit[FIRST_NS])
-                self.lateness.take(unit[START], first, unit[COPIES], sample - usual_ns)
+                first = (unit.frame, unit.first_ns)
+                self.lateness.take(unit.start, first, unit.copies, sample - usual_ns)
         elif exact and sample >= 0:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)
-        if unit[RECORD] is not None:
-            note_acked(unit[RECORD], frame, time_ns, ambiguous=ambiguous)
+        if unit.record is not None:
+            note_acked(unit.record, frame, time_ns, ambiguous=ambiguous)
 
-    def _drop(self, unit: Unit, outcome: str) -> None:
-        if unit[START] in self.partly_new:
+    def _drop(self, unit: Sent, outcome: str) -> None:
+        if unit.start in self.partly_new:
             pass  # its segment counts as the retransmission that it is as well
         elif outcome != "unknown":
             self.units_unacked += 1
-        if unit[RECORD] is not None:
-            note_dropped(unit[RECORD], outcome)
+        if unit.record is not None:
+            note_dropped(unit.record, outcome)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
@@ -475,23 +465,23 @@ class StreamHalf:
             self.hit("MAX_ARRIVALS")
         if arrivals and not self.repeated:
             newest = arrivals[-1]
-            if newest[0] <= start and end <= newest[1]:
+            if newest.start <= start and end <= newest.end:
                 if len(arrivals) > 1:
                     del arrivals[:-1]
                 return arrivals, False
         done = 0
-        while done < len(arrivals) and arrivals[done][1] <= start:
+        while done < len(arrivals) and arrivals[done].end <= start:
             done += 1
         if done:
             del arrivals[:done]
         found: list[Arrival] = []
         for arrival in arrivals:
-            if arrival[0] >= end:
+            if arrival.start >= end:
                 break
             found.append(arrival)
         repeated = self.repeated
         while repeated and repeated[0][1] <= start:
-            repeated.popleft()
+            repeated.pop(0)
         again = any(low < end and start < high for low, high in repeated)
         return found, again
 
@@ -502,8 +492,8 @@ class StreamHalf:
         acknowledgement would have been seen.
         """
         while self.outstanding:
-            unit = self.outstanding.popleft()
-            self._drop(unit, "unacked" if unit[FIRST_NS] < until_ns else "unknown")
+            unit = self.outstanding.pop(0)
+            self._drop(unit, "unacked" if unit.first_ns < until_ns else "unknown")
         counts = self.counts
         units = self.new + counts["hole_filling"]
         extra: dict[str, Any] = {

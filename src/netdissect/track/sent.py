@@ -1,0 +1,104 @@
+"""What is kept of the segments of one direction of a TCP connection. Classes: compiled, one is made
+in a few instructions, and its numbers are no objects.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.native import append, i64, vec
+from netdissect.model.reports import UnitRecord
+
+__all__ = ["Arrival", "Identities", "Sent", "Waiting"]
+
+_ROW: Final = 3
+
+
+class Arrival:
+    """Bytes seen for the first time."""
+
+    __slots__ = ("end", "frame", "start", "time_ns")
+
+    def __init__(self, start: int, end: int, time_ns: int, frame: int) -> None:
+        self.start = start
+        """Offset of the first one."""
+        self.end = end
+        """Offset behind them."""
+        self.time_ns = time_ns
+        self.frame = frame
+
+
+class Sent:
+    """A range of bytes first sent together: a unit."""
+
+    __slots__ = ("copies", "doubtful", "end", "first_ns", "frame", "record", "start")
+
+    def __init__(
+        self, start: int, end: int, time_ns: int, frame: int, record: UnitRecord | None
+    ) -> None:
+        self.start = start
+        self.end = end
+        """Offset behind it."""
+        self.first_ns = time_ns
+        self.frame = frame
+        """Time and frame of its first copy."""
+        self.copies = 1
+        self.doubtful = False
+        """Whether its round trip is: some of it was seen twice."""
+        self.record = record
+
+
+class Waiting:
+    """A message that is not acknowledged yet."""
+
+    __slots__ = ("end", "record", "repeated", "start", "time_ns")
+
+    def __init__(
+        self, start: int, end: int, time_ns: int, record: UnitRecord | None, *, repeated: bool
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.time_ns = time_ns
+        """When it was complete."""
+        self.record = record
+        self.repeated = repeated
+        """Whether some of it was sent again."""
+
+
+class Identities:
+    """The newest segments by IP identification and range, to know a copy made by the network."""
+
+    __slots__ = ("_oldest", "_rows")
+
+    def __init__(self) -> None:
+        self._rows = vec[i64]()
+        """In rows of three: IP identification, 0 without one, first offset, offset behind."""
+        self._oldest: i64 = 0
+        """Where the oldest row stands once there is no more room."""
+
+    def add(self, ip_id: int | None, start: int, end: int, most: int) -> None:
+        """Remember a segment; with more than `most`, forget the oldest one."""
+        rows = self._rows
+        if len(rows) < _ROW * most:
+            self._rows = append(append(append(rows, ip_id or 0), start), end)
+            return
+        place = self._oldest
+        rows[place] = ip_id or 0
+        rows[place + 1] = start
+        rows[place + 2] = end
+        self._oldest = place + _ROW if place + _ROW < len(rows) else 0
+
+    def knows(self, ip_id: int, start: int, end: int) -> bool:
+        """Return whether a segment is remembered."""
+        rows = self._rows
+        place: i64 = 0
+        while place < len(rows):
+            if rows[place] == ip_id and rows[place + 1] == start and rows[place + 2] == end:
+                return True
+            place += _ROW
+        return False
+
+    def is_older(self, start: int, most: int) -> bool:
+        """Return whether a segment at this offset may be one of those that are forgotten."""
+        rows = self._rows
+        return len(rows) >= _ROW * most and start < rows[self._oldest + 1]
