@@ -210,8 +210,8 @@ class Connection(Called):
             return
         if not lane.is_over(time_ns):
             return
-        trips = [trip.latest for each in self.lanes for trip in each.round_trips()]
-        lane.roll(frame, time_ns, max(trips, default=0))
+        client, server = self.lanes
+        lane.roll(frame, time_ns, max(client.latest_ns(), server.latest_ns()))
 
     def further(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Take events that belong to a datagram already counted (assembler, TCP segments)."""

@@ -281,6 +281,15 @@ class Lane:
         found = [space.rtt for space in self.spaces.values()]
         return found + [track.rtt for track in self.probes.values()]
 
+    def latest_ns(self) -> int:
+        """Return the longest of the newest measurements of each kind, ns; 0 without any."""
+        longest = 0
+        for space in self.spaces.values():
+            longest = max(longest, space.rtt.latest)
+        for track in self.probes.values():
+            longest = max(longest, track.rtt.latest)
+        return longest
+
     def sight(self, disorder: int) -> Sight:
         """Return how the peer answers this direction, and how many of its own units were late."""
         count = slow = 0
