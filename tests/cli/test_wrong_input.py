@@ -135,6 +135,11 @@ FILTERS: dict[str, str] = {
     "data[0:2] == frame.number": "data is a text, and frame.number",
     "msg.type == (frame.number & 3)": "",
     "msg.seq == {1}": "",
+    **dict.fromkeys(
+        ("udp.port == 70000", "70000 == udp.port", "tcp.port > 70000", "udp.dstport == -1",
+         "udp.port in {1..70000}", "udp.srcport != 0x10000"), "is 0 to 65535, never this number",
+    ),
+    **dict.fromkeys(("msg.rtt < -3", "data.len == -1", "any(msg: msg.acked_in in {-5..-1})"), "is 0 or more, never this number"),
     "§": "unexpected character",
 }
 
@@ -270,6 +275,13 @@ WORDS: list[Case] = [
     (["browse", "missing.pcap"], 3, "missing.pcap: No such file"),
     (["diagnose", LOSSY, "--fail-on", "loss>nan%"], 2, "--fail-on wants"),
     (["diagnose", LOSSY, "--fail-on", "loss>5ms"], 2, "loss is a number of %"),
+    *((["diagnose", LOSSY, "--fail-on", limit], 2, said)
+      for limit, said in (("loss>200%", "loss is never beyond that: 100% at most"),
+                          ("loss.c2s>100.5%", "100% at most"), (f"lag.p95>{MANY}ms", "a smaller number"),
+                          ("los>5%", "did you mean 'loss'"), ("loss", "--fail-on wants MEASURE>NUMBER"))),
+    (["survey", "show", "nosuch", "--fail-on", "bad>101%"], 2, "bad is never beyond that"),
+    *((["slice", LOSSY, "-w", "x.pcap", "--frames", frames], 2, "--frames: there is no frame 2000; there are 1 to 1073")
+      for frames in ("2000", "2000-", "1-5,2000-3000")),
     (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
     (["survey", "nosuch", "--out", "x"], 3, "nosuch: No such file"),
     (["survey", LOSSY], 2, "--out"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import isinf
 from operator import ge, gt
 from typing import Any
 
@@ -17,7 +18,7 @@ from netdissect.cli.errors import EXIT
 from netdissect.cli.output import print_json
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import quoted
 
@@ -76,12 +77,18 @@ def limit_of(
     found = _LIMIT.fullmatch(text)
     kind, measure = measures.get(found[1] if found else "", ("", None))
     if found is None or measure is None:
+        word = re.split("[ <>=]", text.strip())[0]
+        near = did_you_mean(word, measures) if measure is None else ""
         names = ", ".join(measures)
-        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}")
+        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}{near}")
     unit = found[4] or kind
     if (unit == "%") != (kind == "%") or (unit and not kind):
         raise UsageError(f"{found[1]} is a number of {kind or 'things'}, not of {unit}")
-    return Limit(measure, ge if found[2] == ">=" else gt, float(found[3]) * _SCALE[unit])
+    value = float(found[3]) * _SCALE[unit]
+    if isinf(value) or (unit == "%" and value > 1):
+        most = "100% at most" if unit == "%" else "a smaller number"
+        raise UsageError(f"{found[1]} is never beyond that: {most}, not {quoted(text)}")
+    return Limit(measure, ge if found[2] == ">=" else gt, value)
 
 
 @click.command("diagnose")

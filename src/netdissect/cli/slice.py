@@ -85,8 +85,11 @@ def command(
 
     with BlockReader(file) as reader:
         read, written = slice_capture(reader, target, wanted)
-    if around is not None and by_frame and int(around[1:]) > read:
-        raise UsageError(f"--around: there is no frame {around[1:]}; there are 1 to {read}")
+    named = {"--frames": max((first for first, _ in ranges), default=0)}
+    named["--around"] = int(around[1:]) if around is not None and by_frame else 0
+    for option, frame in named.items():
+        if frame > read and not reader.damage:
+            raise UsageError(f"{option}: there is no frame {frame}; there are 1 to {read}")
     return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=look.quiet)
 
 

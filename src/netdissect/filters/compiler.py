@@ -329,11 +329,21 @@ class _Compiler:
             raise self.fault(
                 f'{left.name} is a text, and this is a number; write "{value.text}"', value.span
             )
+        if number is not None and whole and left.mask is None:
+            self.within(left.name, test.operator, number, value.span)
         known = self.names.texts(left.name) if whole and test.operator not in _ORDER else ()
         # Dialects that are all still possible are one text: `riptide-2.1/2.2`.
         if known and value.text not in known and "/" not in value.text:
             near = did_you_mean(value.text, known)
             raise self.fault(f"{left.name} is never {quoted(value.text)}{near}", value.span)
+
+    def within(self, name: str, symbol: str, number: float, span: Span) -> None:
+        """Refuse a number that a field never holds, and limits beyond which it holds none."""
+        low, high = self.names.range(name)
+        spare = symbol in _ORDER  # `frame.number > 0` and `udp.port < 65536` say everything
+        if not low - spare <= number <= high + spare:
+            most = "or more" if high == math.inf else f"to {high}"
+            raise self.fault(f"{name} is {low} {most}, never this number", span)
 
     def pattern(self, literal: Literal) -> _Check:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, TypeAlias
 
 from netdissect.model.names import FieldInfo
@@ -57,6 +58,16 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "anomaly.severity": ("chat", "note", "warn", "error"),
 }
 """Texts that are all a field of a few can hold."""
+_PORTS, _WHOLE = (0, 65_535), (0, inf)
+_RANGES: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("udp.srcport", "udp.dstport", "udp.port", "udp.length"), _PORTS),
+    **dict.fromkeys(("tcp.srcport", "tcp.dstport", "tcp.port"), _PORTS),
+    **dict.fromkeys(("data.len", "msg.index", "msg.offset", "msg.length"), _WHOLE),
+    **dict.fromkeys(("msg.rtt", "msg.since", "msg.latency", "msg.added_ms"), _WHOLE),
+    **dict.fromkeys(("frame.number", "conn.id", "msg.attempts"), _WHOLE),
+    **dict.fromkeys(("msg.resend_of", "msg.duplicate_of", "msg.acked_in"), _WHOLE),
+}
+"""The least and the largest number of fields that cannot hold every one, as in Wireshark."""
 _DEPTH_LIMIT = 32
 
 
@@ -420,6 +431,10 @@ class Names:
         """Return whether all values of an existing name are numbers."""
         kinds = self.kinds(name)
         return bool(kinds) and kinds <= _NUMBERS
+
+    def range(self, name: str) -> tuple[float, float]:
+        """Return the least and the largest number that an existing name can hold."""
+        return _RANGES.get(self.aliases.get(name, name), (-inf, inf))
 
     def texts(self, name: str) -> frozenset[str]:
         """Return all texts that an existing name can hold; empty where that is not known."""
