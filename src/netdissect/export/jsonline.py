@@ -15,11 +15,12 @@ MAX_DEPTH: Final = 900
 """How deep values lie in each other; beyond, RecursionError."""
 MAX_KEYS: Final = 4096
 LONG_KEY: Final = 64
-"""Keys whose text is remembered, and from which length on none is: there are few, and they come
-again and again.
+"""Keys whose text is remembered, and as many other texts, and from which length on none is: there
+are few, and they come again and again.
 """
 
 _KEYS: Final[dict[str, str]] = {}
+_WORDS: Final[dict[str, str]] = {}
 _UNBOUNDED: Final = {math.inf: '"inf"', -math.inf: '"-inf"'}
 
 
@@ -70,7 +71,7 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
             if type(item) is int:  # numbers and texts are by far the most: no call for each
                 out.append(str(item))
             elif formed and type(item) is str:
-                out.append(_quote(item))
+                out.append(_word(item))
             else:
                 _write(out, item, deep - 1, formed)
         out.append("{}" if first else "}")
@@ -89,6 +90,16 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
         _write(out, sorted(value), deep, formed)
     else:
         _write(out, str(value), deep, formed)
+
+
+def _word(text: str) -> str:
+    """Return a text as it stands in a line."""
+    written = _WORDS.get(text)
+    if written is None:
+        written = _quote(text)
+        if len(text) < LONG_KEY and len(_WORDS) < MAX_KEYS:
+            _WORDS[text] = written
+    return written
 
 
 def _key(key: Any, formed: bool) -> str:  # noqa: FBT001 - private
