@@ -280,7 +280,8 @@ class Acknowledged(Ledger):
     def _deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit as one of all that it carried."""
         if unit.carried is not None:
-            for space, first, count in unit.carried:
+            for item, first, count in unit.carried:
+                space: Ledger = item  # the module of units does not know it
                 space.delivered(first, count, frame, time_ns)
 
     # -- findings ----------------------------------------------------------------------------------

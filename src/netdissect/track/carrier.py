@@ -11,7 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import Any, Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS, Stray, Unit
@@ -143,7 +143,7 @@ class CarrierSpace(Space):
         mark = hash(content)
         self.wanted += 1
         seq = self._take(wire_seq, mark, frame, time_ns)
-        if seq is None:
+        if seq == ABSENT:
             return
         record = None
         if self.recorder is not None:
@@ -156,7 +156,7 @@ class CarrierSpace(Space):
     ) -> None:
         """Take one datagram that nobody acknowledges."""
         seq = self._take(wire_seq, hash(content), frame, time_ns)
-        if seq is None:
+        if seq == ABSENT:
             if self._stray is not None and self._stray.frame == frame:
                 self._stray.plain = True
             return
@@ -166,11 +166,11 @@ class CarrierSpace(Space):
             record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
             note_dropped(record, "unknown")
 
-    def _take(self, wire_seq: int, mark: int, frame: int, time_ns: int) -> int | None:
-        """Return the extended number of a new datagram, None for a copy or a stray one."""
-        last = self.last
+    def _take(self, wire_seq: i64, mark: int, frame: int, time_ns: int) -> i64:
+        """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
+        last = self.newest
         before_ns, self._latest_ns = self._latest_ns, time_ns
-        if last is None:
+        if last == ABSENT:
             last = self._begin(wire_seq)
             self._began_ns = time_ns
             self._first_ns = self._first_ns or time_ns
@@ -182,11 +182,11 @@ class CarrierSpace(Space):
         ahead = (wire_seq - last) & self._mask
         self.copied = self.stale = False
         if ahead == 1:
-            seq = self.last = last + 1
+            seq = self.newest = last + 1
         else:
             if self._is_single(wire_seq, ahead, mark, frame, time_ns, before_ns):
-                return None
-            last = self.last or 0
+                return ABSENT
+            last = self.newest
             ahead = (wire_seq - last) & self._mask
             if 0 < ahead <= self._half:
                 seq = last + ahead
@@ -195,7 +195,7 @@ class CarrierSpace(Space):
             else:
                 seq = last + ahead - (self._modulus if ahead else 0)
                 if self._repeated(seq, mark, frame, time_ns):
-                    return None
+                    return ABSENT
         self.units += 1
         self.number_at_hand = seq
         self._marks[seq] = mark
