@@ -285,6 +285,8 @@ WORDS: list[Case] = [
     (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
     (["survey", "nosuch", "--out", "x"], 3, "nosuch: No such file"),
     (["survey", LOSSY], 2, "--out"),
+    (["survey", LOSSY, "--out", ""], 2, "where to? --out DATASET"),
+    (["ladder", LOSSY, "1", "--svg", ""], 3, "Is a directory"),
     (["diff", LOSSY, "1", MANY], 2, "diff compares two captures"),
     (["diff", LOSSY, "1", "٣"], 2, "diff compares two captures"),
     (["export", LOSSY], 2, "what to write?"),
@@ -483,6 +485,16 @@ def test_wrong_plans(content: str, said: str) -> None:
 def test_a_schema_is_no_pipe() -> None:
     os.mkfifo("pipe")
     check(["read", LOSSY, "--schema", "pipe"], 2, "pipe: no regular file")
+
+
+def test_a_survey_that_cannot_be_shown_says_only_that() -> None:
+    """DuckDB complained of what was not freed at the exit, on standard error, of every answer."""
+    pytest.importorskip("duckdb")
+    run = subprocess.run(
+        [sys.executable, "-m", "netdissect", "survey", "show", "."],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (3, "netdissect: .: no dataset of a survey\n")
 
 
 def test_a_survey_waits_for_no_pipe(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def limit_of(
     kind, measure = measures.get(found[1] if found else "", ("", None))
     if found is None or measure is None:
         word = re.split("[ <>=]", text.strip())[0]
-        near = did_you_mean(word, measures) if measure is None else ""
+        near = "" if word in measures else did_you_mean(word, measures)
         names = ", ".join(measures)
         raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}{near}")
     unit = found[4] or kind

@@ -67,7 +67,7 @@ def command(
         clock = asked.clock(session.first_ns or found.first_ns)
         if asked.as_json:
             print_json(_object(found.number, row) for row in found.rows)
-        elif svg:
+        elif svg is not None:
             write_file(svg, ladder.svg(found.rows, found.ends, clock))
         elif mermaid:
             click.echo(ladder.mermaid(found.rows, found.ends, clock), nl=False)

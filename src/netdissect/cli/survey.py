@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -115,7 +117,7 @@ def command(
         _need("duckdb")
         status = EXIT.DONE
     else:
-        if out is None:
+        if not out:
             raise UsageError("where to? --out DATASET")
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
         # What Dask was at when it was interrupted is nobody's fault; what fails is said here.
@@ -125,6 +127,8 @@ def command(
             return status
     with ExitStack() as stack:
         from netdissect.survey.show import opened  # noqa: PLC0415
+
+        atexit.unregister(gc.freeze)  # DuckDB says aloud what of it is not freed at the exit
 
         answers = stack.enter_context(opened(out))
         older = None if against is None else stack.enter_context(opened(against))
