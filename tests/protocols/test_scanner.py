@@ -11,7 +11,7 @@ from agreement import captures
 from netdissect.capture import open_capture
 from netdissect.export.json import connection
 from netdissect.flow import Decapsulator
-from netdissect.model.claims import Hints
+from netdissect.model.claims import Claim
 from netdissect.pipeline import Pipeline
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
@@ -46,4 +46,5 @@ def test_no_space_is_called_by_the_place_of_another(protocol: Protocol) -> None:
         assert scanner is not None
         there = [name in names for name in scanner.spaces]
         assert there == sorted(there, reverse=True)
-        assert scanner.events(b"", Hints((row.name, row.name)))
+        claim = Claim(protocol.name, 90, (row.name, row.name), 0, "handshake", ())
+        assert scanner.events(b"", protocol.initial_hints(claim))

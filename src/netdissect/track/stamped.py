@@ -22,6 +22,8 @@ __all__ = ["MAX_STAMPED", "StampedSpace"]
 
 MAX_STAMPED = 8192
 """Units of one space whose stamps are remembered; beyond, the oldest are forgotten."""
+LONGEST_NS: Final = 1e15
+"""A timer that doubles each time is not reckoned beyond this: a due time has 64 bits."""
 MAX_STAMPS: Final = 64
 """Stamps of one unit that are remembered."""
 
@@ -72,7 +74,8 @@ class StampedSpace(Space):
             unit = self.outstanding.get(seq)
             resend = self.rule.resend
             if unit is not None and resend is not None:
-                unit.due_ns = time_ns + int(self.delay_ns * resend.backoff ** (unit.copies - 1))
+                delay = self.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
+                unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit's copy with the stamp `bits`."""
