@@ -117,10 +117,12 @@ def of_udp(rows):
     ]
 
 
-def of_tcp(rows):
+def of_tcp(rows, *, handshake=False):
     frames, seqs = [], [1000, 5000]
     for number, (side, at, payload) in enumerate(rows, 1):
         ports = {"sport": 5001, "dport": 50000} if side else {"sport": 50000, "dport": 5001}
+        if handshake and number == 1:
+            frames.append(frame(0, ipv4(tcp(seq=999, flags=2, **ports), 6), time_ns=SECOND))
         segment = tcp(payload, seq=seqs[side], ack=seqs[1 - side], flags=0x18, **ports)
         packet = ipv4(segment, 6, src=B4, dst=A4) if side else ipv4(segment, 6)
         frames.append(frame(number, packet, time_ns=SECOND + at))
@@ -142,6 +144,15 @@ def claimed(kinds, seeds):
 
 def test_traffic_of_nobody_is_left_alone() -> None:
     assert not list(claimed([*UDP, *STREAMS], range(6)))
+
+
+def test_messages_behind_other_bytes_are_for_captures_that_begin_late() -> None:
+    """Where the SYN was captured, a stream begins with a message or is none of Netplay."""
+    message = bytes.fromhex("000900000000044a6f686e") + bytes.fromhex("000800000100034a6f65")
+    rows = [(0, 0, b"\xff" * 700), *((0, n, message) for n in range(1, 6))]
+    (report,) = reports(of_tcp(rows))
+    assert report.protocol == "netplay"
+    assert not reports(of_tcp(rows, handshake=True))
 
 
 @pytest.mark.slow

@@ -161,10 +161,37 @@ def noise(rng: random.Random) -> Iterator[bytes]:
         yield rng.randbytes(rng.randrange(1, 200))
 
 
+def wide_text(rng: random.Random) -> Iterator[bytes]:
+    """Binary heads, each with a list of names in two bytes a character, as file servers send it."""
+    for _ in range(12):
+        names = "".join(f"{rng.randrange(1000):>14}.dat  " for _ in range(rng.randrange(2, 30)))
+        yield b"\xfeSMB@\0" + rng.randbytes(40) + names.encode("utf-16-be") + b"\xff" * 64
+
+
+def sized_from_the_third(rng: random.Random) -> Iterator[bytes]:
+    """Two zeros, a length of four bytes, little endian, and what it says: fieldbuses, chats."""
+    for _ in range(40):
+        size = rng.randrange(24, 60)
+        yield b"\0\0" + pack("<I", size) + rng.randbytes(size)
+
+
+def small_dns(rng: random.Random) -> Iterator[bytes]:
+    """DNS over TCP whose identifiers are 0 throughout: questions and answers in turn."""
+    for number in range(40):
+        name = b"".join(
+            bytes([len(part)]) + part for part in (b"game%d" % number, b"example", b"org")
+        )
+        answer = number % 2
+        head = pack(">HHHHHH", 0, 0x8180 if answer else 0x0100, 1, 0, 0, 0)
+        octets = head + name + b"\0\0\1\0\1" + bytes(rng.randrange(4) * answer)
+        yield pack(">H", len(octets)) + octets
+
+
 STREAMS: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
         json_scalars, words_and_scalars, json_objects, chat, short_lengths, counted_answers, noise,
+        wide_text, sized_from_the_third, small_dns,
     )
 }  # fmt: skip
 """Name -> what makes the pieces of one stream."""

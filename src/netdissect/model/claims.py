@@ -40,6 +40,10 @@ class Claim:
     """True where what comes next may tell more: it takes no flow while more may come."""
     attempt: bool = False
     """True where the flow's first datagram asks for a connection, whatever its bytes look like."""
+    late: bool = False
+    """True where other bytes stand before the first message: it takes no stream whose beginning was
+    captured.
+    """
 
     def __reduce__(self) -> tuple[type[Claim], tuple[Any, ...]]:
         # Compiled, a frozen value that was made empty cannot be filled afterwards.

@@ -19,7 +19,7 @@ from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
-from netdissect.pipeline.servers import Servers, with_handshake
+from netdissect.pipeline.servers import Servers, syn_side, with_handshake
 from netdissect.pipeline.table import KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
@@ -359,9 +359,11 @@ class Recogniser:
             claim = None
             if not done:
                 claim = self._best(asked, flow.sample, flow.transport, flow.ports, final=final)
-        if claim is not None and claim.client is None and flow.transport == "tcp":
-            claim = with_handshake(claim, flow)
-        return claim
+        if claim is None or flow.transport != "tcp":
+            return claim
+        if claim.late and flow.rule is None and syn_side(flow) is not None:
+            return None
+        return with_handshake(claim, flow) if claim.client is None else claim
 
     def _best(
         self, protocols: tuple[Protocol, ...], sample: list[Sample], transport: str,

@@ -11,7 +11,7 @@ from netdissect.model.packets import ACK, SYN, FlowKey, flow_sides
 from netdissect.pipeline.ports import Flow
 from netdissect.protocols.base import Protocol
 
-__all__ = ["SERVER_SCORE", "Servers", "with_handshake"]
+__all__ = ["SERVER_SCORE", "Servers", "syn_side", "with_handshake"]
 
 MAX_UNTOLD = 256
 """A TCP flow with more bytes than this speaks for itself."""
@@ -108,13 +108,20 @@ class Servers:
         return None
 
 
+def syn_side(flow: Flow) -> int | None:
+    """Return the end of a TCP flow that sent the SYN, 0 or 1; None = no handshake was captured."""
+    for side, packet in flow.packets:
+        segment = packet[5]
+        if segment is not None and segment.flags & SYN:
+            return 1 - side if segment.flags & ACK else side
+    return None
+
+
 def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> Claim:
     """Return the claim with the roles of the TCP handshake: who sends the SYN is the client; where
     there is none, `otherwise` or the claim as it is.
     """
-    for side, packet in flow.packets:
-        segment = packet[5]
-        if segment is not None and segment.flags & SYN:
-            client = 1 - side if segment.flags & ACK else side
-            return replace(claim, client=client, roles_from="handshake")
-    return otherwise or claim
+    client = syn_side(flow)
+    if client is None:
+        return otherwise or claim
+    return replace(claim, client=client, roles_from="handshake")

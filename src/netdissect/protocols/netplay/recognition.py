@@ -40,6 +40,11 @@ _PER_CHUNKED: Final = (0, 50, 70, 85)
 """Score of so many whole messages of bin3."""
 _FITTING: Final = 80
 """Score of a message that the schema decodes to its last byte, with text in it."""
+_DNS_HEADER: Final = 14
+"""Bytes of a DNS header behind its length."""
+_DNS_ZERO: Final = 0x40
+"""The bit of its second byte of flags that is always 0."""
+_LONGEST_LABEL: Final = 63
 _SHAPES: Final = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
 _OPTIONS: Final = compile_(rb"[\0-\3]")
 """What every binary message has: options without reserved bits."""
@@ -54,6 +59,10 @@ class _Verdict:
     dialect: str
     score: int
     reason: str
+    broken: bool = False
+    """Whether something else follows the messages."""
+    late: bool = False
+    """Whether other bytes stand before the messages."""
 
 
 def may_stand_alone(payload: bytes) -> bool:
@@ -75,14 +84,17 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     best = max(found, key=lambda verdict: verdict.score)
     score = best.score
     if len(found) > 1 and found[0].dialect == found[1].dialect:
-        score = min(95, score + _AGREE)
+        # What is no chain on one side is no second witness.
+        score = score if any(verdict.broken for verdict in found) else min(95, score + _AGREE)
     elif len(found) > 1 and min(verdict.score for verdict in found) >= STRONG:
         # Both ends of a connection always speak the same dialect.
         return None
     if score >= STRONG and _undecided(best.dialect, streams, final=final):
         return None
     reasons = tuple(verdict.reason for verdict in found if verdict.dialect == best.dialect)
-    return Claim("netplay", score, (best.dialect, best.dialect), None, "first_frame", reasons)
+    return Claim(
+        "netplay", score, (best.dialect, best.dialect), None, "first_frame", reasons, late=best.late
+    )
 
 
 def _undecided(dialect: str, streams: list[bytes], *, final: bool) -> bool:
@@ -148,7 +160,8 @@ def _chunked(stream: bytes) -> _Verdict | None:
         text = "whole chunks, the first message decodes to its last byte"
         return _Verdict(BIN3, max(_FITTING, _PER_CHUNKED[count]), text)
     if chunk_chain(stream, 0, count + 1) is False:
-        return _Verdict(BIN3, min(50, _PER_CHUNKED[count]), "whole chunks, then something else")
+        text = "whole chunks, then something else"
+        return _Verdict(BIN3, min(40, _PER_CHUNKED[count]), text, broken=True)
     return _Verdict(BIN3, _PER_CHUNKED[count], f"{count} or more messages in whole chunks")
 
 
@@ -160,17 +173,20 @@ def _frames(stream: bytes) -> _Verdict | None:
     bodies = _bodies(stream)
     if not bodies:
         return None
+    if all(map(_is_dns, bodies)):
+        return _Verdict(BIN1, 0, "DNS over TCP", broken=True)
     dialect = _dialect_of_bodies(bodies) or BIN1
     fitting = sum(
         fits(frame, PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES) for frame in bodies
     )
     plain = _PER_FRAME[min(_weight(bodies), len(_PER_FRAME) - 1)]
-    if chain(stream, 0, len(bodies) + 1) is False and not _oversized(stream, bodies):
+    broken = _goes_on_otherwise(stream, 0, bodies)
+    if broken:
         plain = min(40, plain)
     if fitting:
         text = f"{fitting} of {len(bodies)} frames decode to their last byte as {dialect}"
         return _Verdict(dialect, max(_FITTING, plain), text)
-    return _Verdict(dialect, plain, f"a chain of {len(bodies)} frames, likely {dialect}")
+    return _Verdict(dialect, plain, f"a chain of {len(bodies)} frames, likely {dialect}", broken)
 
 
 def _bodies(stream: bytes) -> list[bytes]:
@@ -183,11 +199,23 @@ def _weight(frames: list[bytes]) -> int:
     return max(1, len(frames) - len({frame[3:5] for frame in frames}) + 1)
 
 
-def _oversized(stream: bytes, bodies: list[bytes]) -> bool:
-    """Return whether what follows the frames could be one larger than receivers hold."""
-    position = sum(map(len, bodies))
+def _is_dns(frame: bytes) -> bool:
+    """Return whether a frame reads as DNS over TCP, which looks like Netplay where its identifier
+    is below 1,024: a bit of the flags is 0, and one question follows, whose name begins with text.
+    """
+    if len(frame) <= _DNS_HEADER or frame[5] & _DNS_ZERO or frame[6:8] != b"\0\1":
+        return False
+    label = frame[_DNS_HEADER + 1 : _DNS_HEADER + 1 + frame[_DNS_HEADER]]
+    return 0 < frame[_DNS_HEADER] <= _LONGEST_LABEL and label.isascii()
+
+
+def _goes_on_otherwise(stream: bytes, start: int, frames: list[bytes]) -> bool:
+    """Return whether what follows the frames is none, nor one larger than receivers hold."""
+    if chain(stream, start, len(frames) + 1) is not False:
+        return False
+    position = start + sum(map(len, frames))
     length = stream[position] << 8 | stream[position + 1]
-    return len(bodies) > 2 and length > _LONGEST and not stream[position + 2] & RESERVED  # noqa: PLR2004
+    return len(frames) <= 2 or length <= _LONGEST or bool(stream[position + 2] & RESERVED)  # noqa: PLR2004
 
 
 def _dialect_of_bodies(frames: list[bytes]) -> str | None:
@@ -210,15 +238,14 @@ def _middle(stream: bytes) -> _Verdict | None:
     first = stream.find(b"\n") + 1
     pair = find_pair(stream, first) if first else None
     if pair is not None and _names_an_object(stream[pair[0] : pair[1]]):
-        return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} bytes")
+        return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} bytes", late=True)
     if _OPTIONS.search(stream) is None:
         return None
     for dialect in (BIN3, BIN1, BIN2):
         shape = _SHAPES[dialect]
         for position in shape.places(stream, whole=True):
             if position and shape.starts(stream, position):
-                found = first_frames(stream, position, chunked=shape.chunked, most=MAX_JUDGED)
-                return _found_late(found, dialect, position)
+                return _found_late(stream, dialect, position)
     return None
 
 
@@ -229,11 +256,19 @@ def _names_an_object(pair: bytes) -> bool:
     return could_be_class(name) and isinstance(value, dict) and bool(value)
 
 
-def _found_late(frames: list[bytes], dialect: str, position: int) -> _Verdict:
+def _found_late(stream: bytes, dialect: str, position: int) -> _Verdict:
     """Judge frames from the middle of a stream."""
-    if dialect != BIN3:
+    chunked = dialect == BIN3
+    frames = first_frames(stream, position, chunked=chunked, most=MAX_JUDGED)
+    wide = any(all(frame[1::2]) and not any(frame[::2]) for frame in frames)
+    broken = wide or (not chunked and _goes_on_otherwise(stream, position, frames))
+    if not chunked:
         dialect = _dialect_of_bodies(frames) or BIN1
     values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
     known = sum(fits(frame, values) for frame in set(frames)) > 1
     score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]
-    return _Verdict(dialect, score, f"messages of {dialect} after {position} bytes")
+    if broken and not known:
+        # Text of two bytes a character and tables of small numbers hold chains, too.
+        score = min(40, score)
+    text = f"messages of {dialect} after {position} bytes"
+    return _Verdict(dialect, score, text, broken, late=True)
