@@ -25,6 +25,7 @@ from netdissect.pipeline import (
     table,
 )
 from netdissect.pipeline.servers import Servers
+from netdissect.protocols.scanner import Scanner
 from netdissect.track.recorder import Recorder
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -147,16 +148,23 @@ def test_nothing_that_is_seen_changes_a_dialect_that_is_named(name, protocol, di
     assert {report.dialects for report in reports} == {(dialect, dialect)}
 
 
-def test_the_end_of_a_tcp_connection_is_none_of_udp_on_the_same_ports() -> None:
+def segments():
     with open_capture(CAPTURES / "riptide/tcp_2.2.1_clean.pcap") as reader:
-        stream = [packet for packet in Decapsulator().packets(reader) if packet[5] is not None]
-    there = stream[0][3]
-    tcp = [
-        (kind, frame, 0, CLIENT if key == there else reverse_key(CLIENT), data, segment, faults)
-        for kind, frame, _, key, data, segment, faults in stream
-        if key in (there, reverse_key(there))
-    ]
-    again = [(*packet[:5], packet[5]._replace(connection=2), packet[6]) for packet in tcp]
+        return [packet for packet in Decapsulator().packets(reader) if packet[5] is not None]
+
+
+def test_the_end_of_a_tcp_connection_is_none_of_udp_on_the_same_ports() -> None:
+    tcp, again = (
+        [
+            (kind, frame, 0, CLIENT if key == there else reverse_key(CLIENT), data, segment, faults)
+            for kind, frame, _, key, data, segment, faults in stream
+            if key in (there, reverse_key(there))
+        ]
+        for stream in (segments(), segments())
+        for there in (stream[0][3],)
+    )
+    for packet in again:
+        packet[5].connection = 2
     later = packets([(0, 1, WELCOME), (1, 1.1, WELCOME), (0, 1.2, ACK)], start=5000)
     reports = run([*packets(HANDSHAKE), *tcp, *again, *later]).reports
     udp = [report.datagrams for report in reports if report.transport == "udp"]
@@ -288,20 +296,25 @@ def test_a_fault_in_recognition_leaves_the_flow_to_the_others(monkeypatch) -> No
         run(packets(HANDSHAKE))
 
 
-def test_a_fault_of_ours_is_reported_or_raised(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("scanner", "fault"), [(None, ZeroDivisionError), (Scanner((), ()), NotImplementedError)]
+)
+def test_a_fault_of_ours_is_reported_or_raised(monkeypatch, scanner, fault) -> None:
+    """Of what makes lists of events, and of what tells them by calls."""
     from netdissect.protocols.riptide import PROTOCOL
 
     def broken(payload, direction, hints):
-        raise ZeroDivisionError("seen")
+        raise ZeroDivisionError
 
     monkeypatch.setattr(type(PROTOCOL), "scan", staticmethod(broken))
+    monkeypatch.setattr(type(PROTOCOL), "scanner", staticmethod(lambda _: scanner))
     found = []
     pipeline = Pipeline(Options(on_anomaly=found.append))
     pipeline.run(packets(HANDSHAKE))
     pipeline.finish()
     assert [a.code for a in found] == ["dissector-bug"]
-    assert "ZeroDivisionError: seen" in found[0].message
-    with pytest.raises(ZeroDivisionError):
+    assert fault.__name__ in found[0].message
+    with pytest.raises(fault):
         run(packets(HANDSHAKE))
 
 
