@@ -29,6 +29,14 @@ def test_the_file_that_was_written_is_named_with_its_size(tmp_path: Path) -> Non
     assert result.stdout == f"report.html  {written.stat().st_size / 1000:,.0f} kB\n"
 
 
+def test_a_dash_is_standard_output(tmp_path: Path) -> None:
+    result = invoke(gallery.path(gallery.LOSSY), "-o", "-")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("<!doctype html>")
+    assert result.stdout.endswith("</html>\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_capture_that_is_cut_short_has_a_report_that_says_so(tmp_path: Path) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(Path(gallery.path(gallery.LOSSY)).read_bytes()[:-7])

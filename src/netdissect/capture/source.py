@@ -12,7 +12,6 @@ import stat
 import sys
 import zlib
 from importlib import import_module
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from netdissect.model.errors import CaptureFileError
@@ -199,7 +198,8 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
     if isinstance(source, (str, os.PathLike)):
         if os.fspath(source) == "-":
             return RawInput(sys.stdin.buffer, owned=False)
-        return RawInput(Path(source).open("rb", buffering=0), owned=True)
+        # No `Path`: that of an empty name is the current folder.
+        return RawInput(open(source, "rb", buffering=0), owned=True)  # noqa: PTH123
     return RawInput(source, owned=False)
 
 

@@ -284,8 +284,8 @@ def part(function: _F) -> _F:
 
     @wraps(function)
     def wrapper(*args: Any, since: int | None, until: int | None, **options: Any) -> Any:
-        in_order(since, until)
         moment = options.pop("around")
+        in_order(since, until, moment)
         if moment is not None:
             since, until = max(0, moment - AROUND), moment + AROUND
         # In the order given: a picture has its connections so.
@@ -310,8 +310,8 @@ def narrowed(function: _F) -> _F:
     def wrapper(*args: Any, display_filter: str | None, **options: Any) -> Any:
         parts = [] if display_filter is None else [display_filter]
         low, high = options.pop("since"), options.pop("until")
-        in_order(low, high)
         moment, frames = options.pop("around"), False
+        in_order(low, high, moment)
         if moment is not None:
             low, high, frames = span_around(moment)
         part = Part(low, high, frames, tuple(options.pop("of_connection")))

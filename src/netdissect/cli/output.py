@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -39,7 +38,7 @@ class Look(NamedTuple):
 
 
 def write_file(path: str, text: str) -> int:
-    """Write a file that the user named and return its size in bytes.
+    """Write a file that the user named, `-` is standard output, and return its size in bytes.
 
     Raises:
         CaptureFileError: there can be no such file.
@@ -47,7 +46,10 @@ def write_file(path: str, text: str) -> int:
     """
     octets = text.encode("utf-8", "backslashreplace")
     try:
-        Path(path).write_bytes(octets)
+        with click.open_file(path, "wb") as file:
+            file.write(octets)
+    except BrokenPipeError:
+        raise  # Who reads standard output has seen enough.
     except OSError as error:
         raise CaptureFileError(f"{path}: {error.strerror or error}") from error
     return len(octets)

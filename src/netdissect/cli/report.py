@@ -34,11 +34,11 @@ MAX_TOLD = 24
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, allow_dash=True),
     default="report.html",
     show_default=True,
     metavar="FILE",
-    help="The file to write.",
+    help="The file to write; `-` is standard output.",
 )
 @click.option(
     "--redact",
@@ -76,8 +76,9 @@ def command(
     fit_to_write(output, [file, second or "-"])
     with Session(file, choices, quiet=look.quiet) as session:
         size = write_report(session, output, second=second, redact=redact, part=part)
-        screen = look.screen()
-        screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
+        if output != "-":
+            screen = look.screen()
+            screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
         return session.status()
 
 

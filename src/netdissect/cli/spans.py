@@ -59,8 +59,10 @@ LENGTH = _Span(least=1)
 """A span that is something's length."""
 
 
-def in_order(low: int | None, high: int | None) -> None:
-    """Refuse a span from one moment to an earlier one."""
+def in_order(low: int | None, high: int | None, around: object = None) -> None:
+    """Refuse a span from one moment to an earlier one, and one beside what says both: `around`."""
+    if around is not None and (low, high) != (None, None):
+        raise UsageError("--around says from when to when: leave out --from and --to")
     if low is not None and high is not None and low > high:
         raise UsageError("--from is after --to")
 
