@@ -56,6 +56,13 @@ def test_unknown_types_want_a_chain() -> None:
     assert dialect((0, (b"\0" + nullable) * 3)) == "bin3"
 
 
+@pytest.mark.parametrize("size", range(5))
+def test_a_stream_may_end_anywhere_in_a_frame_too_long(size: int) -> None:
+    """Such a frame may follow; what was captured of it may be its length alone."""
+    unknown = bytes.fromhex("0006000909000178")
+    assert dialect((0, unknown * 3 + b"\xff\xff\0\0\0"[:size])) == "bin1"
+
+
 def test_the_other_direction_helps() -> None:
     unknown = bytes.fromhex("0006000909000178")
     assert dialect((0, unknown * 3), (1, unknown * 2)) == "bin1"

@@ -215,7 +215,8 @@ def _goes_on_otherwise(stream: bytes, start: int, frames: list[bytes]) -> bool:
         return False
     position = start + sum(map(len, frames))
     length = stream[position] << 8 | stream[position + 1]
-    return len(frames) <= 2 or length <= _LONGEST or bool(stream[position + 2] & RESERVED)  # noqa: PLR2004
+    options = stream[position + 2] if position + 2 < len(stream) else 0
+    return len(frames) <= 2 or length <= _LONGEST or bool(options & RESERVED)  # noqa: PLR2004
 
 
 def _dialect_of_bodies(frames: list[bytes]) -> str | None:
