@@ -594,7 +594,7 @@ def test_how_streams_end(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
 def test_a_watched_connection_has_the_same_figures(path: Path) -> None:
-    """`scan` with a recorder and `brief` without conclude the same."""
+    """`scan` with a recorder and a scanner without conclude the same."""
     from netdissect.pipeline import Pipeline
     from netdissect.track.recorder import Recorder
 

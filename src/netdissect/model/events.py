@@ -96,7 +96,7 @@ class Ev:
     """(NUMBERED, type, space, wire_seq): a MESSAGE and the NUMBER that it uses, in one."""
     RUN: Final = 20
     """(RUN, space, wire_seq, types): UNITs of a space with `acked_with`, numbered one after the
-    other from `wire_seq` on, one of each type in the list `types`. Only `brief` gives it.
+    other from `wire_seq` on, one of each type in the list `types`. Only a scanner gives it.
     """
     RATE: Final = 21
     """(RATE, per_second, taken): the sender of this datagram asks the other side for so many

@@ -108,8 +108,8 @@ class Port(Taker):
     """
 
     __slots__ = (
-        "_intake", "_lane", "_other", "connection", "direction", "flow", "observer", "protocol",
-        "scan", "scanner",
+        "_intake", "_lane", "_other", "calls", "connection", "direction", "flow", "observer",
+        "protocol", "scan", "scanner",
     )  # fmt: skip
 
     def __init__(
@@ -127,19 +127,22 @@ class Port(Taker):
         # Who has units counted looks at no events either.
         watched = observer is not None if recorder is None else not recorder.counted
         plain = flow.transport == "udp" and not watched
-        self.scan = (protocol.brief if plain else None) or protocol.scan
-        unseen = plain and observer is None and recorder is None
-        self.scanner = protocol.scanner(direction) if unseen else None
-        """What tells the connection of each datagram by calls; None: its events are looked at."""
-        if self.scanner is not None:
+        self.scan = protocol.scan
+        self.scanner = protocol.scanner(direction) if plain else None
+        """What reads each datagram where nobody looks at its events."""
+        self.calls = self.scanner is not None and observer is None and recorder is None
+        """Whether it tells the connection of each by calls."""
+        if self.scanner is not None and self.calls:
             connection.speak(self.scanner.types, self.scanner.spaces)
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Take one datagram."""
         connection, scanner = self.connection, self.scanner
         try:
-            if scanner is None or self.flow.held:
+            if scanner is None:
                 events = self.scan(payload, self.direction, connection.hints)
+            elif not self.calls or self.flow.held:
+                events = scanner.events(payload, connection.hints)
             else:
                 connection.at(self._lane, self._other, frame, time_ns, len(payload))
                 told = scanner.scan(connection, payload, connection.hints)

@@ -8,7 +8,7 @@ of connections: what a connection has taught goes through `Hints`, what it means
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -191,12 +191,10 @@ class Protocol(ABC):
         row = self.dialect_row(dialect) or self.dialects[0]
         return self.policies[row.name]
 
-    brief: Callable[[bytes, int, Hints], list[Event]] | None = None
-    """`scan` in fewer events, for flows that nobody watches: the same conclusions follow."""
-
     def scanner(self, direction: int) -> Scanner | None:
-        """Return a new one for what one side of a connection sends; it tells what `scan` returns.
-        None where there is none.
+        """Return a new one for what one side of a connection sends, for flows that nobody watches:
+        it tells what `scan` returns, or fewer events that lead to the same conclusions. None where
+        there is none.
         """
         del direction
         return None

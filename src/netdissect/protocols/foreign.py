@@ -72,12 +72,11 @@ def trial(protocol: Protocol) -> None:
     for transport in protocol.transports:
         for octets in _TRIALS:
             protocol.recognise([(0, 0, octets)], transport, final=True)
-            for read in (protocol.scan, protocol.brief):
-                if read is not None and protocol.name not in faults:
-                    try:
-                        read(octets, 0, hints)
-                    except ForeignError:
-                        return
+            if protocol.name not in faults:
+                try:
+                    protocol.scan(octets, 0, hints)
+                except ForeignError:
+                    return
 
 
 class Foreign(Protocol):
@@ -103,7 +102,6 @@ class Foreign(Protocol):
         self._policies = {row.name: inner.policy(row.name) for row in self.dialects}
         if not all(isinstance(policy, Policy) for policy in self._policies.values()):
             raise TypeError("its policy() returns no Policy")
-        self.brief = None if inner.brief is None else self._brief
 
     # -- what may fail where the pipeline reports it -----------------------------------------------
 
@@ -115,9 +113,6 @@ class Foreign(Protocol):
 
         """
         return self._ask([], self._inner.scan, payload, direction, hints)  # type: ignore[no-any-return]
-
-    def _brief(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        return self._ask([], self._inner.brief, payload, direction, hints)  # type: ignore[no-any-return]
 
     def _ask(self, fallback: Any, call: Any, *args: Any) -> Any:
         if self.name in faults:

@@ -17,15 +17,16 @@ from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
-from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.scan import scan
+from netdissect.protocols.knet.scanner import KnetScanner
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
 
 OPEN = Progress(Phase.OPEN)
 DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d")
+SCANNERS = KnetScanner(0), KnetScanner(1)
 OTHERS = ("riptide", "teeworlds", "eoudp", "netplay")
 
 
@@ -76,13 +77,13 @@ def meaning(events: list[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_brief_means_the_same_as_scan(share: int) -> None:
+def test_its_scanner_means_the_same_as_scan(share: int) -> None:
     every = payloads("knet")
     for data in [*every[::share], *mutations(every, 20_000 // share, seed=6)]:
         for dialect in DIALECTS[:2]:
             for direction in (0, 1):
                 known = hints(dialect)
-                assert meaning(brief(data, direction, known)) == meaning(scan(data, direction, known))
+                assert meaning(SCANNERS[direction].events(data, known)) == meaning(scan(data, direction, known))
 
 
 def phases() -> list[Progress]:
@@ -100,7 +101,7 @@ def run_mutations(count: int, seed: int, trees: int) -> None:
     for index, data in enumerate(mutations(payloads("knet"), count, seed)):
         direction = index & 1
         dialect = DIALECTS[index % len(DIALECTS)]
-        events = brief(data, direction, hints(dialect, chance.choice(states)))
+        events = SCANNERS[direction].events(data, hints(dialect, chance.choice(states)))
         if events and events[-1][0] == Ev.PART:
             assembler.feed(direction, index, index, events)
         if not index % trees:

@@ -7,11 +7,11 @@ from types import MappingProxyType
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints
 from netdissect.protocols.base import DialectRow, Protocol, Reading
-from netdissect.protocols.eoudp.brief import EoudpScanner, brief
 from netdissect.protocols.eoudp.recognise import candidates, recognise
 from netdissect.protocols.eoudp.rows import DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
+from netdissect.protocols.eoudp.scanner import EoudpScanner
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
 
 __all__ = ["PROTOCOL", "Eoudp"]
@@ -46,7 +46,6 @@ class Eoudp(Protocol):
 
     # No method around it: that would cost a tenth of what it does.
     scan = staticmethod(scan)
-    brief = staticmethod(brief)
     scanner = staticmethod(EoudpScanner)
 
     def initial_hints(self, claim: Claim) -> Hints:

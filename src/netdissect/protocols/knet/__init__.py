@@ -9,7 +9,6 @@ from netdissect.model.claims import Claim, Hints
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
-from netdissect.protocols.knet.brief import KnetScanner, brief
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
@@ -17,6 +16,7 @@ from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
+from netdissect.protocols.knet.scanner import KnetScanner
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
@@ -62,7 +62,6 @@ class Knet(Protocol):
             "tcp": "netdissect.fuzz.servers.knet_tcp:KnetTcpServer",
         }
     )
-    brief = staticmethod(brief)
     scanner = staticmethod(KnetScanner)
 
     def may_stand_alone(self, payload: bytes) -> bool:

@@ -15,7 +15,7 @@ from netdissect.protocols.eoudp.scan import scan
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.eoudp_names import FAR_ID, RECEIVE_LIMIT, command_name, time_limits
 
-__all__ = ["EoudpScanner", "brief"]
+__all__ = ["EoudpScanner"]
 
 _ACKNOWLEDGE: Final = 0x01
 _COMPONENT: Final = COMPONENT_OF
@@ -53,11 +53,6 @@ class EoudpScanner(Scanner):
         if form is not None and form.usual(sink, payload, direction, hints.extra):
             return None
         return scan(payload, direction, hints)
-
-
-def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one datagram."""
-    return _SCANNERS[direction].events(payload, hints)
 
 
 class _Form:
@@ -186,4 +181,3 @@ def _pattern(value: float, *, wide: bool) -> int:
 
 _FORMS: Final = {name: _Form(row) for name, row in ROWS.items() if not row.long32}
 """Dialect -> its header; ids and sizes of 32-bit builds are shorter."""
-_SCANNERS: Final = (EoudpScanner(0), EoudpScanner(1))

@@ -22,7 +22,7 @@ from netdissect.wire.knet import (
     SPECIFICATION,
 )
 
-__all__ = ["KnetScanner", "brief"]
+__all__ = ["KnetScanner"]
 
 _LEARNING: Final = Phase.LEARNING
 _OPEN: Final = Phase.OPEN
@@ -274,12 +274,6 @@ class KnetScanner(Scanner):
             sink.event((kind, "ping", payload[start + 1]))
 
 
-def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one datagram."""
-    return _SCANNERS[direction].events(payload, hints)
-
-
-_SCANNERS: Final = (KnetScanner(0), KnetScanner(1))
 
 
 def _before_fragment(payload: bytes, start: i64, size: i64, flags: i64) -> i64:
