@@ -8,8 +8,9 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.lateness import Lateness
-from netdissect.track.ledger import PAUSE_NS, Ledger, Unit
+from netdissect.track.ledger import PAUSE_NS, Ledger
 from netdissect.track.recorder import note_acked
+from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["Acknowledged"]

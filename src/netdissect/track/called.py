@@ -50,23 +50,24 @@ class Called(Sink):
         else:
             cell.add(1, self._time_ns, self._frame)
 
+    def _counted(self, type_: i64) -> str | None:
+        """Count a unit as a message, if it is one; return its type where that is recorded."""
+        if type_ < 0:
+            return None
+        self.message(type_)
+        return None if self.recorder is None else self._types[type_]
+
     def unit(
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
         """Take one copy of a unit."""
-        name = None
-        if type_ >= 0:
-            self.message(type_)
-            name = None if self.recorder is None else self._types[type_]
+        name = self._counted(type_)
         target = self._lane.placed[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
         """Take one copy of a unit that nobody acknowledges."""
-        name = None
-        if type_ >= 0:
-            self.message(type_)
-            name = None if self.recorder is None else self._types[type_]
+        name = self._counted(type_)
         target = self._lane.placed[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
 

@@ -15,10 +15,11 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import MAX_OUTSTANDING, Unit
+from netdissect.track.ledger import MAX_OUTSTANDING
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
+from netdissect.track.unit import Unit
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
 

@@ -14,10 +14,11 @@ from typing import Any, Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import PAUSE_NS, Stray, Unit
+from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
+from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["MAX_EPOCHS", "MAX_MARKS", "CarrierSpace"]
@@ -240,7 +241,7 @@ class CarrierSpace(Space):
         """Return True for a number far from all before, which nothing confirms yet; one that
         follows such a number confirms it.
         """
-        last = self.last or 0
+        last = self.reached()
         if not self.reach < ahead < self._modulus - self.reach - last + self.first:
             return False
         stray = self._stray

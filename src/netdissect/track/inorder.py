@@ -60,8 +60,7 @@ class InOrderSpace(Space):
                 # The commonest case: it says what the one before it said.
                 twin.passes = True
                 return
-            sent = 0 if self.newest == ABSENT else self.newest & self._mask
-            twin.gate(base, sent, frame, time_ns)
+            twin.gate(base, self.reached() & self._mask, frame, time_ns)
         super().ack(base, bits, frame, time_ns)
 
     def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
@@ -91,13 +90,10 @@ class InOrderSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one copy of a unit."""
-        last = self.newest
-        if last == ABSENT and not self.started:
+        if self.newest == ABSENT and not self.started:
             # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
             self.accepted = (wire_seq - 1) & self._mask
-        if last == ABSENT:
-            last = 0
-        if labelled and 0 < (wire_seq - last) & self._mask < self._half:
+        if labelled and 0 < (wire_seq - self.reached()) & self._mask < self._half:
             self.find(
                 "resend-of-unseen", frame, time_ns, self.direction,
                 f"{wire_seq} is marked as sent again",

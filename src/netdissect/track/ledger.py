@@ -21,17 +21,7 @@ from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.unit import Stray, Unit
 
-__all__ = [
-    "CONTENT",
-    "COPIES",
-    "EXPIRY_NS",
-    "MAX_OUTSTANDING",
-    "SETTLED_NS",
-    "TIME",
-    "Ledger",
-    "Stray",
-    "Unit",
-]
+__all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "SETTLED_NS", "TIME", "Ledger"]
 
 MAX_OUTSTANDING: Final = 4096
 """Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
@@ -256,11 +246,13 @@ class Ledger(Placed):
     def last(self, seq: int | None) -> None:
         self.newest = ABSENT if seq is None else seq
 
+    def reached(self) -> i64:
+        """Return the newest number; 0 before the first one."""
+        return 0 if self.newest == ABSENT else self.newest
+
     def extend(self, wire_seq: i64) -> i64:
         """Return the extended number closest to the newest one."""
-        newest = self.newest
-        if newest == ABSENT:
-            newest = 0
+        newest = self.reached()
         ahead = (wire_seq - newest) & self._mask
         if ahead > self._half:
             ahead -= self._modulus

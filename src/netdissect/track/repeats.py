@@ -7,8 +7,9 @@ from typing import Any, Final
 from netdissect.model.native import i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
-from netdissect.track.ledger import CONTENT, COPIES, TIME, Unit
+from netdissect.track.ledger import CONTENT, COPIES, TIME
 from netdissect.track.recorder import note_dropped, note_turned
+from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = [

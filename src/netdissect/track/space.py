@@ -7,15 +7,10 @@ from typing import Any, Final
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule
-from netdissect.track.ledger import (
-    CONTENT,
-    MAX_OUTSTANDING,
-    TIME,
-    Stray,
-    Unit,
-)
+from netdissect.track.ledger import CONTENT, MAX_OUTSTANDING, TIME
 from netdissect.track.recorder import note_acked
 from netdissect.track.repeats import OVERTAKEN_BY, Repeated
+from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
@@ -59,7 +54,7 @@ class Space(Repeated):
             if self._is_far(ahead, last):
                 if self._alone(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
                     return
-                last = 0 if self.newest == ABSENT else self.newest
+                last = self.reached()
                 ahead = (wire_seq - last) & self._mask
             if 0 < ahead <= self._half:
                 seq = last + ahead
@@ -119,7 +114,7 @@ class Space(Repeated):
         if self._is_far(ahead, last):
             if self._alone(wire_seq, ahead, None, None, None, frame, time_ns):
                 return
-            last = 0 if self.newest == ABSENT else self.newest
+            last = self.reached()
             ahead = (wire_seq - last) & self._mask
         if 0 < ahead <= self._half:
             self._advance(last, last + ahead, frame, time_ns)
@@ -221,7 +216,7 @@ class Space(Repeated):
         """Take a number far from all before; return False where it confirms the one before it, so
         that both count as the others do. `mark` is None for a number of no unit.
         """
-        last = 0 if self.newest == ABSENT else self.newest
+        last = self.reached()
         wire_seq &= self._mask
         before = self._stray
         if before is not None and before.last == last:

@@ -13,9 +13,9 @@ from netdissect.model.native import i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import Unit
 from netdissect.track.recorder import Scribe, note_acked
 from netdissect.track.space import Space
+from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["MAX_STAMPED", "StampedSpace"]
