@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import console_docs
 from netdissect import analyze
 from netdissect.cli.session import Choices
+from netdissect.model.errors import CaptureFileError
 from netdissect.model.survey import Outcome
 from netdissect.survey import shares
 from netdissect.survey.dataset import Dataset
@@ -112,3 +114,28 @@ def test_what_is_larger_than_a_workers_share_is_split() -> None:
     assert shares_for(large, 2, 3 * 10**9) == 1
     assert shares_for(Source("b", "b", octets=10**6), 2, 10**6) == 1
     assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 1
+
+
+@pytest.mark.parametrize("kind", ["fifo", "capture"])
+def test_what_is_replaced_meanwhile_is_not_read(kind: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "x.pcap", tmp_path / "other"
+    path.write_bytes((CAPTURES / NAMES[0]).read_bytes())
+    (source,) = sources_of([str(path)])
+    work = shares._identify(source, plan_for(tmp_path / "dataset"), 2)
+    if kind == "fifo":
+        os.mkfifo(other)
+    else:
+        other.write_bytes(path.read_bytes())
+    other.replace(path)
+    with pytest.raises(CaptureFileError, match="another file stands there now"):
+        shares._read(work, 0)
+
+
+def test_a_pipe_in_the_place_of_a_source_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes((CAPTURES / NAMES[0]).read_bytes())
+    (source,) = sources_of([str(path)])
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="no regular file"):
+        survey_one(source, plan_for(tmp_path / "dataset"))

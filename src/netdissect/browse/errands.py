@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 
 from netdissect.model.errors import NetdissectError
 
@@ -35,7 +36,8 @@ class Errands:
                 if then is not None:
                     self._inbox.append(then)
 
-        threading.Thread(target=body, daemon=True).start()
+        # With the context: what was opened before is to be the same file.
+        threading.Thread(target=copy_context().run, args=(body,), daemon=True).start()
 
     def take(self) -> bool:
         """Take what has been brought; return whether there was anything."""

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from netdissect.model.errors import CaptureFileError
+from netdissect.model.files import open_same
 from netdissect.system.interrupt import check, wait
 
 if TYPE_CHECKING:
@@ -198,8 +199,7 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
     if isinstance(source, (str, os.PathLike)):
         if os.fspath(source) == "-":
             return RawInput(sys.stdin.buffer, owned=False)
-        # No `Path`: that of an empty name is the current folder.
-        return RawInput(open(source, "rb", buffering=0), owned=True)  # noqa: PTH123
+        return RawInput(open_same(source), owned=True)
     return RawInput(source, owned=False)
 
 

@@ -7,14 +7,14 @@ current folder.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from netdissect.capture.live.process import Child, message
 from netdissect.capture.source import READ_OCTETS
-from netdissect.model.errors import NetdissectError, UsageError
+from netdissect.model.errors import CaptureFileError, NetdissectError, UsageError
 from netdissect.model.facts import FrameFacts
+from netdissect.model.files import open_same
 from netdissect.model.packets import endpoint_text
 from netdissect.system.programs import find
 
@@ -43,6 +43,7 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
 
     Raises:
         UsageError: tshark is not installed.
+        CaptureFileError: the file is missing, or another one than before (`unchanged`).
         NetdissectError: tshark failed.
 
     """
@@ -54,8 +55,12 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
     )
 
     rules = [word for rule, to in (decode_as or {}).items() for word in ("-d", f"{rule},{to}")]
-    file = os.path.abspath(path)  # noqa: PTH100 - a text; tshark does not run in this folder
-    child = Child([program, "-l", "-n", "-T", "pdml", *rules, "-r", file])
+    try:
+        opened = open_same(path)
+    except OSError as error:
+        raise CaptureFileError(f"{path}: {error.strerror}") from error
+    with opened as file:
+        child = Child([program, "-l", "-n", "-T", "pdml", *rules, "-r", "-"], file=file)
     try:
         yield from map(packet_from_xml_packet, _packets(child))
         status = child.ended()

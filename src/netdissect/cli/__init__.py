@@ -143,6 +143,7 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the settings of files and environment as its defaults."""
         from netdissect.cli.settings import default_map, load  # noqa: PLC0415 - not for --help
+        from netdissect.model.files import unchanged  # noqa: PLC0415 - as above
 
         found = load()
         defaults = default_map(found)
@@ -150,7 +151,7 @@ class Group(click.Group):
             for sentence in found.ignored:
                 click.echo(f"netdissect: note: {safe(sentence)}", err=True)
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
-        with _closed_output():
+        with _closed_output(), unchanged():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,17 +1,33 @@
-"""Small files that a user names, and lines of standard input: read with a bound."""
+"""Files that a user names: small ones and lines of standard input read with a bound, large ones the
+same whenever they are opened.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Final
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import FileIO
+from typing import Any, BinaryIO, Final, TypeAlias
 
 from netdissect.model.errors import UsageError
 
-__all__ = ["numbered_lines", "parse_toml", "read_octets", "read_text"]
+__all__ = [
+    "Opened",
+    "numbered_lines",
+    "open_same",
+    "parse_toml",
+    "read_octets",
+    "read_text",
+    "unchanged",
+]
 
+_AT_ONCE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without O_NONBLOCK, opening a FIFO waits for its other end."""
 MAX_LINE_OCTETS = 16 * 1024 * 1024
 """Of one line of standard input."""
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?)"""
@@ -26,6 +42,51 @@ _TOKENS: Final = re.compile(
 """What of TOML may hold dots. A `long` one is a dotted key of more than 64 parts: the time that
 Python's reader takes for it grows as the square of their number.
 """
+Opened: TypeAlias = dict[str, os.stat_result]
+"""What each file was when it was first opened."""
+_opened: ContextVar[Opened | None] = ContextVar("opened", default=None)
+"""Those of the innermost `unchanged`."""
+
+
+@contextmanager
+def unchanged(files: Opened | None = None) -> Iterator[Opened]:
+    """Have a path mean one file within the block, however often `open_same` opens it: what is read
+    twice is to give one answer. `files`: those that another block has opened.
+    """
+    opened = {} if files is None else files
+    token = _opened.set(opened)
+    try:
+        yield opened
+    finally:
+        _opened.reset(token)
+
+
+def open_same(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
+    """Open a file for reading. Within `unchanged` it is the one that it was the first time, and no
+    shorter; it may have grown. `regular`: it is no pipe and no device the first time either.
+
+    Raises:
+        OSError: the file is missing or unreadable, or not that one; then nothing has waited.
+
+    """
+    first, name = _opened.get(), os.fspath(path)
+    before = None if first is None else first.get(name)
+    waits = before is None and not regular
+    file = FileIO(name if waits else os.open(name, _AT_ONCE))
+    now = os.fstat(file.fileno())
+    if first is not None and before is None:
+        first[name] = now
+    fault = ""
+    if (regular or before is not None) and not stat.S_ISREG((before or now).st_mode):
+        fault = "is no regular file, and has to be read twice"
+    elif before is not None and not os.path.samestat(before, now):
+        fault = "another file stands there now, and it has to be read twice"
+    elif before is not None and now.st_size < before.st_size:
+        fault = "has become shorter, and has to be read twice"
+    if fault:
+        file.close()
+        raise OSError(errno.ESTALE, fault, name)
+    return file
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -56,8 +117,7 @@ def read_octets(path: str | os.PathLike[str], limit: int) -> bytes:
         ValueError: it is no regular file, or larger than `limit`; the text says which.
 
     """
-    # Without O_NONBLOCK, opening a FIFO waits for its other end.
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    handle = os.open(path, _AT_ONCE)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ValueError("no regular file")

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
+from netdissect.model.files import Opened, unchanged
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Pipeline, Sums, informed, parallel
 from netdissect.pipeline.reports import Reports
@@ -49,6 +50,8 @@ class _Work:
     key: str
     count: int
     """Shares of its flows; one more are those that only all shares together recognise."""
+    files: Opened
+    """The file that every task is to read."""
 
     @property
     def folder(self) -> Path:
@@ -116,14 +119,14 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
 def _identify(source: Source, plan: Plan, count: int) -> _Work | Outcome:
     dataset = Dataset(plan.dataset)
     try:
-        with held(source) as (_, key), open_capture(source.path):
+        with unchanged() as files, held(source) as (_, key), open_capture(source.path):
             pass
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, None, str(error))
     if dataset.row_file(key).exists():
         dataset.failure_file(source.name).unlink(missing_ok=True)
         return Outcome(source.name, "skipped", key, source.octets)
-    work = _Work(source, plan, key, count)
+    work = _Work(source, plan, key, count, files)
     work.folder.mkdir(parents=True, exist_ok=True)
     return work
 
@@ -132,7 +135,7 @@ def _read(work: _Work | Outcome, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return
-    with open_capture(work.source.path) as reader:
+    with unchanged(work.files), open_capture(work.source.path) as reader:
         part = parallel.read_share(reader, work.plan.options(), (index, work.count))
     _keep(work, index, part)
 
@@ -161,7 +164,8 @@ def _agree(work: _Work | Outcome, _parts: Sequence[None]) -> None:
     options = work.plan.options()
     elsewhere = parallel.Elsewhere.of(parts)
     if elsewhere is not None:
-        parts.append(elsewhere.read(work.source.path, options))
+        with unchanged(work.files):
+            parts.append(elsewhere.read(work.source.path, options))
         _keep(work, work.count, parts[-1])
     found, numbers = parallel.merged(parts, options)
     work.leave(work.folder / "agreed", _Agreed(found, numbers, elsewhere))
@@ -207,7 +211,8 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
-        tell(work.source.path, counted, pipeline, teller(plan, spans, staged, places), share)
+        with unchanged(work.files):
+            tell(work.source.path, counted, pipeline, teller(plan, spans, staged, places), share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}
         told.connections, told.beyond_days = len(reports), staged.beyond_days
         told.drafts = staged.seal()

@@ -16,6 +16,7 @@ from typing import Any
 from netdissect.capture.blocks import BlockReader
 from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
+from netdissect.model.files import open_same
 
 __all__ = ["MAX_JOINED", "Source", "held", "joined", "sources_of"]
 
@@ -194,7 +195,7 @@ def held(source: Source) -> Iterator[tuple[str, str]]:
             yield whole.name, hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
         return
     if source.url is None:
-        with Path(source.path).open("rb") as file:
+        with open_same(source.path, regular=True) as file:
             key = _copied(file, None)
         yield source.path, key
         return

@@ -94,6 +94,7 @@ class Child:
         *,
         quiet_s: float = 0.0,
         source: Child | None = None,
+        file: IO[bytes] | None = None,
         account: Account | None = None,
     ) -> None:
         """Start a program.
@@ -102,10 +103,14 @@ class Child:
             words: its absolute path and arguments.
             quiet_s: once it is stopped, it is ended when it has put out nothing for so long.
             source: the program whose output it reads; the two end together.
+            file: the open file that it reads in place of one.
             account: whose rights it has; None = ours.
 
         """
-        more = [] if source is None else ["--input", str(source.detach())]
+        reads = [] if source is None else [source.detach()]
+        if file is not None:
+            reads = [file.fileno()]
+        more = [word for fd in reads for word in ("--input", str(fd))]
         if account is not None:
             rights = ",".join(map(str, (account.group, *account.groups)))
             more += ["--as", f"{account.user}:{rights}"]
@@ -118,7 +123,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            pass_fds=() if source is None else (source.detach(),),
+            pass_fds=reads,
         )
         self._source = source
         if source is not None:
