@@ -1,25 +1,16 @@
 """Puts a message layer into the layers that carry it: a chunk and a packet, a frame.
 
-A protocol without a carrier has messages that are datagrams themselves.
+A protocol whose layer module has no `wrap` has messages that are datagrams themselves.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from typing import Any
 
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.protocols import registry
 
-__all__ = ["carrier", "layers_of", "root", "wrap"]
-
-
-@cache
-def carrier(protocol: str) -> Any:
-    """Return the module that knows what carries a protocol's messages, None without one."""
-    name = registry.get(protocol).carrier
-    return None if name is None else import_module(name)
+__all__ = ["layers_of", "root", "wrap"]
 
 
 def layers_of(protocol: str) -> Any:
@@ -29,13 +20,11 @@ def layers_of(protocol: str) -> Any:
 
 def wrap(protocol: str, dialect: str, packet: Any, transport: str = "udp") -> Any:
     """Return what carries a message in one dialect, None where the dialect does not have it."""
-    found = getattr(carrier(protocol), "wrap", None)
-    return packet if found is None else found(dialect, transport, packet)
+    found = getattr(layers_of(protocol), "wrap", None)
+    return packet if found is None else found(packet, Request(dialect, None, transport))
 
 
 def root(protocol: str, octets: bytes, request: Request) -> Any:
     """Return the layer that reads and writes one message with its framing."""
-    found = getattr(carrier(protocol), "root", None)
-    if found is None:
-        return layers_of(protocol).root(octets, request)
-    return found(request.dialect, request.transport, octets)
+    layers = layers_of(protocol)
+    return getattr(layers, "message_root", layers.root)(octets, request)

@@ -149,10 +149,6 @@ class Protocol(ABC):
     """Message type -> its fields that hold passwords."""
     layer_module: str | None = None
     """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
-    carrier: str | None = None
-    """Dotted name of the module that knows what carries a message, for building: `wrap(dialect,
-    transport, packet)`, and where the layer module's own will not do `root(dialect, transport,
-    bytes)`; None = a message is a datagram."""
     drivers: Mapping[str, str] = MappingProxyType({})
     """Transport -> "module:class" of the fuzz driver; the first is the usual one."""
     servers: Mapping[str, str] = MappingProxyType({})

@@ -35,7 +35,7 @@ __all__ = ["Foreign", "ForeignError", "admitted", "trial"]
 
 _FACTS = (
     "title", "dialects", "transports", "default_ports", "codes", "lives", "secrets", "layer_module",
-    "carrier", "drivers", "servers", "schema_formats", "field_aliases", "privacy", "wireshark",
+    "drivers", "servers", "schema_formats", "field_aliases", "privacy", "wireshark",
 )  # fmt: skip
 _TRIALS = (b"", b"\0", b"\xff", bytes(40), b"\xff" * 40, bytes(range(256)))
 """Payloads that `trial` has a plug-in read."""

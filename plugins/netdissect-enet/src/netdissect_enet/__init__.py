@@ -27,7 +27,6 @@ class Enet(Protocol):
     policies = POLICIES
     lives = 2
     layer_module = "netdissect_enet.layers"
-    carrier = "netdissect_enet.carrier"
     drivers = MappingProxyType({"udp": "netdissect_enet.driver:EnetDriver"})
     scan = staticmethod(scan)
     recognise = staticmethod(recognise)

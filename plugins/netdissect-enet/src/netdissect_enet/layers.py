@@ -31,7 +31,7 @@ from netdissect_enet.rules import ALL_CODES as CODES
 from netdissect_enet.rules import CRC, MAX_COMMANDS, NAMES, NOBODY
 
 __all__ = ["CODES", "COMMANDS", "READERS", "EnetCommand", "EnetPacket", "EnetPacketCrc", "bind",
-           "command_layer", "finish", "root"]  # fmt: skip
+           "command_layer", "finish", "root", "wrap"]  # fmt: skip
 
 
 class EnetCommand(Layer):
@@ -167,6 +167,15 @@ def checksum(octets: bytes, at: int, connect_id: int) -> int:
 def root(_payload: bytes, request: Any) -> type[Layer]:
     """Return the layer that reads a datagram."""
     return EnetPacketCrc if request.dialect == CRC else EnetPacket
+
+
+def wrap(packet: Any, request: Any) -> Any:
+    """Return the datagram of a command; one that wants an acknowledgement has a sent time."""
+    header = root(b"", request)
+    if not isinstance(packet, EnetCommand):
+        return packet if type(packet) is header else None
+    peer = NOBODY if packet.number == 2 else 0  # noqa: PLR2004 - CONNECT
+    return header(peer=peer, has_sent_time=int(bool(packet.acknowledge)), commands=[packet])
 
 
 def bind(port: int = 1234) -> None:

@@ -36,6 +36,23 @@ def root(_payload: bytes, request: Any) -> type[Layer]:
     return headers.header_layer(request.dialect)
 
 
+def wrap(packet: Any, request: Any) -> Any:
+    """Return the header with a content behind it; None where the dialect has no such content."""
+    header = headers.header_layer(request.dialect)
+    kind = type(packet)
+    if kind is header:
+        return packet
+    if not getattr(kind, "commands", None):
+        return None
+    short = kind.__name__.endswith("32")
+    if short != request.dialect.endswith("long32") and (
+        short or hasattr(contents, f"{kind.__name__}32")
+    ):
+        return None
+    flagged = any(field.name == "important" for field in header.fields_desc)
+    return header(**({"important": 1} if flagged else {})) / packet
+
+
 DIALECTS = (
     "exodia-late", "exodia-mid", "exodia-early", "rfc03", "rfc02", "rfc01", "exodia-30",
     "exodia-late-long32", "exodia-mid-long32", "exodia-early-long32",

@@ -77,6 +77,35 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     return datagram_layer(request.dialect)
 
 
+def wrap(packet: Any, request: Any) -> Any:
+    """Return the datagram or the stream that carries a message; None where there is none."""
+    return (_in_stream if request.transport == "tcp" else _in_datagram)(request.dialect, packet)
+
+
+def _in_datagram(dialect: str, packet: Any) -> Any:
+    header = datagram_layer(dialect)
+    message = header().get_field("messages").item
+    document = header is spec.KnetSpecDatagram
+    if isinstance(packet, contents.KnetContent) and document:
+        carrier = header(packet_id=1, messages=[message(content=packet)])
+        (again,) = header(bytes(carrier)).messages
+        return carrier if type(again.content) is type(packet) else None
+    if type(packet) is contents.KnetSpecPacketAck:
+        return None
+    if isinstance(packet, contents.KnetContent):
+        carried = message(reliable=1, in_order=1, content=packet)
+        return header(reliable=1, in_order=1, packet_id=1, messages=[carried])
+    return packet if type(packet) in (header, datagrams.KnetConnect) else None
+
+
+def _in_stream(dialect: str, packet: Any) -> Any:
+    stream = streams.STREAMS[dialect][0]
+    message = stream().get_field("messages").item
+    if isinstance(packet, contents.KnetContent):
+        return stream(messages=[message(content=packet)])
+    return stream(messages=[packet]) if type(packet) is message else None
+
+
 def _is_text(payload: bytes) -> bool:
     """Return whether the bytes are printable text of more than a header's length."""
     try:

@@ -7,7 +7,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
+
+from scapy.fields import ByteEnumField
+from scapy.packet import Raw
 
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
@@ -25,7 +28,7 @@ from netdissect.layers.netplay.streams import (
 )
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.model.annotations import code_rows
-from netdissect.wire.netplay import DIALECTS, chunk_spans, frame_spans
+from netdissect.wire.netplay import CHUNK_NAMES, DIALECTS, chunk_spans, frame_spans
 
 __all__ = [
     "NetplayChunk",
@@ -68,6 +71,33 @@ _STREAMS: dict[str, type[Layer]] = {
 def reader(_payload: bytes, request: Any) -> type[Layer]:
     """Return the layer that holds the messages of a piece of stream, for Scapy."""
     return _STREAMS[request.dialect]
+
+
+class NetplayOnlyChunk(Layer):
+    """A frame of bin3 that fits in one chunk."""
+
+    name = "Netplay frame in one chunk"
+    fields_desc: ClassVar[list[Any]] = [ByteEnumField("chunk_header", 0, CHUNK_NAMES)]
+
+    def guess_payload_class(self, payload: bytes) -> type[Any]:
+        """Return the layer of the frame."""
+        return NetplayFrame if payload else Raw
+
+
+def wrap(packet: Any, request: Any) -> Any:
+    """Return what carries a message in one dialect: its first chunk, which is its last."""
+    if request.dialect == "netplay-bin3" and isinstance(packet, NetplayFrame):
+        return NetplayOnlyChunk() / packet
+    return packet
+
+
+def message_root(payload: bytes, request: Any) -> type[Layer]:
+    """Return the layer that reads and writes one message with its framing."""
+    if request.dialect == "netplay-text":
+        return NetplayText
+    if request.dialect == "netplay-bin3":
+        return NetplayOnlyChunk if payload[:1] == b"\0" else NetplayChunk
+    return NetplayFrame
 
 
 def likely(data: bytes, _transport: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.riptide import bits, octets
 from netdissect.layers.riptide.bits import *  # noqa: F403 - the public names are the package's
+from netdissect.layers.riptide.common import RiptideMessage
 from netdissect.layers.riptide.frames import (
     FRAMES,
     RiptideFrame,
@@ -47,6 +48,14 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     if request.transport == "tcp" and not request.unframed:
         return FRAMES.get(request.dialect, RiptideFrame)
     return message_layer(payload, request.dialect)
+
+
+def wrap(packet: Any, request: Any) -> Any:
+    """Return what carries a message: in a stream it stands behind its length."""
+    if request.transport != "tcp":
+        return packet
+    frame = FRAMES.get(request.dialect, RiptideFrame)
+    return frame(data=packet) if isinstance(packet, RiptideMessage) else None
 
 
 DIALECTS = ("riptide-2.2", "riptide-2.1", "riptide-2.1dev", "riptide-2.0")

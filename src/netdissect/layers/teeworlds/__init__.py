@@ -83,6 +83,28 @@ def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
     return header
 
 
+def wrap(packet: Any, request: Any) -> Any:
+    """Return the packet that carries a message, in a chunk unless it is a control message; None
+    where the dialect does not have it.
+    """
+    header = ROOTS[request.dialect]
+    family = "0.7" if header is packets.Tw07 else "0.6"
+    kind = type(packet)
+    extra: dict[str, Any] = {"token_flag": 1} if header is packets.Tw065 else {}
+    if kind in controls.CONTROLS[header.dialect].values():
+        return header(control_flag=1, num_chunks=0, **extra) / packet
+    connless = packets.Tw07Connless if family == "0.7" else packets.Tw06Connless
+    if kind in messages.CONNLESS[family].values():
+        return connless(body=packet)
+    if kind in (*messages.MESSAGES[family].values(), *messages.UUID_MESSAGES.values()):
+        chunk = packets.Tw07Chunk if family == "0.7" else packets.Tw06Chunk
+        chunks = {"0.7": packets.Tw07Chunks, "ddnet-0.6": packets.TwDdnetChunks}.get(
+            header.dialect, packets.Tw06Chunks
+        )
+        return header(**extra) / chunks(chunks=[chunk(vital=1, sequence=1, body=packet)])
+    return packet if kind in (header, packets.Tw06Connless, packets.Tw07Connless) else None
+
+
 DIALECTS = ("teeworlds-0.7", "teeworlds-ddnet-0.6", "teeworlds-0.6", "teeworlds-0.6.5")
 
 

@@ -34,7 +34,6 @@ class Eoudp(Protocol):
     default_ports = (8082, 8083)
     codes = code_rows("eoudp")
     policies = POLICIES
-    carrier = "netdissect.craft.carriers.eoudp"
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
 

@@ -47,7 +47,6 @@ class Knet(Protocol):
     default_ports = (2345,)
     codes = code_rows("knet")
     policies = POLICIES
-    carrier = "netdissect.craft.carriers.knet"
     schema_formats = MappingProxyType({".xml": "netdissect.dissect.finishers.knet_xml:xml_schema"})
     wireshark = "netdissect.protocols.knet.wireshark"
     drivers = MappingProxyType(

@@ -37,7 +37,6 @@ class Netplay(Protocol):
     transports = ("tcp",)
     default_ports = (8080,)
     privacy = "netdissect.protocols.netplay.privacy"
-    carrier = "netdissect.craft.carriers.netplay"
     drivers = MappingProxyType({"tcp": "netdissect.fuzz.drivers.netplay:NetplayDriver"})
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
     codes = code_rows("netplay")

@@ -43,7 +43,6 @@ class Riptide(Protocol):
     transports = ("udp", "tcp")
     default_ports = (7777,)
     codes = code_rows("riptide")
-    carrier = "netdissect.craft.carriers.riptide"
     drivers = MappingProxyType(
         {
             "udp": "netdissect.fuzz.drivers.riptide:RiptideDriver",

@@ -43,7 +43,6 @@ class Teeworlds(Protocol):
         }
     )
     """Those of libtw2's Wireshark plug-in."""
-    carrier = "netdissect.craft.carriers.teeworlds"
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
     secrets = MappingProxyType(secrets())
