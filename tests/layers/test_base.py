@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from scapy.fields import ByteField, ShortField
 
 from netdissect.layers.base import Check, Gen, Layer
@@ -10,6 +11,13 @@ class Short(Layer):
     fields_desc = [ByteField("kind", 1), ShortField("size", 2)]
     generated = (Gen("double", lambda fields: fields["size"] * 2),)
     checks = (Check(lambda fields: fields["kind"] > 5, "trailing-bytes", "kind", "kind {kind}"),)
+
+
+def test_a_field_that_scapy_hides_is_refused() -> None:
+    with pytest.raises(TypeError, match="Late: no field can be called 'time'"):
+
+        class Late(Layer):
+            fields_desc = [ByteField("time", 0)]
 
 
 def test_a_cut_layer_keeps_its_fields_and_its_octets() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scapy.fields import RawVal
+from scapy.fields import Field, RawVal
 from scapy.packet import Packet
 from scapy.volatile import VolatileValue
 
@@ -160,6 +160,20 @@ class Layer(_Base):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         for name, value in kwargs.items():
             _check_kind(self, name, value)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a field that nobody could read: Scapy finds its own attribute of that name first.
+
+        Raises:
+            TypeError: a field is called so.
+        """
+        super().__init_subclass__(**kwargs)
+        for field in vars(cls).get("fields_desc", ()):
+            if isinstance(field, Field) and field.name in Packet.__slots__:
+                raise TypeError(
+                    f"{cls.__name__}: no field can be called {field.name!r}: packets of Scapy have"
+                    " an attribute of that name"
+                )
 
     def __getattr__(self, attr: str) -> Any:
         """Return a field; the layers below ask here for `netdissect`, which is no field."""

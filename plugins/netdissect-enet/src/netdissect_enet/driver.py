@@ -26,7 +26,7 @@ class EnetDriver(Driver):
     protocol = "enet"
     dialects = (PLAIN, CRC)
     traits = Traits(
-        live_fields={"peer": "session", "session": "session", "sent_time": "time",
+        live_fields={"peer": "session", "session": "session", "time_sent": "time",
                      "reliable_seq": "sequence", "checksum": "checksum"},
         stages=("fresh", "connecting", CONNECTED),
         controls=frozenset({"send_reliable", "ping", "throttle_configure"}),
@@ -142,7 +142,7 @@ class EnetDriver(Driver):
             fields["reliable_seq"] = self._numbers[_PEER] % self.traits.span
         header: Any = EnetPacketCrc if self.dialect == CRC else EnetPacket
         data = bytearray(bytes(header(
-            has_sent_time=int(timed), sent_time=self._now(), peer=self._peer,
+            has_sent_time=int(timed), time_sent=self._now(), peer=self._peer,
             session=self._session, commands=[layer(**fields)],
         )))  # fmt: skip
         if self.dialect == CRC:

@@ -135,7 +135,7 @@ class EnetPacket(Layer):
         BitField("compressed", 0, 1),
         BitField("session", 0, 2),
         BitField("peer", NOBODY, 12),
-        ConditionalField(ShortField("sent_time", 0), E("has_sent_time")),
+        ConditionalField(ShortField("time_sent", 0), E("has_sent_time")),
         ConditionalField(Items("commands", EnetCommand, choose=command_layer), E("not compressed")),
         ConditionalField(Tail("packed", private=""), E("compressed")),
     ]
