@@ -64,6 +64,7 @@ BROKEN = {
     "policy": (GOOD.replace('Policy("NAME-1", ())', "None"), LAYERS, "policy() returns no Policy"),
     "recognise": (GOOD.replace("if final", "if 1 / 0"), LAYERS, "ZeroDivisionError"),
     "scan": (GOOD.replace('return [(0, "all")]', "payload[99999]"), LAYERS, "IndexError"),
+    "code": (GOOD.replace('(0, "all")', '(12, "odd", None)'), LAYERS, "scan notes 'odd', of which"),
     "recognise-loop": (GOOD.replace("if final", f"{LOOP}\n        if final"), LAYERS, "Overrun"),
     "layers": (GOOD, "raise KeyError('layers')", "KeyError: 'layers'"),
 }  # fmt: skip

@@ -66,6 +66,8 @@ def test_every_command_knows_it(lossy: str) -> None:
     digits = run("encode", "tiny", "data", "number=7", "data=text:hi").strip()
     assert digits == "545901" + "0007" + "0002" + b"hi".hex()
     shown = run("decode", "tiny", digits, "--json")
+    empty = capture(Path(lossy).with_name("empty.pcap"), [(0, 0, bytes(TinyData()))])
+    assert "tiny-empty" in run("anomalies", empty)
     assert run("encode", "tiny", "-", text=shown).strip() == digits
     wrong = json.loads(run("decode", "tiny", "0000" + digits[4:], "--json"))
     assert [note["code"] for note in wrong["annotations"]] == ["tiny-magic"]

@@ -16,8 +16,9 @@ from netdissect.dissect.foreign import (
     fault_of,
     faults,
 )
+from netdissect.model.annotations import shared_rows
 from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.events import Event
+from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy
 from netdissect.model.segments import StreamPiece
 from netdissect.model.text import quoted
@@ -102,6 +103,7 @@ class Foreign(Protocol):
         self._policies = {row.name: inner.policy(row.name) for row in self.dialects}
         if not all(isinstance(policy, Policy) for policy in self._policies.values()):
             raise TypeError("its policy() returns no Policy")
+        self._codes = {*shared_rows(), *(row.code for row in self.codes)}
 
     # -- what may fail where the pipeline reports it -----------------------------------------------
 
@@ -112,7 +114,15 @@ class Foreign(Protocol):
             ForeignError: it fails here.
 
         """
-        return self._ask([], self._inner.scan, payload, direction, hints)  # type: ignore[no-any-return]
+        return self._ask([], self._scan, payload, direction, hints)  # type: ignore[no-any-return]
+
+    def _scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        events: list[Event] = self._inner.scan(payload, direction, hints)
+        for event in events:
+            # Without a row it would be a fault far from here, that names no plug-in.
+            if event[0] == Ev.NOTE and event[1] not in self._codes:
+                raise LookupError(f"scan notes {event[1]!r}, of which `codes` has no row")
+        return events
 
     def _ask(self, fallback: Any, call: Any, *args: Any) -> Any:
         if self.name in faults:

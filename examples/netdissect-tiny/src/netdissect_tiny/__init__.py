@@ -6,14 +6,26 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.dissect.kept import readers
+from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
 from netdissect.protocols.base import DialectRow, Protocol
 
-__all__ = ["PROTOCOL", "Tiny"]
+__all__ = ["CODES", "PROTOCOL", "Tiny"]
 
 MAGIC = b"\x54\x59"
+CODES = (
+    CodeRow(
+        "tiny-magic", Severity.ERROR, "malformed", "not the magic number",
+        "A datagram of Tiny begins with 0x5459; receivers drop any other.",
+    ),
+    CodeRow(
+        "tiny-empty", Severity.WARN, "protocol", "data of no bytes",
+        "It is acknowledged like any other, and says nothing.",
+    ),
+)  # fmt: skip
+"""Findings of the layers and of `scan`: code, severity, group, title, meaning."""
 POLICY = Policy(
     dialect="tiny-1",
     spaces=(
@@ -28,13 +40,15 @@ POLICY = Policy(
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return what one datagram means. Never raises: a reader gives None where bytes lack."""
-    del direction, hints
+    del hints
     read = readers("netdissect_tiny.layers")
     if payload[:3] == MAGIC + b"\x01":
         found = read.read_TinyData(payload, 0, len(payload))
         if found is not None:
             _, _, number, _, data, _ = found
-            return [(Ev.UNIT, "data", "data", number, None, data)]
+            events: list[Event] = [(Ev.UNIT, "data", "data", number, None, data)]
+            read.odd_TinyData(found, direction, events)
+            return events
     if payload[:3] == MAGIC + b"\x02":
         found = read.read_TinyAck(payload, 0, len(payload))
         if found is not None:
@@ -48,6 +62,7 @@ class Tiny(Protocol):
     name = "tiny"
     title = "Tiny"
     dialects = (DialectRow("tiny-1", "the only version", ("data", "ack")),)
+    codes = CODES
     policies = MappingProxyType({"tiny-1": POLICY})
     transports = ("udp",)
     layer_module = "netdissect_tiny.layers"

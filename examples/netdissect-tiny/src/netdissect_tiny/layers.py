@@ -10,19 +10,12 @@ from scapy.fields import ByteEnumField, FieldLenField, ShortField, XShortField
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import SizedBytes
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect_tiny import CODES
 
 __all__ = ["CODES", "READERS", "TinyAck", "TinyData", "TinyUnknown", "root"]
 
 MAGIC = 0x5459
 KINDS = {1: "data", 2: "ack"}
-CODES = (
-    CodeRow(
-        "tiny-magic", Severity.ERROR, "malformed", "not the magic number",
-        "A datagram of Tiny begins with 0x5459; receivers drop any other.",
-    ),
-)  # fmt: skip
-"""Findings of these layers: code, severity, group, title, meaning."""
 
 
 class TinyUnknown(Layer):
@@ -52,6 +45,10 @@ class TinyData(TinyUnknown):
         FieldLenField("length", None, length_of="data", fmt="!H"),
         SizedBytes("data", b"", E("length")),
     ]
+    checks = (
+        *TinyUnknown.checks,
+        Check(E("not length"), "tiny-empty", "length", "number {number} carries nothing"),
+    )
 
 
 class TinyAck(TinyUnknown):
