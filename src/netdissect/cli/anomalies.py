@@ -35,12 +35,12 @@ _LEVELS = {severity.label: severity for severity in Severity}
     "least",
     type=click.Choice(list(_LEVELS)),
     default="chat",
-    help="Only this bad, or worse.",
+    help="Only findings of this severity or worse.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(list(_LEVELS)),
-    help="End with status 7 if something this bad, or worse, is found.",
+    help="End with status 7 if there is a finding of this severity or worse.",
 )
 @options.report
 def command(
@@ -51,9 +51,9 @@ def command(
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
-    Repeats of a finding on one connection stand in one line; --json has the 1st,
-    10th, 100th ... of them. `netdissect explain CODE` says what a finding means. Faults that lie
-    deep inside a message are found with --content or -Y.
+    Repeats of a finding on one connection share one line; --json has the
+    1st, 10th, 100th ... of them. `netdissect explain CODE` says what a finding means.
+    Faults deep inside a message are found with --content or -Y.
 
     \b
     netdissect anomalies game.pcap --fail-on warn

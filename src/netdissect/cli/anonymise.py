@@ -40,13 +40,13 @@ _MOST_KEY = 65_536
     "--key-file",
     metavar="FILE",
     type=FILE,
-    help="The key, any 16 bytes or more: with the same key the same stands for the same."
-    " Without one a new key is made, and said.",
+    help="The key, 16 bytes or more: the same key gives the same replacements."
+    " Without it, a new key is made and printed.",
 )
 @click.option(
     "--keep-others",
     is_flag=True,
-    help="Leave the payloads of what belongs to no known connection; they are cut off otherwise.",
+    help="Keep payloads that belong to no known connection; they are cut off otherwise.",
 )
 @options.analysis
 @options.screen
@@ -61,8 +61,9 @@ def command(
     """Write a capture that can be given away: other addresses, names, chat and passwords.
 
     Addresses keep their prefixes; text that people wrote becomes other text of the same length,
-    also inside of compressed packets. Times, sizes, ports and everything that the analysis reads
-    stay, and checksums are right. What it does not hide: docs/commands/anonymise.md.
+    also inside compressed packets. Times, sizes, ports and everything else that the
+    analysis reads stay as they are, and checksums are right. For what is not hidden, see
+    docs/commands/anonymise.md.
 
     \b
     netdissect anonymise game.pcap -o public.pcap

@@ -31,15 +31,15 @@ MAX_PIPED = 4_000_000_000
     "--interface",
     metavar="IFACE",
     type=INTERFACE,
-    help="Capture on an interface, and look at that while it goes on.",
+    help="Capture on an interface and browse while the capture runs.",
 )
 @options.capture_filter
 @click.option(
-    "-w", "--write", metavar="FILE", type=FILE, help="Keep what is captured in this file."
+    "-w", "--write", metavar="FILE", type=FILE, help="Write what is captured to this file."
 )
 @options.becomes
 @options.narrowed
-@click.option("--ascii", "plain", is_flag=True, help="Signs of ASCII only.")
+@click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
 @options.analysis
 @options.screen
@@ -55,10 +55,10 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Look around in a capture on the whole terminal: connections with their verdicts, packets with
-    tree and bytes, time, plots and findings.
+    """Browse a capture in a full-screen view: connections with their verdicts,
+    packets with tree and bytes, time, plots and findings.
 
-    One selection goes through all five views, one filter holds for all. `?` lists the keys. Without
+    All five views share one selection and one filter. `?` lists the keys. Without
     a terminal on standard output it prints what `connections` prints.
 
     \b

@@ -46,12 +46,16 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 @click.option(
     "--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first."
 )
-@click.option("--all", "everything", is_flag=True, help="Of one connection, rows of 0 as well.")
-@click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Of a single connection, also show rows of 0."
+)
+@click.option(
+    "--explain", is_flag=True, help="Say why each connection was recognised as its protocol."
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
-    help="Processes that share a large file; without it as many as pay.",
+    help="Processes that share a large file; by default as many as are worth it.",
 )
 @options.report
 def command(

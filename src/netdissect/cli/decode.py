@@ -44,8 +44,8 @@ class Told(NamedTuple):
     "--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML."
 )
 @options.reading
-@click.option("-x", "--hex", "hexed", is_flag=True, help="Show the bytes below the tree.")
-@click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
+@click.option("-x", "--hex", "hexed", is_flag=True, help="Also show the bytes, below the tree.")
+@click.option("--strict", is_flag=True, help="Stop at an internal error of netdissect.")
 @options.json_output
 @paged
 @options.screen
@@ -63,8 +63,8 @@ def command(
     """Decode one payload given as hexadecimal digits.
 
     White space and colons between digits are allowed, and `0x` before them. `-` reads standard
-    input, one payload a line. A payload that is malformed is no failure: what could be read is
-    shown, and what is wrong with it.
+    input, one payload a line. A malformed payload is not a failure: what could be read is shown,
+    with what is wrong with it.
 
     \b
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'

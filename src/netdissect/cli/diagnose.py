@@ -110,11 +110,11 @@ def command(
 ) -> int:
     """Say what happened to each connection, worst first.
 
-    Who ended it and why, whose fault that was and how sure that is, what was lost, how late things
-    came, what it was not, and what a second capture would settle. Where the capture cannot tell, it
-    says so. With a capture of the other side as FILE2, losses are those that both show, and so is
-    whether the network was dark or an endpoint silent. A filter or span leaves the connections
-    with a datagram in it.
+    Who ended it and why, whose fault that was and how sure that is, what was lost, how
+    late messages came, what was ruled out, and what a second capture would settle. Where the
+    capture cannot tell, it says so. With a capture of the other side as FILE2, loss is what
+    both captures together show, and so is whether the network or an endpoint was silent.
+    With a filter or a span, only connections with a matching datagram are shown.
 
     \b
     netdissect diagnose game.pcap

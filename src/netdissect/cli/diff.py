@@ -40,8 +40,8 @@ def command(
 ) -> int:
     """Compare two captures, connection by connection, or two frames of one, field by field.
 
-    Connections are paired by protocol and endpoints, then in their order. Frame numbers and times
-    do not count. Ends with status 7 where something differs.
+    Connections are paired by protocol and endpoints, then in order. Frame numbers and times
+    are not compared. Ends with status 7 if anything differs.
 
     \b
     netdissect diff before.pcap after.pcap

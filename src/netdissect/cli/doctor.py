@@ -14,7 +14,7 @@ __all__ = ["command"]
 @options.json_output
 @options.screen
 def command(as_json: bool, look: Look) -> None:
-    """Check versions, capture back ends and rights; print what to paste.
+    """Check versions, capture backends and rights; print what to paste into a bug report.
 
     \b
     netdissect doctor --json

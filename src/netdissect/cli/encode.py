@@ -39,7 +39,7 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @options.dialect
 @options.transport
-@click.option("--bare", is_flag=True, help="The message alone, without the packet that carries it.")
+@click.option("--bare", is_flag=True, help="Only the message, without the packet that carries it.")
 @options.json_output
 @options.handed("told", lambda: Told)
 def command(
@@ -52,10 +52,10 @@ def command(
 ) -> None:
     """Build one message from fields and print its bytes as hexadecimal digits.
 
-    TYPE is a message type or the class of a layer; a wrong one lists those there are. Numbers are
-    decimal or 0x..., names of an enumeration stand for their number, bytes are hexadecimal digits
-    or text:..., lists are JSON. Fields not given have their defaults, lengths are computed.
-    `-` reads what `decode --json` prints, one object a line, and builds that again.
+    TYPE is a message type or the class of a layer; a wrong one lists the valid ones. Numbers
+    are decimal or 0x..., or the name of an enumeration's value; bytes are hexadecimal digits or
+    text:...; lists are JSON. Fields that are not given have their defaults, and lengths are
+    computed. `-` reads what `decode --json` prints, one object per line, and builds it again.
 
     \b
     netdissect encode riptide Reliable sequence_id=17 message_id=5 data=text:hello

@@ -20,7 +20,7 @@ __all__ = ["command"]
 def command(code: str | None, as_json: bool, look: Look) -> None:
     """Explain a finding of `anomalies` by its code.
 
-    Without a code all findings are listed.
+    Without a code, all findings are listed.
 
     \b
     netdissect explain retransmission

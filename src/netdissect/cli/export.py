@@ -51,7 +51,7 @@ _TWICE = "export reads a capture twice: give a file, not `-`"
     help="The current draft with names of our own, or the names that qvis draws.",
 )
 @click.option(
-    "--connection", type=options.COUNT, metavar="N", help="Which one --qlog writes."
+    "--connection", type=options.COUNT, metavar="N", help="The connection that --qlog writes."
 )
 @click.option(
     "-o", "--output", metavar="FILE", type=FILE, help="Where `lua` writes; else standard output."
@@ -73,9 +73,10 @@ def command(
 ) -> int:
     """Write what is known of a capture for other tools.
 
-    With --pcapng-notes the frames, their times, interfaces and options stay as they are; comments
-    say which message a frame carries, what it repeats, and what was found. Names of endpoints, of
-    the settings and of players where an address has one, come as a block of names.
+    With --pcapng-notes, the frames, their times, interfaces and options stay as they are;
+    comments say which message a frame carries, what it repeats, and what was found. Names of
+    endpoints, from the settings or of the only player at an address, go into a name resolution
+    block.
 
     \b
     netdissect export game.pcap --pcapng-notes noted.pcapng

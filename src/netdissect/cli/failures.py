@@ -28,7 +28,7 @@ answer = click.option(
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="A target that answers nothing for so long has failed.",
+    help="A target that does not answer for this long has failed.",
 )
 
 
@@ -44,14 +44,14 @@ def failed_before(monitors: str) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         @click.argument("folder", type=click.Path(path_type=Path))
         @click.option(
-            "--target", metavar="HOST:PORT", help="Where to send; by default that of the run."
+            "--target", metavar="HOST:PORT", help="Where to send; by default the target of the run."
         )
         @options.own_host
         @click.option("--monitor", "given", multiple=True, metavar="KIND:...", help=monitors)
         @click.option(
             "--trust-folder",
             is_flag=True,
-            help="Run the commands and watch the logs that the folder names; they are shown first.",
+            help="Run the commands and watch the logs named in the folder, after showing them.",
         )
         @wraps(function)
         def wrapper(

@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """List the fields that filters and columns can name.
 
-    With a protocol only its own are listed.
+    With a protocol, only its own fields are listed.
 
     \b
     netdissect fields teeworlds | grep snap

@@ -22,7 +22,7 @@ __all__ = ["command"]
     "form",
     type=click.Choice(["line", "hex", "tree"]),
     default="line",
-    help="How each is shown.",
+    help="Format of each row.",
 )
 @options.secrets
 @options.report
@@ -33,8 +33,8 @@ def command(
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
 
-    Each stands in the order of its numbers, at the time of its first copy, one colour a side; those
-    that were sent again say so. Without a number connection 1 is followed.
+    Messages are in the order of their numbers, with the time of the first copy and a colour
+    per side; those that were sent again say so. Without a number, connection 1 is followed.
 
     \b
     netdissect follow game.pcap 2 | less -R

@@ -41,7 +41,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     expose_value=False,
     callback=_plan,
     metavar="FILE",
-    help="TOML file of yours with these options and `protocol`; its commands are run.",
+    help="A TOML file with these options and `protocol`. Its commands are run: use only your own.",
 )
 @options.own_host
 @click.option(
@@ -53,7 +53,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "captures",
     multiple=True,
     metavar="FILE",
-    help="Captures whose messages are mutated; without any, the layers' default messages are.",
+    help="Captures whose messages are mutated; by default, the default messages of the layers.",
 )
 @click.option(
     "--seed",
@@ -61,13 +61,13 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1,
     show_default=True,
     metavar="N",
-    help="Number that decides every mutation.",
+    help="The number that determines every mutation.",
 )
 @click.option(
     "--cases",
     type=options.COUNT,
     metavar="N",
-    help="Cases to send; 1000 where no --duration is given.",
+    help="Cases to send; 1000 unless --duration is given.",
 )
 @click.option("--duration", type=SPAN, metavar="TIME", help="Stop after this time: 30s, 10m.")
 @click.option(
@@ -75,14 +75,14 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "types",
     multiple=True,
     metavar="TYPE",
-    help="Mutate messages of this type only (* stands for anything).",
+    help="Mutate only messages of this type (* matches anything).",
 )
 @click.option(
     "--mutator",
     "mutators",
     multiple=True,
     metavar="NAME",
-    help="Use this mutator only: field:*, octets:flip, order:* ...",
+    help="Use only this mutator: field:*, octets:flip, order:* ...",
 )
 @click.option(
     "--dict",
@@ -95,13 +95,13 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "--schema",
     multiple=True,
     metavar="FILE",
-    help="Layout of user messages, whose values are mutated in their places.",
+    help="Layout of user messages; their values are then mutated in place.",
 )
 @click.option(
     "--corpus",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Cases that brought something new, shared between runs; in --out by default.",
+    help="Folder of the cases that found something new, shared by runs; by default in --out.",
 )
 @click.option(
     "--no-feedback",
@@ -109,7 +109,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Make every case from the seeds alone.",
+    help="Make every case from the seeds, without learning from answers.",
 )
 @click.option(
     "--workers",
@@ -117,7 +117,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes, each with a target of its own: the ports from that of --target on.",
+    help="Processes, each with its own target: consecutive ports from that of --target on.",
 )
 @click.option(
     "--rate",
@@ -125,7 +125,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1000.0,
     show_default=True,
     metavar="R",
-    help="Messages a second at most; 0 is without limit.",
+    help="Messages per second at most; 0 is unlimited.",
 )
 @click.option(
     "--monitor",
@@ -133,7 +133,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     multiple=True,
     metavar="KIND:...",
     help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB, cpu:PERCENT, latency:MS, "
-    "rules; {port} is the target's.",
+    "rules; {port} is the port of the target.",
 )
 @answer
 @click.option(
@@ -150,24 +150,26 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=3,
     show_default=True,
     metavar="N",
-    help="Keep the first N failures of a kind, count the others.",
+    help="Keep the first N failures of a kind, and count the others.",
 )
 @click.option(
     "--skip",
     "masked",
     multiple=True,
     metavar="KIND",
-    help="A known kind of failure, by its eight digits or a part of its text: count it, no more.",
+    help="Only count this known kind of failure: its eight digits, or part of its text.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder for cases, failures and report; a new one beside you by default.",
+    help="Folder for cases, failures and report; by default a new one in the current folder.",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+@click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option(
-    "--traffic", is_flag=True, help="Write traffic.pcapng too: all traffic, with its cases."
+    "--traffic",
+    is_flag=True,
+    help="Also write traffic.pcapng: all traffic, with its cases as comments.",
 )
 @options.json_output
 @options.screen
@@ -182,11 +184,11 @@ def command(
     look: Look,
     **asked: Any,
 ) -> None:
-    """Send mutated messages to a server of yours, inside connections that stay valid.
+    """Send mutated messages to your own server, inside connections that stay valid.
 
     Every case is on disk before it is sent. A failure of the target (it exits, stops answering,
     logs a pattern, grows, breaks the protocol's rules) becomes a folder for `replay` and
-    `minimise`; the exit status is then 7. A mutant that brings something new is mutated again.
+    `minimise`; the exit status is then 7. A mutant that finds something new is mutated again.
 
     \b
     netdissect fuzz riptide --target 127.0.0.1:7777 --seeds game.pcap --cases 5000 \\

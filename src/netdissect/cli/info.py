@@ -29,8 +29,8 @@ def command(
 ) -> int:
     """Show the facts of a capture file and the protocols in it.
 
-    A display filter leaves the facts of the file as they are, and counts the datagrams (of a
-    stream: the messages) that match.
+    A display filter does not change the facts of the file; it counts the datagrams (of a
+    stream, the messages) that match.
 
     \b
     netdissect info game.pcap.gz --json

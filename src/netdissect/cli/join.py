@@ -27,9 +27,11 @@ __all__ = ["command"]
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write all frames by one clock to a pcapng file, with their fates as comments.",
+    help="Write all frames to a pcapng file, on one clock and with their fates as comments.",
 )
-@click.option("--datagrams", is_flag=True, help="With --json also an object per frame compared.")
+@click.option(
+    "--datagrams", is_flag=True, help="With --json, also print an object per frame compared."
+)
 @options.part
 @options.facts
 def command(
@@ -43,11 +45,12 @@ def command(
 ) -> int:
     """Join captures of one conversation: what the network between them did.
 
-    Finds by what they carry which datagrams are the same, and from that how the clocks relate;
-    prints per direction true loss, copies, reordering, one-way delay, and what resends were for.
-    Captures that do not belong together are refused.
+    Finds the datagrams that both captures have by their contents, and from them how the clocks
+    relate. Prints true loss, copies, reordering, one-way delay and the use of retransmissions
+    per direction. Captures that do not belong together are refused.
 
-    --from, --to and --around count what was sent then, --connection what is a connection of A.
+    --from, --to and --around restrict the figures to what was sent in that time, --connection
+    to a connection of A.
 
     \b
     netdissect join client.pcap server.pcap

@@ -41,12 +41,12 @@ def command(
 ) -> int:
     """Draw a connection as a diagram of two lanes.
 
-    Absolute time, below it the time since the row before; the label above its arrow. `»` is a
-    resend, `○` a network copy, half an arrow with `╳` a datagram that its receiver has said never
-    came. Silence is a gap.
+    Each row has its time, with the time since the row before below it, and the label above its
+    arrow. `»` is a resend, `○` a network copy, and half an arrow with `╳` a datagram that its
+    receiver reports lost. Silence is a gap.
 
-    With a capture of the other side as FILE2, arrows fall from when a datagram was sent to when it
-    arrived, and half an arrow is one that was lost.
+    With a capture of the other side as FILE2, arrows slope from when a datagram was sent to
+    when it arrived, and half an arrow is a datagram that was lost.
 
     \b
     netdissect ladder game.pcap 1 --from 3s --to 5s

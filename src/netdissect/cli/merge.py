@@ -19,9 +19,9 @@ __all__ = ["command"]
 @write_to
 @options.screen
 def command(files: tuple[str, ...], target: str, look: Look) -> int:
-    """Join captures in order of time; the result is pcapng, whatever they are.
+    """Merge captures in time order; the result is always pcapng.
 
-    Each keeps its interfaces, the resolution of its times and the options of its packets.
+    Interfaces, time resolution and packet options are kept.
 
     \b
     netdissect merge server-1.pcap server-2.pcapng.gz -w both.pcapng

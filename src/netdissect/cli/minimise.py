@@ -28,7 +28,7 @@ __all__ = ["command"]
     default=400,
     show_default=True,
     metavar="N",
-    help="Replays at most.",
+    help="Most replays to try.",
 )
 @click.option(
     "--tries",
@@ -36,11 +36,11 @@ __all__ = ["command"]
     default=1,
     show_default=True,
     metavar="N",
-    help="Try each list N times before it counts as harmless: races do not fail each time.",
+    help="Try each list N times before it counts as harmless: a race does not fail every time.",
 )
 @answer
 @options.json_output
-@click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors on standard error.")
 def command(
     failure: Failure,
     where: Target,
@@ -53,8 +53,8 @@ def command(
 ) -> None:
     """Shrink the step list of a failure folder by delta debugging, then the bytes of what is left.
 
-    The target is started anew whenever it has failed. The result is the folder `minimal` inside the
-    failure's, which `replay` takes too.
+    The target is restarted whenever it has failed. The result is the folder `minimal` inside
+    the failure folder, which `replay` takes, too.
 
     \b
     netdissect minimise fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'

@@ -15,8 +15,8 @@ __all__ = ["command"]
 def command(name: str, folder: Path) -> None:
     """Write a working plug-in for a protocol NAME into the new folder DIR.
 
-    It has two messages, one sequence space, a fuzz driver, a server, and tests that pass. Change it
-    into your protocol bit by bit; docs/plugins.md is the way.
+    It has two messages, one sequence space, a fuzz driver, a server, and tests that pass.
+    Change it into your protocol step by step; docs/plugins.md shows how.
 
     \b
     netdissect new-protocol mygame mygame-plugin

@@ -242,7 +242,7 @@ around = click.option(
     "--around",
     type=AROUND_TYPE,
     metavar="TIME|#FRAME",
-    help="Half a second, or 20 frames, before and after it.",
+    help="Half a second before and after a time, or 20 frames before and after a frame.",
 )
 
 
@@ -257,15 +257,15 @@ capture_filter = click.option(
 becomes = click.option(
     "--user",
     metavar="NAME",
-    help="Whom root becomes before it parses: who called sudo, else nobody.",
+    help="The user that root becomes before parsing; by default who called sudo, else nobody.",
 )
 
 
 _PART: Final = (
     click.option(
-        "--from", "since", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms, 1m."
+        "--from", "since", type=SPAN, metavar="TIME", help="Start at this time: 3s, 250ms, 1m."
     ),
-    click.option("--to", "until", type=SPAN, metavar="TIME", help="Up to this time."),
+    click.option("--to", "until", type=SPAN, metavar="TIME", help="Stop at this time."),
 )
 _CONNECTION: Final = click.option(
     "--connection",
@@ -295,7 +295,7 @@ def part(function: _F) -> _F:
     return _all(  # type: ignore[return-value]
         *_PART,
         click.option(
-            "--around", type=SPAN, metavar="TIME", help="Half a second before and after it."
+            "--around", type=SPAN, metavar="TIME", help="Half a second before and after this time."
         ),
         _CONNECTION,
     )(wrapper)
@@ -339,7 +339,7 @@ target = click.option(
 own_host = click.option(
     "--i-own-this-host",
     is_flag=True,
-    help="The target is mine, and need not be this machine: I may send it harmful traffic.",
+    help="The target is mine, even if it is not this machine: I may send it harmful traffic.",
 )
 
 
@@ -347,7 +347,7 @@ secrets = click.option(
     "--show-secrets/--mask-secrets",
     "secrets",
     default=None,
-    help="Passwords on the wire: masked for people, shown by --json and -T, unless one is given.",
+    help="Show or mask passwords; by default, only --json and -T show them.",
 )
 
 
@@ -356,12 +356,19 @@ screen = _all(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
         default="auto",
-        help="Colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
+        help="When to use colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
     ),
-    click.option("--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."),
-    click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
+    click.option(
+        "--width",
+        type=click.IntRange(min=20, max=100_000),
+        metavar="N",
+        help="Width of the output in columns.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors on standard error."),
     click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
-    click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
+    click.option(
+        "--debug", is_flag=True, expose_value=False, help="Print the traceback of a failure."
+    ),
     handed("look", _look),
 )
 """Adds what decides how the output looks; handed over as one keyword `look`."""
@@ -373,7 +380,7 @@ time_style = click.option(
     "times",
     type=click.Choice(_TIME_STYLES),
     default="r",
-    help="Times: r since the first frame, d since the last line, a local, u UTC, e epoch.",
+    help="Time format: r since the first frame, d since the line before, a local, u UTC, e epoch.",
 )
 
 
@@ -381,19 +388,19 @@ reading = _all(
     click.option(
         "--byte-order",
         type=click.Choice(["little", "big"]),
-        help="Order of numbers where a format leaves it open; else found out.",
+        help="Byte order, for formats that leave it open; by default it is detected.",
     ),
     click.option(
         "--inflate-limit",
         type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
         metavar="BYTES",
-        help="Inflate a compressed message no further.  [default: 1048576]",
+        help="Largest size to inflate a compressed message to.  [default: 1048576]",
     ),
     click.option(
         "--inflate-ratio",
         type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
         metavar="N",
-        help="Nor further than N times its size.  [default: 200]",
+        help="Largest ratio to inflate a compressed message by.  [default: 200]",
     ),
 )
 """Adds what nothing on the wire tells about bytes."""
@@ -406,13 +413,13 @@ analysis = _all(
         "decode_as",
         multiple=True,
         metavar="udp.port==N,PROTOCOL",
-        help="Decode a port as a protocol or dialect, whatever it looks like.",
+        help="Decode a port as this protocol or dialect, whatever it looks like.",
     ),
     click.option(
         "--dialect",
         multiple=True,
         metavar="DIALECT",
-        help="Dialect to use where its protocol is found.",
+        help="Dialect to assume where its protocol is found.",
     ),
     click.option(
         "--disable-protocol",
@@ -429,7 +436,7 @@ analysis = _all(
         help="Layout of user messages, JSON or TOML (docs/schemas.md).",
     ),
     reading,
-    click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
+    click.option("--strict", is_flag=True, help="Stop at an internal error of netdissect."),
     handed("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
 )
 """Adds what decides how datagrams are understood; handed over as one keyword `choices`."""

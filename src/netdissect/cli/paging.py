@@ -61,7 +61,7 @@ def paged(function: _F) -> _F:
             return function(*args, **options)
         return _through(pager, lambda: function(*args, **options))
 
-    option = click.option("--no-pager", is_flag=True, help="Print straight to the terminal.")
+    option = click.option("--no-pager", is_flag=True, help="Do not page the output on a terminal.")
     return cast("_F", option(wrapper))
 
 

@@ -83,10 +83,12 @@ class _Drawing(NamedTuple):
     help="Write a picture (.svg, .html) or its points (.csv, .json) instead.",
 )
 @options.part
-@click.option("--space", metavar="NAME", help="The units of one space alone: reliable, notify ...")
-@click.option("--interval", type=LENGTH, metavar="TIME", help="Width of the spans of a rate.")
+@click.option("--space", metavar="NAME", help="Only the units of one space: reliable, notify ...")
+@click.option("--interval", type=LENGTH, metavar="TIME", help="Length of the spans of a rate.")
 @click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
-@click.option("--height", type=click.IntRange(4, 100), metavar="N", help="Rows of a picture.")
+@click.option(
+    "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the picture in rows."
+)
 @click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
 @options.json_output
 @options.analysis
@@ -104,12 +106,12 @@ def command(
     """Draw a connection: in the terminal, or with -o as a picture or a table.
 
     Kinds: acks, how long each unit waited for its acknowledgement; seq, sequence numbers around the
-    slowest unit; rate, units a span with those lost and sent again; rtt, round trips of units and
-    probes; queue, units that wait for an acknowledgement; gaps, when each side was silent;
+    slowest unit; rate, units per span with those lost and sent again; rtt, round trips of units and
+    probes; queue, units waiting for an acknowledgement; gaps, when each side was silent;
     snapshots, where the protocol has them.
 
-    Without a number the connection with the worst findings is drawn; `1,3` compares two. Times
-    count from the first frame of the connection.
+    Without a number, the connection with the worst findings is drawn; `1,3` compares two.
+    Times count from the first frame of the connection.
 
     \b
     netdissect plot acks game.pcap

@@ -21,7 +21,7 @@ __all__ = ["command"]
 def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """List the protocols, their dialects, ports and message types.
 
-    With a protocol its message types are listed too.
+    With a protocol, its message types are listed, too.
 
     \b
     netdissect protocols teeworlds

@@ -24,25 +24,30 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.capture()
 @options.narrowed
 @options.count
-@click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
-@click.option("-x", "hexed", is_flag=True, help="The bytes below each line.")
-@click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
-@click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
+@click.option("-V", "tree", is_flag=True, help="Also show the whole tree, below each line.")
+@click.option("-x", "hexed", is_flag=True, help="Also show the bytes, below each line.")
+@click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
+@click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
 @click.option(
     "-T",
     "table",
     type=click.Choice(["csv", "tsv"]),
-    help="Columns instead of lines; -e names them.",
+    help="Columns instead of lines; -e chooses them.",
 )
 @click.option(
-    "-e", "columns", multiple=True, metavar="FIELD", type=FIELD, help="A column of -T; repeatable."
+    "-e",
+    "columns",
+    multiple=True,
+    metavar="FIELD",
+    type=FIELD,
+    help="A column for -T; may be repeated.",
 )
 @click.option("--csv-safe", is_flag=True, help="Put ' before cells that a spreadsheet would run.")
 @click.option(
     "-l",
     "flush",
     is_flag=True,
-    help="Hand every line on at once; of standard input also before its units are settled.",
+    help="Flush every line; from standard input, also before its units are settled.",
 )
 @options.secrets
 @options.report

@@ -30,7 +30,7 @@ __all__ = ["command"]
     default=1,
     show_default=True,
     metavar="N",
-    help="Do so N times, and say in how many the target failed: races do not fail each time.",
+    help="Replay N times and say how often the target failed: a race does not fail every time.",
 )
 @options.json_output
 def command(
@@ -44,8 +44,8 @@ def command(
     """Send the steps of a failure folder again, in new connections; exit status 7 if it fails
     again.
 
-    Tokens, sequence numbers and acknowledgements are those of the new connections, except where the
-    mutation was about them.
+    Tokens, sequence numbers and acknowledgements are those of the new connections, except
+    where they were what was mutated.
 
     \b
     netdissect replay fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'

@@ -43,7 +43,7 @@ MAX_TOLD = 24
 @click.option(
     "--redact",
     is_flag=True,
-    help="Words for addresses and names; no texts or bytes from packets.",
+    help="Replace addresses and names by words; leave out text and bytes from packets.",
 )
 @options.part
 @options.analysis
@@ -59,15 +59,16 @@ def command(
 ) -> int:
     """Write a report: one HTML file that says what happened.
 
-    The answer as the heading, six figures, plots on one time axis, findings, the slowest messages,
-    the story of the slowest of all, and one frame bit by bit. Several connections: a table of
-    verdicts, then a folded part each, the worst first. The file needs nothing from the network.
+    It has the answer as its heading, six figures, plots on one time axis, findings, the slowest
+    messages, the story of the slowest one, and one frame bit by bit. With several connections it
+    begins with a table of verdicts, and each connection is a folded part, worst first. The file
+    needs nothing from the network.
 
-    --from, --to and --around zoom the plots and list the slow messages of that time; figures and
-    findings are those of whole connections.
+    --from, --to and --around zoom the plots and choose the slow messages that are listed;
+    figures and findings are those of whole connections.
 
-    With a second capture of the same conversation, taken elsewhere, it also says what the network
-    between the two did to each datagram.
+    With a second capture of the same conversation, taken elsewhere, it also says what the
+    network between the two did to each datagram.
 
     \b
     netdissect report game.pcap -o report.html

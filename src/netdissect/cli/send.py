@@ -50,7 +50,9 @@ class _Sending(NamedTuple):
     help="How long to collect answers.",
 )
 @click.option("--no-session", is_flag=True, help="Do not connect first: send from a bare socket.")
-@click.option("--exact", is_flag=True, help="Keep the numbers given; put in no live ones.")
+@click.option(
+    "--exact", is_flag=True, help="Keep the numbers given instead of those of the connection."
+)
 @options.json_output
 @options.screen
 @options.handed("told", lambda: Told)

@@ -19,7 +19,7 @@ __all__ = ["command"]
 @options.narrowed
 @options.count
 @click.option(
-    "-x", "hexed", is_flag=True, help="The bytes too: on the wire, and what was made of them."
+    "-x", "hexed", is_flag=True, help="Also show the bytes: on the wire, and decompressed."
 )
 @click.option("--field", metavar="NAME", help="Mark a field in the tree and in the bytes.")
 @options.secrets
@@ -33,8 +33,8 @@ def command(
 ) -> int:
     """Show one frame, or with -Y those that match: every field with its place, and the bytes.
 
-    The place of a field is byte.bit and its width; a quote after it means a second buffer, such as
-    decompressed bytes. What is concluded and not read stands in brackets.
+    The place of a field is byte.bit and its width; a quote after it means a second buffer, such
+    as decompressed bytes. Values in brackets are concluded, not read.
 
     \b
     netdissect show game.pcap 41 -x --field sequence_id

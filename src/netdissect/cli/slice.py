@@ -22,7 +22,7 @@ __all__ = ["command"]
 @write_to
 @click.option("--frames", metavar="LIST", help="Frames by number: 1-100,250,300-.")
 @click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
-@click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
+@click.option("--to", "end", type=SPAN, metavar="TIME", help="Stop at this time.")
 @options.around
 @click.option(
     "--connection",
@@ -30,7 +30,7 @@ __all__ = ["command"]
     type=options.COUNT,
     multiple=True,
     metavar="N",
-    help="All frames of a connection; may be given several times.",
+    help="All frames of a connection; may be repeated.",
 )
 @options.display_filter
 @options.analysis
@@ -49,8 +49,8 @@ def command(
 ) -> int:
     """Write a part of a capture, byte for byte: bytes, times, interfaces and options stay.
 
-    What is given together must hold together. The file keeps its format. Of a fragmented datagram
-    all pieces come along, of a connection over TCP every segment.
+    Frames must match all options that are given. The file keeps its format. All fragments of a
+    datagram are kept together, and every segment of a TCP connection.
 
     \b
     netdissect slice game.pcap --connection 2 --from 3s --to 9s -w part.pcap

@@ -52,7 +52,7 @@ _LATE = (
     "file",
     metavar="FILE",
     type=FILE,
-    help="Take a file the way an interface is taken; `-` reads standard input.",
+    help="Read a file as if it were an interface; `-` reads standard input.",
 )
 @click.option("-D", "--list-interfaces", "listed", is_flag=True, help="List the interfaces.")
 @options.capture_filter
@@ -65,14 +65,14 @@ _LATE = (
     help="Write what is captured: pcapng, or pcap where FILE ends so; `-` is standard output.",
 )
 @click.option(
-    "-c", "--count", "packets", type=options.COUNT, metavar="N", help="End after N packets."
+    "-c", "--count", "packets", type=options.COUNT, metavar="N", help="Stop after N packets."
 )
 @click.option(
     "-a",
     "--autostop",
     multiple=True,
     metavar="COND",
-    help="End after duration:SECONDS, filesize:KB, packets:N or files:N; repeatable.",
+    help="Stop after duration:SECONDS, filesize:KB, packets:N or files:N; may be repeated.",
 )
 @click.option(
     "-b",
@@ -89,32 +89,51 @@ _LATE = (
     type=click.IntRange(min=0, max=_MAX_SNAP),
     default=_MAX_SNAP,
     metavar="N",
-    help="Bytes captured of each packet; 0 is all.",
+    help="Bytes to capture of each packet; 0 is all.",
 )
-@click.option("-p", "--no-promiscuous-mode", "modest", is_flag=True, help="Only what is for me.")
-@click.option("--backend", type=click.Choice(_BACKENDS), help="How to capture.")
+@click.option(
+    "-p",
+    "--no-promiscuous-mode",
+    "modest",
+    is_flag=True,
+    help="Do not put the interface into promiscuous mode.",
+)
+@click.option(
+    "--backend", type=click.Choice(_BACKENDS), help="The program or system call that captures."
+)
 @options.becomes
 @click.option(
-    "-o", "preferences", multiple=True, metavar="NAME:VALUE", help="Preference of backend tshark."
+    "-o",
+    "preferences",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A preference for the backend tshark; may be repeated.",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Serve figures by server for Prometheus instead of showing datagrams: 127.0.0.1:9464.",
+    help="Serve figures per server to Prometheus instead of showing datagrams: 127.0.0.1:9464.",
 )
 @click.option(
-    "--live", is_flag=True, help="A dashboard of connections and their timeline, with keys."
+    "--live",
+    is_flag=True,
+    help="Show a dashboard of connections and their timeline, controlled by keys.",
 )
 @click.option(
-    "--hold", is_flag=True, help="Lines too wait until it is settled what became of their units."
+    "--hold",
+    is_flag=True,
+    help="Hold lines back, too, until it is settled what became of their units.",
 )
 @click.option(
-    "-l", "flush", is_flag=True, help="Records of --json do not wait, and lack what comes later."
+    "-l",
+    "flush",
+    is_flag=True,
+    help="Print records of --json at once; they lack what is only known later.",
 )
-@click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
-@click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
-@click.option("-x", "hexed", is_flag=True, help="The bytes below each line.")
-@click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
+@click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
+@click.option("-V", "tree", is_flag=True, help="Also show the whole tree, below each line.")
+@click.option("-x", "hexed", is_flag=True, help="Also show the bytes, below each line.")
+@click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
 @options.secrets
 @options.json_output
 @options.time_style
@@ -135,8 +154,9 @@ def command(
 ) -> int:
     """Capture on an interface; show datagrams as they come, write them, or both.
 
-    Ctrl-C ends the capture; what was lost is said at the end. With `-w`, `-q` shows no datagrams
-    either. The program that captures holds the rights; this one gives up its own before it parses.
+    Ctrl-C ends the capture; packet losses are reported at the end. With `-w`, `-q` shows no
+    datagrams. Only the capturing program holds the rights to capture; this one gives up its own
+    before it parses.
 
     \b
     netdissect sniff -i lo -f 'udp port 8303' -w game.pcapng -a duration:30

@@ -39,10 +39,10 @@ def command(
 ) -> int:
     """Show rates, loss and round trips per interval and direction.
 
-    Goodput counts the bytes of datagrams that carried more than copies already sent. Units, loss
-    and round trips count in the span in which a unit was first sent. A figure that this capture
-    cannot tell is a dash. With a capture of the other side as FILE2, lost are the datagrams that
-    did not arrive there, and their one-way delay stands beside.
+    Goodput counts the bytes of datagrams that carried more than copies. Units, loss and round
+    trips count in the span in which a unit was first sent. A dash is a figure that this capture
+    cannot tell. With a capture of the other side as FILE2, loss is what did not arrive there,
+    and the one-way delay is shown as well.
 
     \b
     netdissect stats game.pcap 1 --interval 500ms

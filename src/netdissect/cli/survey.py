@@ -60,23 +60,23 @@ class _Questions(NamedTuple):
 @click.command("survey")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=offer_files)
 @click.option(
-    "--out", metavar="DATASET", type=FILE, help="Folder of the dataset; made or added to."
+    "--out", metavar="DATASET", type=FILE, help="Folder of the dataset; created, or added to."
 )
 @click.option(
     "--follow-rotation",
     "follow",
     is_flag=True,
-    help="Take files whose names differ in a number or a time as one capture, in order of time.",
+    help="Read files whose names differ in a number or a time as one capture, in time order.",
 )
-@click.option("--units", is_flag=True, help="Keep every reliable unit, not only their counts.")
+@click.option("--units", is_flag=True, help="Keep every reliable unit, not only the counts.")
 @click.option(
     "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
 )
 @click.option(
     "--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; one per core."
 )
-@click.option("--scheduler", metavar="URL", help="A Dask scheduler that runs: tcp://host:8786.")
-@click.option("--summary", is_flag=True, help="Afterwards show what the dataset answers.")
+@click.option("--scheduler", metavar="URL", help="A running Dask scheduler: tcp://host:8786.")
+@click.option("--summary", is_flag=True, help="Afterwards, show the summary of the dataset.")
 @click.option(
     "--against", metavar="DATASET", type=FILE, help="Show what has changed since another dataset."
 )
@@ -99,11 +99,12 @@ def command(
 ) -> int:
     """Read many captures into one dataset of Parquet tables, and show what it answers.
 
-    A SOURCE is a file, a folder, a pattern, or a URL such as s3://bucket/captures. What is in the
-    dataset already is skipped; a capture that cannot be read is a row with its error.
+    A SOURCE is a file, a folder, a pattern, or a URL such as s3://bucket/captures.
+    Captures that are already in the dataset are skipped; one that cannot be read becomes a
+    row with its error.
 
-    `survey show DATASET` answers from a dataset: worst servers, links, clients, releases and hours,
-    and how loss and lag are distributed.
+    `survey show DATASET` summarises a dataset: the worst servers, links, clients, releases and
+    hours, and the distribution of loss and lag.
 
     \b
     netdissect survey captures/ 's3://games/2026-*/*.pcapng' --out fleet --summary

@@ -52,7 +52,9 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 @options.narrowed
 @options.count
 @click.option(
-    "--only", type=click.Choice(list(_ONLY)), help="Only units sent again, never acknowledged ..."
+    "--only",
+    type=click.Choice(list(_ONLY)),
+    help="Only units that were sent again, never acknowledged ...",
 )
 @click.option("--sort", type=click.Choice(list(_SORTS)), help="Units in this order, worst first.")
 @click.option(
@@ -61,7 +63,9 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
     metavar="N",
     help="The N units that took longest.",
 )
-@click.option("--probes", is_flag=True, help="Pings and heartbeats too; --json has them always.")
+@click.option(
+    "--probes", is_flag=True, help="Also show pings and heartbeats; --json always has them."
+)
 @options.report
 def command(
     asked: Asked,
@@ -72,13 +76,13 @@ def command(
 ) -> int:
     """Show what happened to every reliable unit, in time.
 
-    First two lanes that show a whole connection at a glance. Then a line per unit: when it was
-    sent, how often, when it was acknowledged and how long that took; below it each resend, when its
-    sender's timer was due and how much later it came. Between them what happened to the connection:
-    states, timeouts.
+    Two lanes show the whole connection at a glance. Then there is a line per unit: when it was
+    sent, how often, when it was acknowledged and how long that took; below it, each resend with
+    the time when its sender's timer was due and how much later it came. In between are the
+    events of the connection, such as state changes and timeouts.
 
-    With a capture of the other side as FILE2, units stand as their senders sent them, with what
-    became of each copy on the way.
+    With a capture of the other side as FILE2, units are shown as their senders sent them, with
+    what became of each copy on the way.
 
     \b
     netdissect timeline game.pcap 1 --only resent

@@ -27,9 +27,9 @@ def command(
     as_json: bool,
     look: Look,
 ) -> int:
-    """Compare frames, addresses, lengths and TCP facts with tshark's, of kNet also the fields.
+    """Compare frames, addresses, lengths and TCP facts with tshark's, and kNet's fields as well.
 
-    Ends with status 7 where they differ.
+    Ends with status 7 if they differ.
 
     \b
     netdissect verify game.pcap && echo agreed
