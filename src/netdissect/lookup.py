@@ -395,7 +395,7 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
     shipped = json.loads(text)
     return {
         protocol.name: {
-            name: FieldInfo(name, kind, "") for name, kind in shipped[protocol.name].items()
+            name: FieldInfo.read(name, text) for name, text in shipped[protocol.name].items()
         }
         if protocol.name in shipped
         else _of_layers(protocol, partial(_kept_fields, protocol), {})
@@ -415,13 +415,12 @@ def field_aliases() -> dict[str, str]:
 def _kept_fields(protocol: Protocol) -> dict[str, FieldInfo]:
     from netdissect.dissect.kept import field_kinds  # noqa: PLC0415 - only plug-ins need it
 
-    kinds = field_kinds(protocol.layer_module or protocol.name)
-    return {name: FieldInfo(name, kind, "") for name, kind in sorted(kinds.items())}
+    texts = field_kinds(protocol.layer_module or protocol.name)
+    return {name: FieldInfo.read(name, text) for name, text in sorted(texts.items())}
 
 
 def collect_fields(protocol: str) -> dict[str, FieldInfo]:
     """Return the fields of a protocol as its layers state them: slow, it imports scapy."""
     from netdissect.dissect.names import layer_fields  # noqa: PLC0415 - imports scapy
 
-    kinds = layer_fields(_layers(registry.get(protocol)))
-    return {name: FieldInfo(name, kind, "") for name, kind in sorted(kinds.items())}
+    return dict(sorted(layer_fields(_layers(registry.get(protocol))).items()))

@@ -140,6 +140,15 @@ FILTERS: dict[str, str] = {
          "udp.port in {1..70000}", "udp.srcport != 0x10000"), "is 0 to 65535, never this number",
     ),
     **dict.fromkeys(("msg.rtt < -3", "data.len == -1", "any(msg: msg.acked_in in {-5..-1})"), "is 0 or more, never this number"),
+    **dict.fromkeys(
+        ("riptide.sequence_id == 70000", "msg.sequence_id in {1 65536}", "riptide.sequence_id > 65537",
+         "65537 < riptide.sequence_id", "!(riptide.sequence_id == -1)"),
+        "sequence_id is 0 to 65535, never this number",
+    ),
+    "riptide.rtt_ms == 32768": "riptide.rtt_ms is -32768 to 32767, never this number",
+    "teeworlds.ack == 1024": "teeworlds.ack is 0 to 1023",
+    "knet.message_id >= 0x40000001": "knet.message_id is 0 to 1073741823",
+    "eoudp.command == 256": "eoudp.command is 0 to 255",
     "§": "unexpected character",
 }
 

@@ -109,7 +109,7 @@ def test_nowhere_to_keep_them_is_no_fault(
 
 
 def test_field_names_are_kept(layers: str, tmp_path: Path) -> None:
-    wanted = {"first": "int", "second": "int", "number": "int"}
+    wanted = {"first": "int 0 65535", "second": "int 0 255", "number": "int 0 510"}
     assert kept.field_kinds(layers) == wanted
     assert [file.name.rpartition("-")[2] for file in files(tmp_path)] == ["fields.json"]
     assert kept.field_kinds(layers) == wanted

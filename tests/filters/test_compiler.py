@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -257,3 +258,14 @@ def test_deep_values_do_not_overflow() -> None:
         nested = {"x": nested}
     record = samples.datagram(dissection=samples.dissection(fields={"a": nested}))
     assert not compile_filter("riptide.decoded == 1", NAMES).matches(record)
+
+
+def test_a_name_of_several_fields_has_all_of_their_ranges() -> None:
+    names = Names({
+        "one": {"a.id": FieldInfo("a.id", "int", "", "", 0, 255), "b.id": FieldInfo("b.id", "int", "", "", -1, 9)},
+        "two": {"id": FieldInfo("id", "int", "")},
+    })  # fmt: skip
+    assert names.range("one.id") == (-1, 255)
+    assert names.range("one.a.id") == (0, 255)
+    assert names.range("two.id") == (-inf, inf) == names.range("msg.id")
+    assert Names({**names.protocols, "two": {}}).range("msg.id") == (-inf, inf)

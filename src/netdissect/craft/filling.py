@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from scapy.fields import Field
 from scapy.packet import Packet, Raw
 from scapy.volatile import RandBin, RandNum, RandString
 
+from netdissect.dissect.names import range_of
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import Embedded, IfLeft, Items, LsbTail, Tail, innermost
 from netdissect.wire.bits import BitString
@@ -40,8 +40,6 @@ raise.
 """
 _Choose: TypeAlias = Callable[[bytes], type[Layer]]
 
-_WHOLE = frozenset("BHILQ")
-"""Codes of `struct` for whole numbers, in their upper case."""
 _GUESSES = 4
 """Layers tried for the same values at most."""
 _SIZES = 9
@@ -238,7 +236,7 @@ def fitting(field: Any, value: Any) -> Any:
         ValueError: it is beyond the range.
         TypeError: it is of another kind.
     """
-    limits = _limits(field)
+    limits = range_of(field)
     if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
         raise TypeError("is no whole number")
     if isinstance(value, (str, list, dict)) and (limits or isinstance(field.randval(), RandNum)):
@@ -246,17 +244,3 @@ def fitting(field: Any, value: Any) -> Any:
     if limits and isinstance(value, int) and not limits[0] <= value <= limits[1]:
         raise ValueError(f"must be {limits[0]} to {limits[1]}")
     return value
-
-
-def _limits(field: Any) -> tuple[int, int] | None:
-    """Return the least and the largest number that a field can hold, None where it holds others."""
-    stated: tuple[int, int] | None = getattr(field, "limits", None)
-    size, code = getattr(field, "size", 0), str(getattr(field, "fmt", ""))[-1:]
-    if stated is not None:
-        return stated
-    if isinstance(size, int) and size:
-        return 0, (1 << abs(size)) - 1
-    if type(field).addfield is not Field.addfield or code.upper() not in _WHOLE:
-        return None
-    bits = 8 * field.sz
-    return (-(1 << bits - 1), (1 << bits - 1) - 1) if code.islower() else (0, (1 << bits) - 1)

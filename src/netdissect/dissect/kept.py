@@ -50,13 +50,14 @@ def readers(layers: str) -> Any:
 
 
 def field_kinds(layers: str) -> dict[str, str]:
-    """Return field name -> kind over the layers of a module."""
+    """Return field name -> `FieldInfo.text` over the layers of a module."""
 
     def derived() -> str:
         from netdissect.dissect.engine import layer_module  # noqa: PLC0415 - imports scapy
         from netdissect.dissect.names import layer_fields  # noqa: PLC0415
 
-        return json.dumps(layer_fields(layer_module(layers)), sort_keys=True)
+        found = layer_fields(layer_module(layers))
+        return json.dumps({name: info.text for name, info in found.items()}, sort_keys=True)
 
     return json.loads(_kept(layers, "fields.json", derived))  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -18,27 +19,57 @@ from scapy.fields import (
 )
 
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import NulString
+from netdissect.layers.fields import NulString, innermost
+from netdissect.model.names import FieldInfo
 
-__all__ = ["layer_fields", "layers_of"]
+__all__ = ["layer_fields", "layers_of", "range_of"]
+
+_WHOLE = frozenset("BHILQ")
+"""Codes of `struct` for whole numbers, in their upper case."""
 
 
-def layer_fields(module: Any) -> dict[str, str]:
-    """Return field name -> kind over all layers of a module or package, in no particular order.
+def layer_fields(module: Any) -> dict[str, FieldInfo]:
+    """Return the fields of all layers of a module or package by name, in no particular order.
 
     What a finisher or an inspector adds is not stated by a layer; a layer module may list it, name
     -> kind, in `ADDED_FIELDS`.
     """
-    found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
+    added: dict[str, str] = getattr(module, "ADDED_FIELDS", {})
+    found = {name: FieldInfo.read(name, kind) for name, kind in added.items()}
     for layer in layers_of(module):
         for field in layer.fields_desc:
-            inner = _inner(field)
+            inner = innermost(field)
             name, kind = getattr(inner, "shown", field.name), _kind(inner)
+            limits = (range_of(inner) if kind == "int" else None) or ()
+            stated = FieldInfo(name, kind, "", "", *limits)
+            before = found.get(name, stated)
             # One name may be a number in one message and a text in another.
-            found[name] = kind if found.get(name, kind) == kind else "any"
+            found[name] = (
+                FieldInfo(name, "any", "")
+                if before.kind != kind
+                else replace(
+                    stated,
+                    least=min(stated.least, before.least),
+                    most=max(stated.most, before.most),
+                )
+            )
         for generated in layer.generated:
-            found.setdefault(generated.name, "any")
+            found.setdefault(generated.name, FieldInfo(generated.name, "any", ""))
     return found
+
+
+def range_of(field: Any) -> tuple[int, int] | None:
+    """Return the least and the largest number that a field can hold, None where it holds others."""
+    stated: tuple[int, int] | None = getattr(field, "limits", None)
+    size, code = getattr(field, "size", 0), str(getattr(field, "fmt", ""))[-1:]
+    if stated is not None:
+        return stated
+    if isinstance(size, int) and size:
+        return 0, (1 << abs(size)) - 1
+    if type(field).addfield is not Field.addfield or code.upper() not in _WHOLE:
+        return None
+    bits = 8 * field.sz
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if code.islower() else (0, (1 << bits) - 1)
 
 
 def layers_of(module: Any) -> list[type[Layer]]:
@@ -64,13 +95,6 @@ def _layers(base: type[Layer]) -> Iterator[type[Layer]]:
         yield from _layers(layer)
 
 
-def _inner(field: Any) -> Any:
-    """Return the field inside Scapy's wrappers (conditional, optional, emphasised)."""
-    while not isinstance(field, Field) and hasattr(field, "fld"):
-        field = field.fld
-    return field
-
-
 def _kind(field: Any) -> str:
     kinds: tuple[tuple[tuple[type, ...], str], ...] = (
         ((PacketListField, FieldListField), "list"),
@@ -80,6 +104,8 @@ def _kind(field: Any) -> str:
         ((IEEEFloatField, IEEEDoubleField), "float"),
     )
     stated = "list" if getattr(field, "islist", 0) else "int"
-    if stated == "int" and str(getattr(field, "fmt", ""))[-1:] in ("f", "d"):
-        stated = "float"
+    if stated == "int":
+        stated = {"f": "float", "d": "float", "s": "bytes"}.get(
+            str(getattr(field, "fmt", ""))[-1:], stated
+        )
     return next((kind for classes, kind in kinds if isinstance(field, classes)), stated)

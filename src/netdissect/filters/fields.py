@@ -414,18 +414,21 @@ class Names:
         several fields, none where nothing is known.
         """
         name = self.aliases.get(name, name)
-        if name in _BUILTIN:
-            return frozenset({_BUILTIN[name][0].kind})
-        head, _, path = name.partition(".")
-        if head in self.protocols and not path:
+        if name in self.protocols:
             return frozenset({"presence"})
+        return frozenset(info.kind for info in self._meant(name))
+
+    def _meant(self, name: str) -> Iterator[FieldInfo]:
+        """Yield the fields that an existing name, which is no alias, stands for."""
+        if name in _BUILTIN:
+            yield _BUILTIN[name][0]
+            return
+        head, _, path = name.partition(".")
         asked = self.protocols if head == "msg" else {head: self.protocols.get(head, {})}
-        return frozenset(
-            info.kind
-            for known in asked.values()
-            for other, info in known.items()
-            if other == path or other.endswith("." + path)
-        )
+        for known in asked.values():
+            for other, info in known.items():
+                if other == path or other.endswith("." + path):
+                    yield info
 
     def is_number(self, name: str) -> bool:
         """Return whether all values of an existing name are numbers."""
@@ -434,7 +437,13 @@ class Names:
 
     def range(self, name: str) -> tuple[float, float]:
         """Return the least and the largest number that an existing name can hold."""
-        return _RANGES.get(self.aliases.get(name, name), (-inf, inf))
+        name = self.aliases.get(name, name)
+        if name in _RANGES:
+            return _RANGES[name]
+        meant = list(self._meant(name))
+        if not meant or (name.startswith("msg.") and not all(self.protocols.values())):
+            return -inf, inf
+        return min(info.least for info in meant), max(info.most for info in meant)
 
     def texts(self, name: str) -> frozenset[str]:
         """Return all texts that an existing name can hold; empty where that is not known."""

@@ -5,6 +5,8 @@ used by filters.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from typing import Self
 
 __all__ = ["DialectInfo", "FieldInfo", "ProtocolInfo"]
 
@@ -55,3 +57,22 @@ class FieldInfo:
     """One line for `netdissect fields`."""
     unit: str = ""
     """Unit of numbers."""
+    least: float = -inf
+    """The least number that it can hold."""
+    most: float = inf
+    """The largest."""
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Self:
+        """Return what `text` of another one says, under a name, with no meaning."""
+        kind, *limits = text.split()
+        return cls(name, kind, "", "", *map(int, limits))
+
+    @property
+    def text(self) -> str:
+        """Return the kind, and behind it the range of a number that has one."""
+        return (
+            self.kind
+            if inf in (self.most, -self.least)
+            else f"{self.kind} {self.least} {self.most}"
+        )
