@@ -11,7 +11,7 @@ from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.connections import lanes
-from netdissect.browse.keys import press
+from netdissect.browse.keys import HELP, help_lines, press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.time import ladder
@@ -56,6 +56,11 @@ def screen(browser: Browser, width: int = 80, height: int = 24) -> str:
 def find(browser: Browser, code: str) -> None:
     """Put the cursor of the findings on a code."""
     keys(browser, "5")
+    end = time.monotonic() + 10
+    while not browser.findings.rows and time.monotonic() < end:
+        time.sleep(0.01)
+        browser.tick()
+        screen(browser)
     for _ in range(40):
         if browser.findings.code() == code:
             return
@@ -88,7 +93,7 @@ def test_from_the_verdict_to_the_bit_that_decides_it_in_at_most_four_keys() -> N
     keys(browser, "v tab j j")
     seen = screen(browser)
     assert browser.view == PACKETS
-    assert "▌   1073   12.504703 →   Disconnect" in seen
+    assert "▏   1073   12.504703 →   Disconnect" in seen
     assert "type_id = 5 (Disconnect)" in seen
     assert "bits 0.4 to 0.7" in seen
     assert "0000 [05]" in seen
@@ -264,7 +269,7 @@ def test_every_line_is_as_wide_as_the_screen(size: tuple[int, int], plain: bool)
 def test_a_tiny_window_says_so_and_a_small_one_says_something(lossy: Browser) -> None:
     assert "make the window larger" in screen(lossy, 39, 10)
     small = screen(lossy, 40, 10)
-    assert "Closed by the client" in small
+    assert "Lost 11% →, 10% ←; closed by client" in small
     assert "[1 Conn]" in small
 
 
@@ -472,7 +477,8 @@ def test_a_verdict_has_room_and_the_ruler_round_seconds() -> None:
     rows = screen(browser).splitlines()
     place = rows[2].index("verdict")
     assert 80 - place >= 36
-    assert rows[3].index("Closed by") == place
+    assert rows[3].index("Lost 11% →, 10% ←; closed by client") == place
+    assert "…" not in rows[3]
     index = browser.backend.index
     ruler = line_plain(lanes(index, range(len(index.times)), 80)[0])
     assert re.findall(r"\|(\S+) s", ruler) == ["0", "5", "10"]
@@ -512,3 +518,40 @@ def test_the_cursor_stands_on_the_worst_until_somebody_moves_it() -> None:
     found = pane.entry()
     assert found is not None
     assert found.number == 2
+
+
+def test_the_pane_that_has_the_keys_is_seen_without_colour() -> None:
+    browser = opened()
+    before = screen(browser)
+    keys(browser, "tab")
+    assert "━ connection 1" in screen(browser)
+    assert "─ connection 1" in before
+    browser.plain = True
+    assert "⏎" not in screen(browser)
+
+
+def test_a_plot_is_zoomed_around_its_point_and_back() -> None:
+    browser = opened()
+    keys(browser, "4")
+    wait(browser, "Time until acknowledged")
+    keys(browser, "right right right")
+    frame = browser.plots.here()
+    whole = browser.plots.chart()
+    keys(browser, "+")
+    near = browser.plots.chart()
+    assert whole is not None
+    assert near is not None
+    assert near.end_ns - near.start_ns <= (whole.end_ns - whole.start_ns) // 4
+    assert browser.plots.here() == frame
+    keys(browser, "-")
+    assert browser.plots.chart() == whole
+    keys(browser, "0")
+    assert "this is all there is" in screen(browser)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_help_is_whole_at_every_width(width: int) -> None:
+    text = "".join(line_plain(line) for line in help_lines(width, plain=False)).replace(" ", "")
+    for word in HELP.split():
+        assert word in text
+    assert all(cells(line_plain(line)) <= width for line in help_lines(width, plain=False))

@@ -28,11 +28,13 @@ class Entry:
     again: int | None = None
     """Copies that were sent again; None = not known yet."""
     verdict: str = ""
+    """In few words."""
     badness: int = 0
     first_ns: int = 0
     last_ns: int = 0
     datagrams: int = 0
     slowest_ms: float = 0.0
+    """By how much its slowest unit was late."""
 
 
 @dataclass(slots=True)

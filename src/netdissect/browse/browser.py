@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame
@@ -17,7 +17,7 @@ from netdissect.browse.prompt import Prompt
 from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
 from netdissect.plot.history import History
 from netdissect.render.console import Line, line_plain
-from netdissect.render.units import Clock
+from netdissect.render.units import Clock, dialect_text
 
 __all__ = ["VIEWS", "Browser"]
 
@@ -60,10 +60,14 @@ class Browser:
         self._places = Places()
         self.pending = ""
         """First key of two."""
-        self._rows: dict[int, tuple[int, array[int]]] = {}
+        self._rows: tuple[tuple[int, bool], int, array[int]] | None = None
+        """((connection, whether all is read), rows looked through, those of it)."""
         self._errands = Errands(self.say)
         self._drawn = Drawn(backend, self._errands, self._rows_of)
         self._generation = 0
+        self._counting = False
+        self._uncounted = True
+        """Whether the findings are not those of what is shown."""
         self._filters: list[str] = []
         self.searched = ""
         """Text that `n` looks for; empty = marks."""
@@ -131,8 +135,8 @@ class Browser:
         if moved is None:
             return
         self._places.moved(moved)
-        self._rows.clear()
-        self.packets.moved(None if here is None else moved[here])
+        self._rows = None
+        self.packets.moved(None if here is None else moved(here))
         if self.expression:
             self.filter(self.expression)
         else:
@@ -146,9 +150,8 @@ class Browser:
             return
         self._lists_due, self._lists_at = False, now + _LISTS_S
         self.connections.take(self.backend.loaded.entries or self._so_far())
-        if self.connection is None:
-            self._take_findings()
-        else:
+        self._uncounted = True
+        if self.connection is not None:
             self._apply()
 
     def _so_far(self) -> list[Entry]:
@@ -207,7 +210,7 @@ class Browser:
             self._show_units(width)
         elif self.view == PLOTS:
             self.plots.show(self.history())
-            self.point.show("the point under ▼", self.plots.about(self.clock) or self._waiting())
+            self.point.show("the point under ▼", self.plots.about() or self._waiting())
         else:
             self._show_meaning(width)
 
@@ -233,14 +236,15 @@ class Browser:
     def _show_verdict(self, number: int | None, width: int) -> None:
         report = None if number is None else self.backend.connection(number)
         if number is None:
-            self.verdict.show("nothing found", self._nothing())
+            done = self.backend.loaded.done
+            self.verdict.show("nothing is shown" if done else "reading", self._nothing())
             return
-        ends = f"{number}"
-        lines: list[Line] = []
+        named = f"connection {number}"
+        lines = self._drawn.lanes(number, width)
         if report is not None:
-            ends = f"{number} {report.protocol}  {report.client} → {report.server}"
-            lines = [*answer(report, self.clock, width), []]
-        self.verdict.show(ends, [*lines, *self._drawn.lanes(number, width)])
+            named += f"  {dialect_text(report.dialects)}  {report.client} → {report.server}"
+            lines = answer(report, self.clock, width, lines)
+        self.verdict.show(named, lines)
 
     def _nothing(self) -> list[Line]:
         loaded = self.backend.loaded
@@ -255,20 +259,22 @@ class Browser:
         ]
 
     def _rows_of(self, number: int) -> array[int]:
-        known = self._rows.get(number)
-        if known is None or known[0] != self.index.rows:
-            known = (self.index.rows, self.index.rows_of(number))
-            self._rows.clear()
-            self._rows[number] = known
-        return known[1]
+        known, end = self._rows, self.index.rows
+        # Connections are numbered anew when all is read.
+        asked = (number, self.backend.loaded.done)
+        of, first, rows = (asked, 0, array("I")) if known is None or known[0] != asked else known
+        if first < end:
+            rows = rows + self.index.rows_of(number, first, end)
+            self._rows = of, end, rows
+        return rows
 
     def _show_units(self, width: int) -> None:
         number, history = self.chosen(), self.history()
         units = [] if history is None else history.slowest()
-        if self._matching is not None:
-            frames = self._frames()
+        shown = self.packets.chosen
+        if self._matching is not None and shown is not None:
             units = [unit for unit in units if any(
-                among(frames, copy.frame) for copy in unit.copies)]  # fmt: skip
+                among(self.index, shown, copy.frame) for copy in unit.copies)]  # fmt: skip
         if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
             *map(id, self.units.units)}):  # fmt: skip
             self.units.show(units)
@@ -282,24 +288,35 @@ class Browser:
                              ladder(unit, self.clock, width))  # fmt: skip
 
     def _show_meaning(self, width: int) -> None:
+        self._count_findings()
         if not self.findings.rows:
-            done = self.backend.loaded.done
-            self.meaning.show("findings", [[(" Nothing found." if done else " Reading…", "dim")]])
+            busy = self._counting or not self.backend.loaded.done
+            said = " Reading…" if busy else " Nothing was found here."
+            self.meaning.show("what it means", [[(said, "dim")]])
             return
         row, _, _, example = self.findings.rows[min(self.findings.cursor,
                                                     len(self.findings.rows) - 1)]  # fmt: skip
         self.meaning.show(f"{row.code} ({row.severity.label}, {row.group})",
                           explained(row, example, self.clock, width))  # fmt: skip
 
-    def _frames(self) -> Sequence[int]:
-        chosen = self.packets.chosen
-        return self.index.frames if chosen is None else [self.index.frames[row] for row in chosen]
+    def _count_findings(self) -> None:
+        """Have the findings counted anew, one count at a time."""
+        if self._counting or not self._uncounted:
+            return
+        self._counting, self._uncounted = True, False
+        anomalies, connection = self.backend.loaded.anomalies, self.connection
+        shown = self.packets.chosen
 
-    def _take_findings(self) -> None:
-        scoped = self.connection is not None or self._matching is not None
-        self.findings.take(
-            self.index, self.backend.loaded.anomalies, self.connection,
-                           self._frames() if scoped else None)  # fmt: skip
+        def work() -> Callable[[], None]:
+            rows = self.findings.counted(self.index, anomalies, connection, shown)
+
+            def keep() -> None:
+                self._counting = False
+                self.findings.take(rows)
+
+            return keep
+
+        self._errands.run(work)
 
     # -- selection ---------------------------------------------------------------------------------
 
@@ -311,7 +328,11 @@ class Browser:
         """Go to a view, and in it to a frame."""
         if back:
             self._places.back.append(self.here())
+        number = None if self.packets.held else self.chosen()
         self.view, self.focus, self.help = view, 0, False
+        if frame is None and view == PACKETS and number is not None:
+            report = self.backend.connection(number)
+            frame = None if report is None else deciding_frame(report)
         if frame is not None:
             self.to_frame(frame)
 
@@ -341,7 +362,7 @@ class Browser:
                 both = set(rows)
                 rows = array("I", [row for row in mine if row in both])
         self.packets.show(rows, self.connection)
-        self._take_findings()
+        self._uncounted = True
 
     def filter(self, text: str) -> None:
         """Show only what matches, in all views."""

@@ -20,9 +20,10 @@ __all__ = ["SORTS", "Connections", "answer", "deciding_frame", "lanes"]
 
 SORTS: dict[str, Callable[[Entry], float]] = {
     "worst": lambda entry: -entry.badness,
-    "first seen": lambda entry: entry.first_ns,
+    "oldest": lambda entry: entry.first_ns,
     "longest": lambda entry: entry.first_ns - entry.last_ns,
     "most sent again": lambda entry: -(entry.again or 0),
+    "slowest": lambda entry: -entry.slowest_ms,
     "most datagrams": lambda entry: -entry.datagrams,
 }
 """Order -> its key."""
@@ -74,15 +75,15 @@ class Connections(Pane):
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the heading."""
-        order = f"{self.sort}{', reversed' if self.reverse else ''}"
+        order = f"{self.sort} {'last' if self.reverse else 'first'}"
         number = f"   {'#':<{self._digits()}} "
         if width < _NARROW:
-            return [[(f"{number}verdict, {order} first", "dim")]]
+            return [[(f"{number}verdict, {order}", "dim")]]
         server = f"{'server':<22}" if width >= _WIDE else ""
         more = f"{'lasted':>9} " if width >= _WIDE else ""
         dialect, client = _WIDTHS[width >= _WIDE]
         return [[(f"{number}{'protocol':<{dialect}} {'client':<{client}}{server}{more}{'again':>6}"
-                  f"  verdict, by {order}", "dim")]]  # fmt: skip
+                  f"  verdict, {order}", "dim")]]  # fmt: skip
 
     def _digits(self) -> int:
         return len(str(len(self.all)))
@@ -121,13 +122,17 @@ def deciding_frame(report: ConnectionReport) -> int:
     return report.last_frame
 
 
-def answer(report: ConnectionReport, clock: Clock, width: int) -> list[Line]:
-    """Return the answer about a connection, with its frames."""
+def answer(
+    report: ConnectionReport, clock: Clock, width: int, lanes: Sequence[Line] = ()
+) -> list[Line]:
+    """Return the answer about a connection, with its frames; `lanes` stand above what is not read
+    first.
+    """
     lines: list[Line] = []
 
     def say(text: str, style: str = "") -> None:
         for row in textwrap.wrap(text, max(20, width - 2), break_on_hyphens=False) or [""]:
-            lines.append([(f" {row}", style)])  # noqa: PERF401 - one text after another
+            lines.append([(f" {row}", style)])
 
     found = report.diagnosis
     if found is not None:
@@ -135,13 +140,15 @@ def answer(report: ConnectionReport, clock: Clock, width: int) -> list[Line]:
         if found.cause.text and found.cause.text not in found.verdict:
             say(f"{found.cause.text} ({found.cause.confidence})")
         _frames(report, found, clock, say)
+    lines += [[], *lanes, []] if lanes else []
+    if found is not None:
         for text in found.ruled_out[:3]:
-            say(f"Ruled out: {text}", "dim")
+            say(f"Ruled out: {text}.", "dim")
         if found.settles:
             say(found.settles, "dim")
-        there, back = (loss_text(part) for part in found.loss)
+        there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
         path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
-        say(f"Loss → {there}, ← {back}; round trip {path}; {seen_at(report.vantage)}.", "dim")
+        say(f"Lost → {there}, ← {back}; round trip {path}; {seen_at(report.vantage)}.", "dim")
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
     return lines

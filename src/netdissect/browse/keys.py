@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from typing import Final
 
 from netdissect.browse import walking
 from netdissect.browse.browser import Browser
-from netdissect.browse.pane import PACKETS
+from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
 from netdissect.model.text import quoted
 from netdissect.render.console import Line, cells
 
-__all__ = ["HELP", "hints", "press"]
+__all__ = ["HELP", "help_lines", "hints", "press"]
 
 HELP = """\
  Esc or ? closes this. Letters mean the same in every view.
 
  Move    j k ↓ ↑  PgUp PgDn  g G     h l ← → fold, unfold; earlier, later
  Views   1 2 3 4 5                   Tab next pane, S-Tab back, \\ pane full
- Open    ⏎ deeper                    Backspace or b: back to where you were
+ Open    Enter deeper                Backspace or b: back to where you were
  Jump    n N next, previous mark     ] [ next, previous of the connection
          u U never acknowledged      o other copy, a its acknowledgement
          v the frame that decides the verdict
@@ -27,6 +28,7 @@ HELP = """\
          f search text, then n N     Esc takes the filter, then the scope back
  Look    x bits or hexadecimal       d time: first, previous, of day
          s S sort, reverse           < > other plot, L its other direction
+                                     + - 0 zoom a plot in, out, see all of it
  Keep    m a sets mark a             ' a goes back to it
  Live    p pause, go on              F follow the end
  Take    y copy the line             Y copy the filter
@@ -34,7 +36,23 @@ HELP = """\
  Leave   q                           Ctrl-C at once
 """
 
+_HINTS: Final = {
+    (CONNECTIONS, 0): "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane",
+    (PACKETS, 0): "Tab tree  n/N mark  o other copy  a its ack  ⌫ back  / filter",
+    (PACKETS, 1): "j/k field  h/l fold  * filter on it  x bits  Tab bytes  ⌫ back",
+    (TIME, 0): "⏎ frame  s order  Tab ladder  2 packets  4 plots  / filter",
+    (PLOTS, 0): "←/→ walk  < > other plot  + - 0 zoom  L direction  ⏎ frame",
+    (FINDINGS, 0): "⏎ first frame  * filter on it  / filter  Tab explanation",
+}
+"""(view, pane) -> its keys, the most used first."""
+_SCROLLS: Final = "j/k scroll  Tab pane  \\ full and back  x bits  ⌫ back"
+_ALWAYS: Final = "  ? help  q quit"
+_SPELT: Final = {"⏎": "Enter", "⌫": "b", "←/→": "h/l", "↑": "Up"}
+"""Key -> its name where signs are ASCII."""
 _TIMES = {"r": "d", "d": "a", "a": "r"}
+_HELP_COLUMNS: Final = 74
+_SECOND: Final = 37
+"""Where the second column of the help begins."""
 _LAST: Final = 2
 """Keys at the end that are always told: help and quit."""
 _ROOTS = {"j": 1, "down": 1, "k": -1, "up": -1}
@@ -44,19 +62,17 @@ def hints(browser: Browser, width: int) -> str:
     """Return the keys of the pane in focus, the most used first; on a narrow screen without those
     that the help tells.
     """
-    if browser.prompt is not None:
-        return "Tab completes  ⏎ takes it  ↑ what was typed before  Esc leaves it as it was"
-    if browser.help:
-        return "Esc close  j k scroll"
-    texts = (
-        "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  ? help  q quit",
-        "Tab pane  n/N mark  o other copy  a its ack  ⌫ back  x bits  ? help  q quit",
-        "⏎ frame  s order  Tab pane  2 packets  4 plots  ? help  q quit",
-        "←/→ walk  < > other plot  L other direction  ⏎ frame  ? help  q quit",
-        "⏎ first frame  * filter on it  Tab explanation  ? help  q quit",
-    )
     live = "p pause  F follow the end  " if browser.backend.loaded.live else ""
-    words = (live + texts[browser.view]).split("  ")
+    text = f"{live}{_HINTS.get((browser.view, browser.focus)) or _SCROLLS}{_ALWAYS}"
+    if browser.prompt is not None:
+        more = "Tab completes  ↑ typed before  " if browser.prompt.has_offers else ""
+        text = f"⏎ takes it  {more}Esc leaves it as it was"
+    elif browser.help:
+        text = "Esc close  j k scroll"
+    if browser.plain:
+        for sign, name in _SPELT.items():
+            text = text.replace(sign, name)
+    words = text.split("  ")
     while len(words) > _LAST and cells("  ".join(words)) > width:
         del words[-_LAST - 1]
     return "  ".join(words)
@@ -146,8 +162,26 @@ def _quit(browser: Browser) -> None:
 def _help(browser: Browser) -> None:
     browser.help = not browser.help
     browser.focus = 0
-    lines: list[Line] = [[(line, "")] for line in HELP.splitlines()]
-    browser.helped.show("", lines)
+
+
+def help_lines(width: int, *, plain: bool) -> list[Line]:
+    """Return the help; where it is too wide its two columns one below the other."""
+    lines: list[Line] = []
+    for line in HELP.splitlines():
+        # What stands for arrows in ASCII are letters of other keys.
+        text = line.replace("↓ ↑", "   ").replace("← →", "   ") if plain else line
+        if width >= _HELP_COLUMNS or not text:
+            lines.append([(text, "")])
+            continue
+        name = text[1:9].strip() if text[8:9] == " " else ""
+        said = text[9:] if text[8:9] == " " else text
+        second = _SECOND - 9
+        two = said[second - 2 : second] == "  "
+        for part in (said[:second], said[second:]) if two else (said,):
+            for row in textwrap.wrap(part.strip(), width - 10):
+                lines.append([(f" {name:<7}{row}", "")])
+                name = ""
+    return lines
 
 
 def _on_value(form: str) -> Callable[[Browser], None]:
@@ -196,6 +230,16 @@ def _turn(by: int) -> Callable[[Browser], None]:
         browser.plots.turn(by)
 
     return turn
+
+
+def _zoom(by: int) -> Callable[[Browser], None]:
+    def zoom(browser: Browser) -> None:
+        if browser.view != PLOTS:
+            browser.say("plots can be zoomed; 4 shows them")
+        elif not browser.plots.zoom(by):
+            browser.say("this is all there is" if by <= 0 else "no closer than this")
+
+    return zoom
 
 
 def _bits(browser: Browser) -> None:
@@ -272,6 +316,9 @@ _ACTIONS: dict[str, Callable[[Browser], None]] = {
     "S": _reverse,
     "<": _turn(-1),
     ">": _turn(1),
+    "+": _zoom(1),
+    "-": _zoom(-1),
+    "0": _zoom(0),
     "L": lambda browser: browser.plots.other(),
     "m": _pend("m"),
     "'": _pend("'"),

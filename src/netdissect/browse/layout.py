@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from netdissect.browse.browser import VIEWS, Browser
-from netdissect.browse.keys import hints
-from netdissect.browse.pane import PACKETS, PLOTS, Pane, cut, padded
+from netdissect.browse.keys import help_lines, hints
+from netdissect.browse.pane import PACKETS, PLOTS, TIME, Pane, cut, padded
 from netdissect.render.console import Line, cells
 
 __all__ = ["draw", "pane_at"]
@@ -22,6 +22,8 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
         said = [padded([("make the window larger; q quits", "")], width)]
         return said + [padded([], width)] * (height - 1)
     inner = _left(browser, width)
+    if browser.help:
+        browser.helped.show("", help_lines(width, plain=browser.plain))
     browser.refresh(inner if browser.view != PACKETS or inner == width else width - inner - 1)
     notes = [padded([(f"! {note}", "warn")], width) for note in browser.backend.loaded.notes[:2]]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
@@ -59,7 +61,8 @@ def _filter(browser: Browser, width: int) -> list[Line]:
     if prompt is None:
         shown, total = len(browser.packets), browser.index.rows
         count = f"{shown:,} of {total:,}"
-        scope = "" if browser.connection is None else f"Connection {browser.connection}  "
+        number = browser.chosen() if browser.view in {TIME, PLOTS} else browser.connection
+        scope = "" if number is None else f"Connection {number}  "
         line: Line = [
             (f" {scope}", "title"), ("Filter / ", "dim"), (browser.expression, "value"),
         ]  # fmt: skip
@@ -130,10 +133,16 @@ def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: 
     focused = pane is browser.pane
     if not ruled:
         return pane.draw(width, height, focused=focused)
-    line = cut([(f"─ {pane.title()} ", "title" if focused else "dim")], width)
-    used = sum(cells(text) for text, _ in line)
-    rule: Line = [*line, ("─" * (width - used), "dim")]
-    return [rule, *pane.draw(width, height - 1, focused=focused)] if height > 0 else []
+    if height <= 0:
+        return []
+    lines = pane.draw(width, height - 1, focused=focused)
+    # The rule of the pane that has the keys is heavy: not by its colour alone.
+    rule, style = ("━", "title") if focused else ("─", "dim")
+    below = pane.hidden(height - 1 - len(pane.head(width)))
+    more = f" {below:,} more ↓ {rule}" if below and not pane.selects else ""
+    line = cut([(f"{rule} {pane.title()} ", style)], width - cells(more))
+    used = sum(cells(text) for text, _ in line) + cells(more)
+    return [[*line, (rule * (width - used), "dim"), (more, "dim")], *lines]
 
 
 def pane_at(browser: Browser, column: int, row: int, size: tuple[int, int]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from netdissect.render.console import Line
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import tree_lines, walk
-from netdissect.render.units import Clock, arrow_of, direction_style
+from netdissect.render.units import Clock, arrow_of, counted, direction_style
 
 __all__ = ["MAX_RECORDS", "MAX_SUMMARIES", "Octets", "Packets", "Tree", "mark_of"]
 
@@ -178,19 +178,8 @@ class Tree(Pane):
         return len(self._visible)
 
     def title(self) -> str:
-        """Return the datagram, and the bits of the field under the cursor."""
-        if self.record is None:
-            return "no datagram"
-        bits = self.bits()
-        return f"{self.said}{f' · {bits}' if bits else ''}"
-
-    def bits(self) -> str:
-        """Return in words which bits the field under the cursor has."""
-        node = self.node()
-        if node is None or not node.bit_length:
-            return ""
-        first, last = node.bit_offset, node.bit_offset + node.bit_length - 1
-        return f"bits {first // 8}.{first % 8} to {last // 8}.{last % 8}"
+        """Return the datagram."""
+        return "no datagram" if self.record is None else self.said
 
     def show(self, record: DatagramRecord | None, said: str) -> None:
         """Show another datagram; the cursor stays on a field of the same place."""
@@ -264,11 +253,19 @@ class Octets(Text):
             mark = (node.bit_offset // 8, (node.bit_offset + node.bit_length + 7) // 8)
         rows = _bit_rows(data, mark) if self.bitwise else hex_rows(data, width=width, mark=mark)
         made = "" if tree is None or not buffer else f", {tree.buffers[buffer].name}"
-        self.show(f"{len(data)} bytes{made}", list(rows))
+        self.show(f"{counted(len(data), 'byte')}{made}{_bits(node)}", list(rows))
         if mark is not None:
             at = mark[0] // (_BITS_A_ROW if self.bitwise else _octets_a_row(width))
             if not self.top <= at < self.top + self.page:
                 self.top = at
+
+
+def _bits(node: FieldNode | None) -> str:
+    """Return in words which bits a field has: a nibble is not to be seen in bytes."""
+    if node is None or not node.bit_length:
+        return ""
+    first, last = node.bit_offset, node.bit_offset + node.bit_length - 1
+    return f", {node.name}: bits {first // 8}.{first % 8} to {last // 8}.{last % 8}"
 
 
 def _octets_a_row(width: int) -> int:

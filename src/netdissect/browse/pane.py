@@ -71,6 +71,10 @@ class Pane:
         """Return one line."""
         raise NotImplementedError
 
+    def hidden(self, height: int) -> int:
+        """Return how many lines are below those that are seen, where it has so many rows."""
+        return max(0, len(self) - self.top - height)
+
     def move(self, by: int) -> bool:
         """Move the cursor, or what is seen; return whether the cursor moved."""
         return self.go((self.cursor if self.selects else self.top) + by)
@@ -103,7 +107,8 @@ class Pane:
             if chosen:
                 style = "focus" if focused else "title"
                 line = [(text, f"{name} {style}".strip()) for text, name in line]
-            lines.append([("▌" if chosen else " ", "title"), *line])
+            mark = "▌" if focused else "▏"
+            lines.append([(mark if chosen else " ", "title"), *line])
         lines += [[(" " * width, "")]] * (height - len(lines))
         return lines
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 __all__ = ["Place", "Places"]
@@ -20,9 +20,9 @@ class Place(NamedTuple):
     connection: int | None
     row: int | None
 
-    def moved(self, rows: array[int]) -> Place:
-        """Return the same place where row n has become `rows[n]`."""
-        return self if self.row is None else self._replace(row=rows[self.row])
+    def moved(self, to: Callable[[int], int]) -> Place:
+        """Return the same place where row n has become `to(n)`."""
+        return self if self.row is None else self._replace(row=to(self.row))
 
 
 class Places:
@@ -32,7 +32,7 @@ class Places:
         self.back: deque[Place] = deque(maxlen=MAX_BACK)
         self.marks: dict[str, Place] = {}
 
-    def moved(self, rows: array[int]) -> None:
-        """Follow the rows: n has become `rows[n]`."""
-        self.back = deque((place.moved(rows) for place in self.back), MAX_BACK)
-        self.marks = {name: place.moved(rows) for name, place in self.marks.items()}
+    def moved(self, to: Callable[[int], int]) -> None:
+        """Follow the rows: n has become `to(n)`."""
+        self.back = deque((place.moved(to) for place in self.back), MAX_BACK)
+        self.marks = {name: place.moved(to) for name, place in self.marks.items()}

@@ -38,6 +38,11 @@ class Prompt:
         self._history = [*history, text]
         self._place = len(self._history) - 1
 
+    @property
+    def has_offers(self) -> bool:
+        """Return whether what is typed can be completed."""
+        return bool(self._fields)
+
     def offers(self) -> list[FieldInfo]:
         """Return the fields that the word at the cursor may become."""
         word = self._word()

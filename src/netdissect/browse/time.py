@@ -5,23 +5,35 @@ from __future__ import annotations
 import textwrap
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from netdissect.browse.pane import Pane
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.chart import Chart, Point
-from netdissect.plot.charts import KINDS, charts
+from netdissect.plot.charts import KINDS, Wanted, charts
 from netdissect.plot.history import History
 from netdissect.plot.terminal import column_of, draw
 from netdissect.render.console import Line, fit
-from netdissect.render.timeline import unit_lines
+from netdissect.render.timeline import unit_head, unit_line
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, arrow_of, direction_style, duration
+from netdissect.render.units import Clock, arrow_of, counted, direction_style, duration
 
 __all__ = ["Findings", "Plots", "Units", "among", "explained", "ladder"]
 
+Kind: TypeAlias = tuple[CodeRow, int, int | None, Anomaly | None]
+"""A kind of findings: (what it is, how often, first frame, one of them)."""
+
+_NARROW = 60
 _LADDER = 60
+_BESIDE = 47
+"""Columns of the time, the frame and what is said of a copy."""
+_ON_TIME_MS = 1.0
+_ZOOM = 4
+"""One step of zooming."""
+_LEAST_NS = 1_000_000
+"""Span that is not divided further."""
 
 
 class Units(Pane):
@@ -48,15 +60,12 @@ class Units(Pane):
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the lanes and the heading."""
-        del width
-        order = "in order of time" if self.by_time else "slowest first"
-        heading = f"        sent    unit           type               copies       took  {order}"
-        return [*self.lanes, [(heading, "dim")]]
+        order = "oldest first" if self.by_time else "slowest first"
+        return [*self.lanes, [(f" {unit_head(width - 1, order)}", "dim")]]
 
     def line(self, number: int, width: int) -> Line:
         """Return one unit."""
-        del width
-        return next(unit_lines(self.units[number], self._clock))
+        return unit_line(self.units[number], self._clock, width)
 
 
 def _sent(unit: UnitRecord) -> int:
@@ -65,7 +74,7 @@ def _sent(unit: UnitRecord) -> int:
 
 def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     """Return every copy of a unit and its acknowledgement as arrows between two lanes."""
-    inner = max(16, min(_LADDER, width - 42))
+    inner = max(16, min(_LADDER, width - _BESIDE))
     forward = not unit.direction
     name = fit(f" {unit.space} {unit.wire_seq} ", inner - 6)
     lines: list[Line] = []
@@ -78,6 +87,8 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
         if copy.due_ns is not None:
             ms = (copy.time_ns - copy.due_ns) / 1e6
             late = f"  {duration(abs(ms))} {'late' if ms >= 0 else 'early'}"
+            if abs(ms) < _ON_TIME_MS:
+                late = "  on time"
         style = {"»": "resend", "○": "duplicate"}.get(sign, direction_style(unit.direction))
         lines.append([
             (f"{clock.show(copy.time_ns):>12} ", "time"),
@@ -119,6 +130,10 @@ class Plots(Pane):
         self.which = 0
         self.point = 0
         self.plain = False
+        self._wanted: Wanted | None = None
+        """The span that is seen; None = all."""
+        self._span_ns = 0
+        """That of all."""
         self._found: list[Chart] = []
         self._points: list[Point] = []
         self._history: History | None = None
@@ -130,8 +145,40 @@ class Plots(Pane):
     def show(self, history: History | None) -> None:
         """Show another connection."""
         if history is not self._history:
-            self._history = history
+            known, self._history = self._history, history
+            if known is None or history is None or known.connection != history.connection:
+                self._wanted = None
             self.turn(0)
+
+    def zoom(self, by: int) -> bool:
+        """Show less of the time, around the point under the cursor; more; or (0) all of it.
+
+        Returns:
+            Whether anything changed.
+
+        """
+        chart, here = self.chart(), self.here()
+        if chart is None:
+            return False
+        before = self._wanted
+        if before is None:
+            self._span_ns = chart.end_ns - chart.start_ns
+        frame = None if here is None else here.frame
+        span = chart.end_ns - chart.start_ns
+        span = span // _ZOOM if by > 0 else span * _ZOOM
+        middle = chart.start_ns + chart.end_ns if here is None else 2 * here.time_ns
+        start = max(0, middle // 2 - span // 2 - chart.zero_ns)
+        whole = self._history is None or span >= self._span_ns
+        if by > 0 and span < _LEAST_NS:
+            return False
+        self._wanted = None if not by or whole else Wanted(start_ns=start, end_ns=start + span)
+        which = self.which
+        self.turn(0)
+        self.which = min(which, max(0, len(self._found) - 1))
+        self._gather()
+        if frame is not None:
+            self.near(frame)
+        return self._wanted != before
 
     def turn(self, by: int) -> None:
         """Go to the next picture that the connection has, or the one before."""
@@ -141,7 +188,7 @@ class Plots(Pane):
         kinds = list(KINDS)
         self.kind = (self.kind + by) % len(kinds)
         for _ in kinds:
-            self._found = charts(kinds[self.kind], self._history)
+            self._found = charts(kinds[self.kind], self._history, self._wanted)
             if self._found:
                 break
             self.kind = (self.kind + (by or 1)) % len(kinds)
@@ -209,16 +256,25 @@ class Plots(Pane):
         del width
         return self._lines[number]
 
-    def about(self, clock: Clock) -> list[Line]:
+    def about(self) -> list[Line]:
         """Return what the point under the cursor is."""
         here, chart = self.here(), self.chart()
         if here is None or chart is None:
             return []
-        value = "" if here.value is None else f"{here.value:.4g} {chart.unit}"
+        value = "" if here.value is None else f"{here.value:.4g} {chart.unit}".strip()
+        name, said = here.label, value
+        if not name or name[0].isdigit():  # a count: its series says of what
+            said = name or value
+            name = next(
+                (one.name for one in chart.series if any(point is here for point in one.points)), ""
+            )
+        if chart.kind == "seq":
+            said = ""  # the number is in the name
+        text = ": ".join(part for part in (name, said) if part)
+        since = (here.time_ns - chart.zero_ns) / 1e9
         return [[
-            (f" {clock.show(here.time_ns)} ", "time"), (f"#{here.frame} ", "frame"),
-            (f"{here.label} ", "name"), (value, ""),
-            (f"   point {self.point + 1:,} of {len(self._points):,}", "dim"),
+            (f" {since:.3f} s ", "time"), (f" #{here.frame} ", "frame"), (f" {text}", ""),
+            (f"   {self.point + 1:,} of {counted(len(self._points), 'point')}", "dim"),
         ]]  # fmt: skip
 
 
@@ -228,21 +284,23 @@ class Findings(Pane):
     def __init__(self, codes: Mapping[str, CodeRow]) -> None:
         super().__init__()
         self.codes = codes
-        self.rows: list[tuple[CodeRow, int, int | None, Anomaly | None]] = []
-        """(what it is, how often, first frame, one of them)."""
+        self.rows: list[Kind] = []
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, index: Index, anomalies: Sequence[Anomaly],
-             connection: int | None, frames: Sequence[int] | None) -> None:  # fmt: skip
-        """Take what is found, of one connection or of all; `frames` are those that are shown."""
-        before = self.code()
+    def counted(
+        self, index: Index, anomalies: Sequence[Anomaly],
+        connection: int | None, shown: Sequence[int] | None,
+    ) -> list[Kind]:  # fmt: skip
+        """Return what is found, of one connection or of all; `shown` are the rows that are shown,
+        None = all. Takes long where many are: a thread of its own may ask.
+        """
         examples: dict[str, Anomaly] = {}
         for found in anomalies:
             if connection is None or found.connection == connection:
                 examples.setdefault(found.code, found)
-        self.rows = []
+        rows: list[Kind] = []
         hits = dict(index.hits)
         for code in {*hits, *examples}:
             row = self.codes.get(code)
@@ -250,16 +308,22 @@ class Findings(Pane):
                 continue
             places: Sequence[int] = hits.get(code, ())
             first = index.first_hits.get(code)
-            if frames is not None:
-                places = [frame for frame in places if among(frames, frame)]
+            if shown is not None:
+                places = [frame for frame in places if among(index, shown, frame)]
             example = examples.get(code)
-            if not places and (frames is not None or example is None):
+            if not places and (shown is not None or example is None):
                 continue
-            if frames is not None:
+            if shown is not None:
                 first = min(places)
             known = example.frame if example is not None else None
-            self.rows.append((row, max(len(places), 1), first or known, example))
-        self.rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
+            rows.append((row, max(len(places), 1), first or known, example))
+        rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
+        return rows
+
+    def take(self, rows: list[Kind]) -> None:
+        """Show other kinds; a cursor that was moved stays on its own."""
+        before = self.code()
+        self.rows = rows
         for place, (row, *_) in enumerate(self.rows):
             if self.held and row.code == before:
                 self.cursor = place
@@ -274,27 +338,31 @@ class Findings(Pane):
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the heading."""
-        del width
-        return [[(f"  {'code':<26} {'times':>7} {'first':>8}  what it says", "dim")]]
+        code = f"   {'code':<{self._columns()}}"
+        if width < _NARROW:
+            return [[(f"{code} {'first':>8}", "dim")]]
+        return [[(f"{code} {'times':>7} {'first':>8}  what it says", "dim")]]
+
+    def _columns(self) -> int:
+        return max(12, *(len(row.code) for row, *_ in self.rows), 12)
 
     def line(self, number: int, width: int) -> Line:
         """Return one kind."""
-        del width
         row, count, first, example = self.rows[number]
         label = row.severity.label
         return [
             (f"{SEVERITY_LETTERS[label]} ", label),
-            (f"{fit(row.code, 26):<26} ", label),
-            (f"{count:>7,} ", ""),
+            (f"{row.code:<{self._columns()}} ", label),
+            (f"{count:>7,} " if width >= _NARROW else "", ""),
             (f"{'' if first is None else f'#{first}':>8}  ", "frame"),
-            (row.title if example is None else example.message, ""),
+            ((row.title if example is None else example.message) if width >= _NARROW else "", ""),
         ]
 
 
-def among(frames: Sequence[int], frame: int) -> bool:
-    """Return whether a frame is one of these, which are in order."""
-    place = bisect_left(frames, frame)
-    return place < len(frames) and frames[place] == frame
+def among(index: Index, rows: Sequence[int], frame: int) -> bool:
+    """Return whether a frame is that of one of these rows, which are in order."""
+    place = bisect_left(rows, frame, key=index.frames.__getitem__)
+    return place < len(rows) and index.frames[rows[place]] == frame
 
 
 def explained(row: CodeRow, example: Anomaly | None, clock: Clock, width: int) -> list[Line]:

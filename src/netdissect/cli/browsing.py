@@ -120,13 +120,14 @@ class Browsed:
         loaded.anomalies = list(self._examples.values())
         loaded.entries = [entry_of(report) for report in reports]
         loaded.notes = self._notes(session)
+        self.index.finish()
         loaded.share, loaded.live, loaded.done = 1.0, "", True
         loaded.version += 1
 
     def _end(self, pipeline: Pipeline) -> None:
         """Take what is left."""
         pipeline.finish(self._session.reader.info.last_time_ns)
-        self.index.finish()
+        self.index.list_until(None)
         self._take(self.index.recorder.rest())
 
     def _again(self) -> Session:
@@ -235,6 +236,7 @@ class Browsed:
 
 def entry_of(report: ConnectionReport) -> Entry:
     """Return what the list says of a connection."""
+    from netdissect.diagnosis.words import line  # noqa: PLC0415
     from netdissect.render.units import dialect_text  # noqa: PLC0415
 
     found = report.diagnosis
@@ -248,9 +250,10 @@ def entry_of(report: ConnectionReport) -> Entry:
         report.server,
         worst,
         sum(space.retransmissions for space in report.spaces),
-        report.state if found is None else found.verdict,
+        line(report),
         0 if found is None else found.badness,
         report.first_time_ns,
         report.last_time_ns,
         sum(report.datagrams),
+        0.0 if found is None else max(late.maximum or 0.0 for late in found.lag.added),
     )

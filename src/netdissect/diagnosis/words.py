@@ -12,6 +12,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 __all__ = [
     "NO_SILENCE",
     "gone_on_text",
+    "line",
     "loss_text",
     "no_loss",
     "not_the_network",
@@ -32,6 +33,8 @@ MANY_MISSING: Final = 3
 """Numbers that are missing after a silence from which on its side did not keep silent."""
 _LEAST_SHOWN_NS: Final = 1_000_000_000
 """A silence to the end that was shorter than this when the other side, too, was last heard."""
+_WORTH: Final = 0.005
+"""Share lost from which on it is worth a word."""
 _AT_MOST: Final = "at most "
 _ARROWS: Final = ("client to server", "server to client")
 
@@ -49,7 +52,7 @@ def verdict(
         shares = [
             f"{_AT_MOST if part.is_limit else ''}{100 * (part.share or 0.0):.0f}% {name}"
             for name, part in zip(_ARROWS, loss, strict=True)
-            if part.share is not None and part.share >= 0.005  # noqa: PLR2004 - half a percent
+            if part.share is not None and part.share >= _WORTH
         ]
         more.append("lost: " + ", ".join(shares))
     elif cause.what == "slow-receiver":
@@ -73,6 +76,58 @@ _ENDED: Final = {
     "unknown": "How it ended is not in the capture, which has {lasted} of it{quiet}",
 }
 """`Ending.how` -> the main clause of the verdict."""
+
+
+_LINES: Final = {
+    "timed-out": "timed out{at}",
+    "silent": "the capture ends in silence",
+    "rejected": "rejected{because}",
+    "unreachable": "nobody listens there any more",
+    "quality": "closed{by}{because}",
+    "reset": "reset{by}",
+    "gave-up": "given up{by}, no answer",
+    "never-answered": "no answer in {lasted}",
+    "info-only": "information only",
+    "open": "open when the capture ends",
+    "said": "closed{by}{because}",
+    "dropped": "forgotten{by}",
+    "unknown": "its end is not in the capture",
+}
+"""`Ending.how` -> the same in a list, behind what was bad."""
+
+
+def line(report: ConnectionReport) -> str:
+    """Return the verdict in few words, what was bad first, for a line of a list."""
+    found = report.diagnosis
+    if found is None:
+        return report.state
+    ending, cause = found.ending, found.cause
+    bad = ""
+    if cause.what in ("silence", "one-way"):
+        start_ns, until_ns = cause.from_ns or 0, cause.to_ns or report.last_time_ns
+        what = "silent" if cause.what == "silence" else "unanswered"
+        bad = f"{SIDES[cause.direction or 0]} {what} for {_seconds(until_ns - start_ns)}"
+    elif cause.what == "loss":
+        shares = [
+            f"{'<=' if part.is_limit else ''}{100 * (part.share or 0.0):.0f}% {arrow}"
+            for arrow, part in zip("→←", found.loss, strict=True)
+            if part.share is not None and part.share >= _WORTH
+        ]
+        bad = "lost " + ", ".join(shares)
+    elif cause.what == "slow-receiver":
+        bad = "a side did not read"
+    known = ending.by is not None and ending.by != "nobody"
+    side = {"both": "both sides"}.get(ending.by or "", str(ending.by))
+    ended = _LINES[ending.how].format(
+        at=f" at {side}" if known and not bad else "",
+        by=f" by {side}" if known else "",
+        because=f": {ending.reason}" if ending.reason and not bad else "",
+        lasted=_seconds(report.last_time_ns - report.first_time_ns),
+    )
+    # A silence that ended it stands behind the end, one that passed before it.
+    ends = bad and cause.to_ns is None and cause.what in ("silence", "one-way")
+    text = f"{ended}: {bad}" if ends else "; ".join(part for part in (bad, ended) if part)
+    return text[:1].upper() + text[1:]
 
 
 def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:

@@ -9,9 +9,9 @@ import tempfile
 import weakref
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
@@ -40,6 +40,9 @@ MAX_LATE = 100_000
 """Copies whose rows are not listed yet."""
 
 _WRITE_OCTETS = 1 << 18
+_PIECE = 4096
+"""Rows that are moved at a time: a moment in which no other thread runs."""
+_COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
 ACKED, AGAIN, COPY, LOST, FINDING = 1, 2, 4, 8, 16
 """What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
@@ -63,6 +66,18 @@ class Party:
     """Datagrams so far."""
     hints: list[tuple[int, Any]] = field(default_factory=list)
     """(frame, what the decoder needs to know from there on)."""
+
+
+class _Ordered(NamedTuple):
+    """Rows that are to change their places."""
+
+    first: int
+    """The first place."""
+    order: array[int]
+    """Rows in order of their frames, from that place on."""
+    columns: dict[str, array[int]]
+    """What is known of them, in that order."""
+    joined: dict[int, tuple[int, ...]]
 
 
 class Index(Records):
@@ -106,8 +121,7 @@ class Index(Records):
         self._late: list[tuple[int, int, int, int]] = []
         self._strays: dict[int, int] = {}
         """Frame -> its first row, of those that stand too late."""
-        self._order: array[int] | None = None
-        """The rows in order of their frames, where they are not."""
+        self._ordered: _Ordered | None = None
         self._tail = (0, bytearray())
         """(bytes in the file, those that follow them): one value, as two threads use it."""
         self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
@@ -253,43 +267,55 @@ class Index(Records):
                 party.connection = numbers[party.connection - 1]
 
     def finish(self) -> None:
-        """List what is left, and find out in which order the rows belong."""
+        """Find out in which order the rows belong, once all are listed and marked."""
         self.list_until(None)
         if not self._strays:
             return
-        late = {row for row in range(self.rows) if self.frames[row] != self.keys[row]}
-        waiting = sorted(late, key=self.frames.__getitem__, reverse=True)
+        frames, keys = self.frames, self.keys
+        first = bisect_right(keys, min(self._strays), 0, self.rows)
+        late = {row for row in range(first, self.rows) if frames[row] != keys[row]}
+        waiting = sorted(late, key=frames.__getitem__, reverse=True)
         order = array("I")
-        for row in range(self.rows):
+        for row in range(first, max(late) + 1):
             if row in late:
                 continue
-            while waiting and self.frames[waiting[-1]] < self.frames[row]:
+            while waiting and frames[waiting[-1]] < frames[row]:
                 order.append(waiting.pop())
             order.append(row)
-        self._order = order
+        columns = {}
+        for name in _COLUMNS:
+            old = getattr(self, name)
+            columns[name] = new = array(old.typecode)
+            for start in range(0, len(order), _PIECE):
+                new.extend(map(old.__getitem__, order[start : start + _PIECE]))
+        joined = self.joined
+        if joined:
+            places = {row: first + place for place, row in enumerate(order)}
+            joined = {places.get(row, row): part for row, part in joined.items()}
+        self._ordered = _Ordered(first, order, columns, joined)
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def settle(self) -> array[int] | None:
+    def settle(self) -> Callable[[int], int] | None:
         """Put all rows in order where they are not, once all are listed; for the thread that reads.
 
         Returns:
-            The new row of each; None where nothing moved.
+            What tells the new place of a row; None where nothing moved.
 
         """
-        order, self._order = self._order, None
-        if order is None:
+        ordered, self._ordered = self._ordered, None
+        if ordered is None:
             return None
-        for name in ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts"):
-            old = getattr(self, name)
-            setattr(self, name, array(old.typecode, map(old.__getitem__, order)))
-        self.keys = self.frames
+        first, order = ordered.first, ordered.order
+        for name, column in ordered.columns.items():
+            getattr(self, name)[first : first + len(order)] = column
+        self.keys, self.joined = self.frames, ordered.joined
         self._strays.clear()
-        rows = array("I", bytes(4 * len(order)))
-        for new, old in enumerate(order):
-            rows[old] = new
-        self.joined = {rows[row]: frames for row, frames in self.joined.items()}
-        return rows
+
+        def moved(row: int) -> int:
+            return first + order.index(row) if first <= row < first + len(order) else row
+
+        return moved
 
     def row_of(self, frame: int) -> int | None:
         """Return the first row of a frame; None where it has none (yet)."""
@@ -310,13 +336,13 @@ class Index(Records):
         row = bisect_left(self.times, time_ns, 0, self.rows)
         return min(row, max(0, self.rows - 1))
 
-    def rows_of(self, connection: int) -> array[int]:
-        """Return the rows of a connection, of all that are listed."""
+    def rows_of(self, connection: int, first: int, end: int) -> array[int]:
+        """Return the rows of a connection, of those from `first` to before `end`."""
         mine = {
             number for number, party in enumerate(self.parties) if party.connection == connection
         }
-        owners = self.owners[: self.rows]
-        return array("I", [row for row, owner in enumerate(owners) if owner in mine])
+        owners = self.owners[first:end]
+        return array("I", [row for row, owner in enumerate(owners, first) if owner in mine])
 
     def length(self, row: int) -> int:
         """Return how many bytes a row has."""

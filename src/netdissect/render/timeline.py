@@ -23,7 +23,8 @@ __all__ = [
     "show_items",
     "show_timeline",
     "show_timeouts",
-    "unit_lines",
+    "unit_head",
+    "unit_line",
 ]
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
@@ -391,6 +392,47 @@ def show_timeline(
     show_items(screen, shown, clock, several=len(reports) > 1)
 
 
-def unit_lines(unit: UnitRecord, clock: Clock) -> Iterator[Line]:
-    """Yield the line of a unit, below it one for each further copy."""
-    return ([*row.line, *row.details] for row in _unit(unit, clock, "", _TYPE_COLUMNS))
+_COLUMNS = ((1, "sent", 13), (2, "", 2), (3, "unit", 15), (4, "type", 19), (5, "copies", 7),
+            (6, "took", 12))  # fmt: skip
+"""(place in the line of a unit, heading, columns)."""
+_OUTCOME_COLUMNS = 16
+_DISPENSABLE = (4, 5, 1)
+"""Places that are left out where there is no room, the first of them first."""
+_LEAST_TYPE = 8
+
+
+def _fitting(width: int) -> tuple[tuple[int, str, int], ...]:
+    """Return the columns that there is room for, that of the type as wide as may be."""
+    columns = _COLUMNS
+    for place in _DISPENSABLE:
+        over = sum(size for *_, size in columns) + _OUTCOME_COLUMNS - width
+        if over <= 0:
+            break
+        if place == 4 and over <= _TYPE_COLUMNS - _LEAST_TYPE:  # noqa: PLR2004 - the type
+            return tuple((at, name, size - over * (at == place)) for at, name, size in columns)
+        columns = tuple(column for column in columns if column[0] != place)
+    return columns
+
+
+def unit_head(width: int, order: str) -> str:
+    """Return the heading of `unit_line`; `order`: how the units are sorted."""
+    text = ""
+    for place, name, size in _fitting(width):
+        text += {1: f"{name:>11}  ", 5: f"{name:>6} ", 6: f"{name:>10}  "}.get(
+            place, f"{name:<{size}}"
+        )
+    return text + order
+
+
+def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
+    """Return the line of a unit without what there is no room for."""
+    columns = _fitting(width)
+    size = {place: size for place, _, size in columns}
+    parts = next(_unit(unit, clock, "", size.get(4, _TYPE_COLUMNS + 1) - 1)).line
+    line: Line = []
+    for place, (text, style) in enumerate(parts):
+        if place == 4:  # noqa: PLR2004 - the type
+            text = f"{text.rstrip():<{size.get(4, 0)}}"  # noqa: PLW2901 - as wide as its column
+        if place in size or not 0 < place <= _COLUMNS[-1][0]:
+            line.append((text, style))
+    return line

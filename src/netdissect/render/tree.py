@@ -11,6 +11,7 @@ from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.render.console import Line
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
+from netdissect.render.units import counted
 
 __all__ = [
     "SEVERITY_LETTERS",
@@ -42,6 +43,7 @@ def value_text(value: Any, display: str = "") -> str:
         text = _several(value)
     elif isinstance(value, bool) or value is None:
         text = {True: "true", False: "false", None: "none"}[value]
+        display = "" if display == str(value) else display
     elif isinstance(value, float):
         text = f"{value:.9g}" if math.isfinite(value) else str(value)
     else:
@@ -110,7 +112,7 @@ def _field(dissection: Dissection, node: FieldNode, chosen: bool) -> Line:  # no
     style = "mark" if chosen else "generated" if node.generated else "name"
     line: Line = [(f"[{node.name}" if node.generated else node.name, style)]
     if node.children:
-        count = f"{len(node.children)} items" if node.is_list else ""
+        count = counted(len(node.children), "item") if node.is_list else ""
         label = "  ".join(part for part in (safe(node.display, _TEXT_LIMIT), count) if part)
         if label:
             line.append((f"  {label}", "dim"))

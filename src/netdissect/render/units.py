@@ -9,6 +9,7 @@ from netdissect.model.packets import NS_PER_S, Direction
 __all__ = [
     "Clock",
     "arrow_of",
+    "counted",
     "dialect_text",
     "direction_style",
     "duration",
@@ -33,6 +34,11 @@ def direction_style(direction: int | None) -> str:
 def arrow_of(direction: int | None) -> str:
     """Return the arrow of a direction, from the client on the left to the server on the right."""
     return " " if direction is None else "→" if direction == Direction.C2S else "←"
+
+
+def counted(count: int, name: str) -> str:
+    """Return a number of things: `1 byte`, `2 bytes`."""
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def seen_at(vantage: str) -> str:
