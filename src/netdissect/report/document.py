@@ -203,7 +203,7 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     place = "an unknown place" if report.vantage == "unknown" else f"the {report.vantage}"
     blamed = found.cause.what not in {"none", "closed"}
     basis = [
-        ("Whose fault", found.cause.confidence if blamed else ""),
+        ("How sure", found.cause.confidence if blamed else ""),
         ("Seen at", place),
         ("Ruled out", "; ".join(found.ruled_out)),
         ("To settle it", found.settles or ""),

@@ -36,7 +36,7 @@ def tiles(subject: Subject, worst: str | None) -> Html:
     rows: list[tuple[str, str, Child]] = [
         ("Acknowledged", f"{acked:,}", f"of {units:,} {names}" if units else "no such units"),
         ("Sent again", *_both(report.spaces, "retransmissions", "»")),
-        ("Not acknowledged", *_both(report.spaces, "unacked", "✗")),
+        ("Never acknowledged", *_unacked(report.spaces, spaces)),
         ("Never seen here", *_both(report.spaces, "never_seen", "○")),
         ("Round trip", *_round_trip(report)),
         ("Slowest", *_slowest(subject, worst)),
@@ -59,6 +59,17 @@ def _reliable(subject: Subject) -> list[SpaceReport]:
         return []
     shown = {(track.direction, track.space) for way in Direction for track in history.shown(way)}
     return [space for space in subject.report.spaces if (space.direction, space.space) in shown]
+
+
+def _unacked(spaces: Sequence[SpaceReport], reliable: Sequence[SpaceReport]) -> tuple[str, str]:
+    """Return how many units were to be acknowledged and never were, and how many others were not,
+    which nobody sends again.
+    """
+    value, more = _both(reliable, "unacked", "✗")
+    others = sum(space.unacked for space in spaces if space not in reliable)
+    if others:
+        more += f"{'; ' if more else ''}and {others:,} that are not sent again by design"
+    return value, more
 
 
 def _both(spaces: Sequence[SpaceReport], name: str, sign: str) -> tuple[str, str]:
