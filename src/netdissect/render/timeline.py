@@ -392,8 +392,10 @@ def show_timeline(
     show_items(screen, shown, clock, several=len(reports) > 1)
 
 
-_COLUMNS = ((1, "sent", 13), (2, "", 2), (3, "unit", 15), (4, "type", 19), (5, "copies", 7),
-            (6, "took", 12))  # fmt: skip
+_COLUMNS: tuple[tuple[int, str, int], ...] = (
+    (1, "sent", 13), (2, "", 2), (3, "unit", 15), (4, "type", 19), (5, "copies", 7),
+    (6, "took", 12),
+)  # fmt: skip
 """(place in the line of a unit, heading, columns)."""
 _OUTCOME_COLUMNS = 16
 _DISPENSABLE = (4, 5, 1)
