@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 from agreement import CAPTURES
 from fuzzing import free_target, running
 from netdissect.fuzz import fuzz_target
 from netdissect.fuzz.cases import CONNECTED, Case, Step
+from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.corpus import MAX_ENTRY_OCTETS, Corpus
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.feedback import Coverage, Feedback
@@ -85,15 +87,49 @@ def test_a_mutant_of_the_corpus_is_a_function_of_number_and_corpus(tmp_path: Pat
     corpus.add(a_case(1, b"\7\0\0\0abc"), ["x"])
     seeds = seeds_from_layers("riptide", "riptide-2.2").seeds
     made = [
-        [Generator(seeds, RiptideDriver.traits, 3).offspring(n, corpus.entries) for n in range(80)]
+        [Generator(seeds, RiptideDriver.traits, 3).offspring(n, corpus) for n in range(80)]
         for _ in range(2)
     ]
     assert made[0] == made[1]
     some = [each for each in made[0] if each is not None]
-    assert 8 < len(some) < 40
+    assert 20 < len(some) < 60
     assert all(each.parent == corpus.entries[0].name for each in some)
-    assert len({each.key() for each in some}) > 5
-    assert Generator(seeds, RiptideDriver.traits, 3).offspring(1, ()) is None
+    assert len({each.key() for each in some}) > 15
+    empty = a_corpus(tmp_path / "empty")
+    assert Generator(seeds, RiptideDriver.traits, 3).offspring(1, empty) is None
+
+
+def test_what_was_hard_to_come_by_gets_more_mutants_and_at_once(tmp_path: Path) -> None:
+    corpus = a_corpus(tmp_path)
+    for number in (10, 20, 4000):
+        corpus.add(a_case(number, b"\7%d" % number), [f"sign {number}"])
+    picked = [corpus.pick(Chance("energy", number)) for number in range(2200)]
+    counts = Counter(each.case for each in picked if each is not None)
+    assert 1000 < sum(counts.values()) < 1200
+    assert counts[4000] > 900
+    assert counts[10] == counts[20] == 64
+    # When all have had theirs, each is as likely as any other.
+    later = Counter(
+        each.case for number in range(900) if (each := corpus.pick(Chance("later", number)))
+    )
+    assert all(100 < later[number] < 200 for number in (10, 20, 4000))
+
+
+def test_a_case_of_the_corpus_is_gone_on_from(tmp_path: Path) -> None:
+    """What brought a target into a state is sent, and something else behind it."""
+    corpus = a_corpus(tmp_path)
+    seeds = seeds_from_layers("riptide", "riptide-2.2").seeds
+    seed = next(each for each in seeds if each.type == "Reliable")
+    corpus.add(Case(1, "octets:flip", (Step(seed.octets, seed.type),), CONNECTED), ["x"])
+    cases = Generator(seeds, RiptideDriver.traits, 3)
+    made = [each for n in range(400) if (each := cases.offspring(n, corpus)) is not None]
+    names = {each.mutation.partition(" ")[0] for each in made}
+    assert {"corpus:then", "corpus:again", "corpus:join"} <= names
+    assert any(name.startswith("corpus:field:") for name in names)
+    behind = [each for each in made if each.mutation.startswith("corpus:then")]
+    assert all(len(each.steps) == 2 for each in behind)
+    assert all(each.steps[0].octets == seed.octets for each in behind)
+    assert len({each.steps[1].octets for each in behind}) > 10
 
 
 def test_edges_count_once(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from scapy.fields import (
     StrLenField,
 )
 
-from netdissect.fuzz import Chance, Seed
+from netdissect.fuzz import Chance, Seed, seeds_from_layers
+from netdissect.fuzz.drivers.netplay import frames
 from netdissect.fuzz.fields import FIELD_MUTATORS, Edit, is_length, number_range, places, reread
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E
@@ -164,3 +165,19 @@ def test_a_message_that_cannot_be_written_is_no_mutant() -> None:
             "remove",
             "duplicate",
         )
+
+
+def test_messages_get_sizes_at_which_buffers_end_with_lengths_that_are_right() -> None:
+    seeds = [
+        seed
+        for seed in seeds_from_layers("netplay", "netplay-bin1", "tcp").seeds
+        if seed.layer is not None
+    ]
+    chance, whole = Chance("size"), set()
+    for _ in range(300):
+        seed = chance.choice(seeds)
+        edit = FIELD_MUTATORS["size"](reread(seed), seed, chance, seeds)
+        if edit is not None:
+            assert list(frames(edit.octets)) == [edit.octets]
+            whole.add(len(edit.octets))
+    assert {63, 64, 65, 255, 256, 257, 1023, 1024, 1025} <= whole

@@ -23,24 +23,24 @@ from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
-HASH_OF_10000 = "ec17e409cd477e1dcc19c260042da3e444ee99095a57da32eeca2fd0cb3086f4"
+HASH_OF_10000 = "647234b293faacac431f14078afdf06bea6db4150120edd9913b4b4dc3c53bc4"
 
 
 HASHES_OF_1000 = {
     ("teeworlds", "udp", "teeworlds-0.7", "tw07_clean"):
-        "bee29efdbd59f557b107d1b95b3c98862d7a35e3273f7b8abce0e80520fdc200",
+        "b9824f85b7ecbcc69656ac32c64079299a5297bc871d0bf280217298e7c2efb5",
     ("knet", "udp", "knet-2.x", "udp_clean_session"):
-        "c06843c75c407526d9835837a9e0f5f7545ad0c9917babadd5b065faef387334",
+        "00bb869e2801b7403df68be852ab03c4347cf6a72966ebe8313cf8a61d068830",
     ("eoudp", "udp", "exodia-late", "late_two_clients"):
-        "d691336864419f06646002a398cd56caaba49629fb2941942af89c68b9a27993",
+        "955032524e20bea8ef005e0baa3365738fd89e7f7aff8f9a31c19b078d6b2611",
     ("netplay", "tcp", "netplay-bin1", "bin1_types"):
-        "e646a1d182336eedd1a25c4e61a541b72191dd7a35ad903f7f09746522b3ee91",
+        "7c74317ad2e32f5ff63d03e07de3d04c54dc07047b6fc03a43ad205120f493e0",
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
-        "a8b42750bc2bc31e1082c2e876e04bd8a6617b45275dfe72254216643bd550fa",
+        "ec16b38e986eb08427af0f5397aa637a60dc9966b6aa72eb1ee5bfceebee4ddd",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
-        "9c4b796d1e2cd3a09af389773a1f2b6f2374830ff03e6a665f1f114daad742dd",
+        "dd1146d214750633e3b8b414dfdef5b8b16645e2707398fe3a2b81029de37917",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):
-        "ebe00807f3b0620d59608d3d007c519a09400cdc9648db957c80a0f07b577db9",
+        "5b238a915a4d8a730aea1cdadb01ba9bc9b966487c1e555d8e779c823a4fa6b6",
 }  # fmt: skip
 """(protocol, transport, dialect, capture) -> hash. Seen on Python 3.11."""
 

@@ -66,6 +66,8 @@ BREACHES = {
     "stale-fragment": [Event(1, fragment=(3, 0, True)), Event(1, fragment=(4, 1, False))],
     "double-free": [Event(1, leaves=True), Event(1, leaves=True)],
     "unbounded-table": [Event(1, key=key) for key in range(301)],
+    "gates": [Event(1, content=bytes.fromhex("00005a0000c300001d000036"))],
+    "steps": [Event(1, content=bytes([0, 0, value])) for value in (0x1A, 0x23, 0x3D)],
 }
 HARMLESS = [
     Event(1, 42, 10, window=32),
@@ -80,12 +82,16 @@ HARMLESS = [
     Event(1, leaves=True),
     Event(1, enters=True),
     *[Event(1, key=key % 300) for key in range(900)],
+    Event(1, content=bytes.fromhex("00005a0000c300001d0000")),
+    *[Event(1, content=bytes([0, 0, value])) for value in (0x1A, 0x23, 0, 0x3D)],
+    *[Event(slot, content=bytes([0, 0, value])) for slot, value in ((1, 0x1A), (2, 0x23))],
+    Event(1, content=b"\0\0\0"),
 ]
 
 
 @pytest.mark.parametrize("bug", SHARED_BUGS)
 def test_a_planted_bug_wants_its_own_trigger(bug: str) -> None:
-    protocol = next(name for name, planted in PLANTED if planted == bug)
+    protocol = next((name for name, planted in PLANTED if planted == bug), "riptide")
     server = make_server(protocol, bugs=frozenset({bug}))
     for event in HARMLESS:
         server.event(event)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from netdissect.fuzz.cases import Case, Step
+from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.folder import Folder
 
 __all__ = ["Corpus", "Entry"]
@@ -21,6 +22,15 @@ MAX_ENTRIES = 10_000
 MAX_ENTRY_OCTETS = 1 << 20
 """Bytes of one file at most."""
 MAX_ENTRY_STEPS = 256
+_SHARE = 2
+"""One case in so many is made from the corpus, once there is one."""
+_TIMES = 4
+"""An entry is fresh for one mutant for each so many cases that had been sent before it: what is
+hard to come by is worth more."""
+_MUTANTS = (64, 2048)
+"""Mutants for which an entry is fresh, at least and at most."""
+_LATEST = 4
+"""Fresh entries among which is chosen, the latest: what came last leads furthest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class Entry:
     """What is sent."""
     signs: tuple[str, ...] = ()
     """What it brought that was new."""
+    case: int = 0
+    """Number of the case that it was."""
 
 
 class Corpus:
@@ -56,6 +68,8 @@ class Corpus:
         """What the entries brought: it is not new any more."""
         self.left_out = 0
         """Files that were damaged, of another dialect, or too many."""
+        self._fresh: list[tuple[Entry, int]] = []
+        """Entries, with the mutants of each that are still to be made."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -69,6 +83,17 @@ class Corpus:
                 self.left_out += 1
             else:
                 self._take(entry)
+
+    def pick(self, chance: Chance) -> Entry | None:
+        """Return the entry whose mutant is sent next, None where it is the turn of the seeds."""
+        if not self.entries or not chance.one_in(_SHARE):
+            return None
+        if not self._fresh:
+            return chance.choice(self.entries)
+        at = len(self._fresh) - 1 - chance.below(min(_LATEST, len(self._fresh)))
+        entry, left = self._fresh[at]
+        self._fresh[at : at + 1] = [(entry, left - 1)] if left > 1 else []
+        return entry
 
     def add(self, case: Case, signs: list[str]) -> None:
         """Keep a case that brought something new."""
@@ -84,12 +109,13 @@ class Corpus:
         row = {
             **self._facts,
             "stage": case.stage,
+            "case": case.number,
             "mutation": case.mutation,
             "signs": signs,
             "steps": [step.to_json() for step in case.steps],
         }
         self._folder.write(file, json.dumps(row, indent=1).encode() + b"\n")
-        self._take(Entry(name, case.stage, case.steps, tuple(signs)))
+        self._take(Entry(name, case.stage, case.steps, tuple(signs), case.number))
 
     def close(self) -> None:
         """Close the folder."""
@@ -98,6 +124,8 @@ class Corpus:
     def _take(self, entry: Entry) -> None:
         self.entries.append(entry)
         self.signs.update(entry.signs)
+        least, most = _MUTANTS
+        self._fresh.append((entry, max(least, min(most, entry.case // _TIMES))))
 
     def _read(self, name: str) -> Entry | None:
         """Return the entry of a file, None where it is none of this dialect."""
@@ -107,8 +135,9 @@ class Corpus:
                 return None
             steps = tuple(Step.from_json(each) for each in row["steps"][:MAX_ENTRY_STEPS])
             stage, signs = str(row["stage"]), tuple(map(str, row.get("signs", ())))
+            number = int(row.get("case", 0))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        return Entry(name.removesuffix(".json"), stage, steps, signs) if (
+        return Entry(name.removesuffix(".json"), stage, steps, signs, number) if (
             steps and stage in self._stages
         ) else None  # fmt: skip

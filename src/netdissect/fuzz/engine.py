@@ -221,10 +221,10 @@ class Engine:
     def _next_case(self) -> Case | None:
         """Return the next case that was not sent yet, None where no more comes."""
         for _ in range(REPEAT_LIMIT):
-            corpus = self._feedback.corpus.entries if self._feedback is not None else ()
-            case = self._generator.offspring(self._number, corpus) or self._generator.case(
-                self._number
-            )
+            case = None
+            if self._feedback is not None:
+                case = self._generator.offspring(self._number, self._feedback.corpus)
+            case = case or self._generator.case(self._number)
             self._number += 1
             if not self._wanted(case):
                 continue

@@ -40,6 +40,8 @@ _STRINGS = (
 )
 _TEMPLATE_LIMIT = 1200
 """Bytes of one field that a mutator grows: with its headers it still fits every protocol."""
+_SIZES = tuple((1 << bit) + by for bit in range(4, 12) for by in (-1, 0, 1))
+"""Bytes at which buffers and counters end."""
 _OVERSIZE_SHARE = 4
 """One grown field in so many may be larger than that."""
 
@@ -268,6 +270,29 @@ def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> 
     return edit if lies else Edit(edit.octets, f"{edit.note}, lengths right", edit.touched)
 
 
+def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Give bytes, or the whole message by them, a size at which a buffer ends, with lengths that
+    are right.
+    """
+    place = _some(packet, lambda place: isinstance(place.value, bytes), chance)
+    if place is None:
+        return None
+    wanted, whole = chance.choice(_SIZES), chance.one_in(2)
+    old = bytes(place.value)
+    room = wanted - (len(seed.octets) - len(old) if whole else 0)
+    for _ in range(2):  # a length of another width moves what is around it
+        if room < 0:
+            return None
+        place.put((old + bytes(max(0, room - len(old))))[:room])
+        _recompute(packet)
+        octets = bytes(packet)
+        if not whole or len(octets) == wanted:
+            break
+        packet.clear_cache()
+        room += wanted - len(octets)
+    return Edit(octets, f"size {len(octets)} by {place.name}", (place.name,))
+
+
 def _recompute(packet: Any) -> None:
     """Let every length that the layers can compute be computed when they are built."""
     for place in list(places(packet)):
@@ -384,7 +409,7 @@ FIELD_MUTATORS: dict[str, FieldMutator] = {
     for name, mutator in {
         "boundary": boundary, "neighbour": neighbour, "flip": flip_field, "flag": set_flag,
         "length": length_lie,
-        "float": special_float, "content": content, "remove": remove_field,
+        "float": special_float, "content": content, "size": size, "remove": remove_field,
         "duplicate": duplicate_field, "items": items, "splice": splice,
     }.items()
 }  # fmt: skip

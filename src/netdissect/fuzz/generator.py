@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from netdissect.craft.layers import build
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.chance import Chance
-from netdissect.fuzz.corpus import Entry
+from netdissect.fuzz.corpus import Corpus
 from netdissect.fuzz.fields import FIELD_MUTATORS, reread
 from netdissect.fuzz.grammar import Grammar
 from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
@@ -33,10 +34,8 @@ _CONTROLS = 8
 """Messages of one control case at most."""
 _EARLY_SHARE = 16
 """One case in so many is sent in another state than `connected`."""
-_OFFSPRING_SHARE = 4
-"""One case in so many is made from the corpus, once there is one."""
-_LATEST = 16
-"""Entries of the corpus that are taken as often as all the others together."""
+_OFFSPRING = ((6, "octets"), (4, "field"), (4, "then"), (1, "again"), (1, "join"), (1, "drop"))
+"""(weight, what is done to a case of the corpus)."""
 _STEPS_LIMIT = 64
 """Messages of one case at most."""
 _CLOSING_SHARE = 32
@@ -103,6 +102,7 @@ class Generator:
         self._controls = _by_type(
             [each for each in forward if _matches(each.type, traits.controls)]
         )
+        self._layers = {each.type: each.layer for each in seeds if each.layer is not None}
         self._varied = sum(map(len, self._controls.values())) > 1
         self._kinds: list[tuple[int, Callable[[Chance], tuple[str, tuple[Step, ...]]]]] = [
             (40, self._field_case),
@@ -135,34 +135,54 @@ class Generator:
         """Return the number of seeds whose values a schema describes."""
         return len(self._described)
 
-    def offspring(self, number: int, corpus: Sequence[Entry]) -> Case | None:
+    def offspring(self, number: int, corpus: Corpus) -> Case | None:
         """Return case `number` as a mutant of a case that brought something new; None where it is
-        to be made from the seeds. A function of the run's seed, the number and the corpus.
+        to be made from the seeds. A function of the run's seed, the number, what the corpus picks
+        and what it holds.
         """
         chance = Chance("offspring", self._seed, number)
-        if not corpus or not chance.one_in(_OFFSPRING_SHARE):
+        entry = corpus.pick(chance)
+        if entry is None:
             return None
-        # What came last leads furthest.
-        entry = chance.choice(corpus[-_LATEST:] if chance.one_in(2) else corpus)
         steps = list(entry.steps)
-        at = chance.below(len(steps))
-        name = chance.choice(("octets", "octets", "octets", "again", "join", "drop"))
+        # What was added last is what was new.
+        at = len(steps) - 1 if chance.one_in(2) else chance.below(len(steps))
+        name = chance.weighted(_OFFSPRING)
         if name == "again":
             copy = replace(steps[at], shift=(("sequence", -1),), advance=0)
             again = copy if "sequence" in self._traits.live else steps[at]
             steps[at + 1 : at + 1] = [again] * chance.choice(_REPEATS)
         elif name == "join":
-            steps += chance.choice(corpus).steps
+            steps += chance.choice(corpus.entries).steps
+        elif name == "then":
+            steps.append(self._following(chance))
         elif name == "drop" and len(steps) > 1:
             del steps[at]
         else:
             step = steps[at]
-            names, octets = self._octet_names(chance), step.octets
-            for each in names:
-                octets = OCTET_MUTATORS[each](octets, chance)
-            name, steps[at] = f"octets:{'+'.join(names)}", step.with_octets(octets)
+            how, changed = self._mutant(self._as_seed(step, proven=name == "field"), chance)
+            # The bytes of an entry are what it is worth: live values stay as they were there.
+            name, steps[at] = how.partition(" ")[0], replace(changed, hold=step.hold)
         kept = tuple(steps[:_STEPS_LIMIT])
         return Case(number, f"corpus:{name} of {entry.name}", kept, entry.stage, entry.name)
+
+    def _as_seed(self, step: Step, *, proven: bool) -> Seed:
+        """Return a message of the corpus as a seed; with its layer only where that writes it."""
+        layer = self._layers.get(step.type) if proven else None
+        if layer is not None:
+            packet = layer(step.octets)
+            packet.clear_cache()
+            if packet.fault is not None or build(packet) != step.octets:
+                layer = None
+        return Seed(step.octets, step.type, None, layer, "corpus")
+
+    def _following(self, chance: Chance) -> Step:
+        """Return what is sent behind a case of the corpus: a target may be in another state now."""
+        seed = self._pick(chance)
+        if _matches(seed.type, self._traits.closing) or chance.one_in(4):
+            seed = self._pick(chance, self._controls or None)
+            return Step(seed.octets, seed.type)
+        return self._mutant(seed, chance)[1]
 
     def _stage(self, mutation: str, steps: Sequence[Step], chance: Chance) -> str:
         others = [name for name in self._traits.stages if name != CONNECTED]

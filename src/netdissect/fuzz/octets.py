@@ -37,6 +37,13 @@ def set_octet(data: bytes, chance: Chance) -> bytes:
     return bytes(out)
 
 
+def set_any(data: bytes, chance: Chance) -> bytes:
+    """Replace one byte by any other."""
+    out = bytearray(data or b"\0")
+    out[chance.below(len(out))] ^= chance.between(1, 255)
+    return bytes(out)
+
+
 def set_number(data: bytes, chance: Chance) -> bytes:
     """Overwrite two or four bytes by a boundary number, in either order."""
     width = chance.choice((2, 4))
@@ -101,7 +108,7 @@ def _limited(mutator: OctetMutator) -> OctetMutator:
 OCTET_MUTATORS: dict[str, OctetMutator] = {
     mutator.__name__: _limited(mutator)
     for mutator in (
-        flip, set_octet, set_number, add, insert, delete, truncate, extend, repeat, noise,
+        flip, set_octet, set_any, set_number, add, insert, delete, truncate, extend, repeat, noise,
     )
 }  # fmt: skip
 """Name -> mutator."""

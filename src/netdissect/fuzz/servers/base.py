@@ -56,6 +56,8 @@ class Event:
     """(transfer, index, whether it is the first) of a fragment."""
     key: object = None
     """What a table of the server would keep of it for ever."""
+    content: bytes = b""
+    """What it holds of the application's."""
 
 
 def off_by_one(_server: Server, event: Event) -> None:
@@ -103,16 +105,49 @@ def unbounded_table(server: Server, event: Event) -> None:
             raise PlantedBugError(f"unbounded-table: {len(server.table)} entries")
 
 
+def gates(_server: Server, event: Event) -> None:
+    """Die of a message that passes one check after the other; say how many it has passed."""
+    passed = 0
+    for at, nibble in _GATES:
+        if len(event.content) <= at or event.content[at] & 0xF != nibble:
+            break
+        passed += 1
+    _reached("gates", passed, len(_GATES))
+
+
+def steps(server: Server, event: Event) -> None:
+    """Die of messages of a client that come in one order; any other takes it back to the start."""
+    if len(event.content) <= _STEPS_AT:
+        return
+    reached = server.steps.get(event.slot, 0)
+    fits = event.content[_STEPS_AT] & 0xF == _STEPS[reached]
+    server.steps[event.slot] = reached + 1 if fits else 0
+    _reached("steps", server.steps[event.slot], len(_STEPS))
+
+
+def _reached(bug: str, count: int, most: int) -> None:
+    if count == most:
+        raise PlantedBugError(f"{bug}: all {most} of them")
+    if count:
+        print(f"{bug}: {'#' * count}", flush=True)  # noqa: T201 - what a real server logs
+
+
 SHARED_BUGS: dict[str, Callable[[Server, Event], None]] = {
     "off-by-one": off_by_one,
     "number-wrap": number_wrap,
     "stale-fragment": stale_fragment,
     "double-free": double_free,
     "unbounded-table": unbounded_table,
+    "gates": gates,
+    "steps": steps,
 }
 """Name -> what dies of it. A server lists those that its protocol can have among its `BUGS`."""
 TABLE_BUG = 300
 """Entries for which the planted table has room."""
+_GATES = ((2, 0xA), (5, 0x3), (8, 0xD), (11, 0x6))
+"""(byte of a content, its low four bits): what each check of the planted bug wants."""
+_STEPS_AT, _STEPS = 2, (0xA, 0x3, 0xD)
+"""The byte, and its low four bits in each of the messages that have to follow each other."""
 
 
 class Server(ABC):
@@ -135,6 +170,7 @@ class Server(ABC):
         self.transfers: dict[object, set[int]] = {}
         self.freed: set[object] = set()
         self.table: set[object] = set()
+        self.steps: dict[object, int] = {}
         """What the planted bugs remember."""
 
     def event(self, event: Event) -> None:

@@ -41,7 +41,7 @@ class EoudpServer(DatagramServer[_Peer]):
     """
 
     DIALECT = "exodia-late"
-    BUGS = ("length", "off-by-one", "number-wrap", "unbounded-table")
+    BUGS = ("length", "off-by-one", "number-wrap", "unbounded-table", "gates", "steps")
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -61,7 +61,8 @@ class EoudpServer(DatagramServer[_Peer]):
         self.delivered += 1
         self._check_length(data)
         number = form.number(data) & 0xFFFFFFFF
-        self.event(Event(peer, number, known.newest, 1 << 32, 32, key=data[form.head :][:8]))
+        content = data[form.head :]
+        self.event(Event(peer, number, known.newest, 1 << 32, 32, key=content[:8], content=content))
         if 0 < (number - known.newest) % (1 << 32) < 1 << 31:
             known.newest = number
         replies: Replies = []

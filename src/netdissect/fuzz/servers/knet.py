@@ -42,7 +42,7 @@ class KnetServer(DatagramServer[_Peer]):
 
     DIALECT = "knet-2.x"
     TIMEOUT_SECONDS = 15.0
-    BUGS = ("length", "off-by-one", "number-wrap", "stale-fragment")
+    BUGS = ("length", "off-by-one", "number-wrap", "stale-fragment", "gates", "steps")
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -97,6 +97,8 @@ class KnetServer(DatagramServer[_Peer]):
         number = packet_id(data) if len(data) >= HEAD else None
         self.event(Event(peer, number, known.newest, PACKET_SPAN, 32))
         for each in messages:
+            if each.name.startswith("msg_"):
+                self.event(Event(peer, content=each.payload))
             if each.name == "fragment" or each.fragments is not None:
                 transfer = each.payload[0] if each.payload else 0
                 self.event(Event(peer, fragment=(transfer, 0, bool(each.fragments))))

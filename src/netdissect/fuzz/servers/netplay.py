@@ -26,7 +26,7 @@ class NetplayServer(StreamServer):
     """
 
     DIALECT = "netplay-bin1"
-    BUGS = ("decompression", "off-by-one", "stale-fragment", "unbounded-table")
+    BUGS = ("decompression", "off-by-one", "stale-fragment", "unbounded-table", "gates", "steps")
 
     def read(self, peer: Address) -> Replies:
         """Send whole messages on to all peers."""
@@ -49,8 +49,10 @@ class NetplayServer(StreamServer):
         size = len(message)
         flags = message[2] if size > HEAD - 1 else 0
         first = not flags & ~COMPRESSED
+        fragment = flags >> 1, 0, first
+        key, content = message[:8], message[HEAD:]
         self.event(
-            Event(peer, size, 0, 1 << 16, _EDGE, fragment=(flags >> 1, 0, first), key=message[:8])
+            Event(peer, size, 0, 1 << 16, _EDGE, fragment=fragment, key=key, content=content)
         )
 
     def _check_code(self, message: bytes) -> None:

@@ -24,6 +24,8 @@ __all__ = ["RiptideServer"]
 RESEND_SECONDS = 0.2
 """Real servers repeat after 50 ms at first; a fuzzed one may take its time."""
 RESEND_LIMIT = 15
+_HEAD = 3
+"""Bytes before what a message of the application holds, about: they are no whole ones."""
 _WINDOW = 1024
 """Ids behind the newest that the newest servers remember. Source: docs/protocols/riptide.md."""
 _FULL, _FULL_20 = 2, 3
@@ -56,7 +58,8 @@ class RiptideServer(DatagramServer[_Peer]):
     """
 
     DIALECT = "riptide-2.2"
-    BUGS = ("length", "sequence", "off-by-one", "number-wrap", "double-free", "unbounded-table")
+    BUGS = ("length", "sequence", "off-by-one", "number-wrap", "double-free", "unbounded-table",
+            "gates", "steps")  # fmt: skip
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -82,7 +85,7 @@ class RiptideServer(DatagramServer[_Peer]):
             return []
         kind = self._messages.type_of(packet)
         known = self._peers.get(peer)
-        self._tell(packet, kind, known, peer)
+        self._tell(data, packet, kind, known, peer)
         if known is None:
             return self._connect(peer, now) if kind == "Connect" else []
         if kind == "Disconnect":
@@ -143,13 +146,16 @@ class RiptideServer(DatagramServer[_Peer]):
         peer.missing.update((newest + step) % SPAN for step in range(1, ahead))
         return any(gap(sequence, each) > _WINDOW for each in peer.missing)
 
-    def _tell(self, packet: Any, kind: str, known: _Peer | None, peer: Address) -> None:
+    def _tell(
+        self, data: bytes, packet: Any, kind: str, known: _Peer | None, peer: Address
+    ) -> None:
         """Show the planted bugs what has come."""
         number = getattr(packet, "sequence_id", None) if known is not None else None
         newest = 0 if known is None else known.received.newest
         key = getattr(packet, "message_id", None)
+        content = data[_HEAD:] if kind in ("Reliable", "Unreliable") else b""
         leaves, enters = kind == "Disconnect", known is None and kind == "Connect"
-        self.event(Event(peer, number, newest, SPAN, 16, leaves, enters, key=key))
+        self.event(Event(peer, number, newest, SPAN, 16, leaves, enters, key=key, content=content))
 
     def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
         """Die of the planted bugs."""

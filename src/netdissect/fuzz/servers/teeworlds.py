@@ -60,7 +60,8 @@ class TeeworldsServer(DatagramServer[_Peer]):
     """
 
     DIALECT = tw.D07
-    BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table")
+    BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table",
+            "gates", "steps")  # fmt: skip
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one packet."""
@@ -114,7 +115,8 @@ class TeeworldsServer(DatagramServer[_Peer]):
     def _chunk(self, head: ChunkHead, peer: _Peer, address: Address) -> Replies:
         """Take one chunk; return what the login or a ping asks for."""
         number = head.number if head.vital else None
-        self.event(Event(address, number, peer.received, tw.SPAN, 32, key=head.message[:2]))
+        key, content = head.message[:2], head.message
+        self.event(Event(address, number, peer.received, tw.SPAN, 32, key=key, content=content))
         if head.vital:
             ahead = (head.number - peer.received) % tw.SPAN
             if "sequence" in self.bugs and _JUMP_BUG <= ahead < tw.SPAN - BACKROOM:
