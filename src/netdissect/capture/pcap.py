@@ -94,6 +94,7 @@ class PcapFile(Format):
         end: i64 = len(data)
         header: i64 = self._header
         scale: i64 = self._scale
+        second: i64 = NS_PER_S
         link: i64 = self._link
         number: i64 = self._number
         before: i64 = number
@@ -117,7 +118,7 @@ class PcapFile(Format):
                 need = header + captured
                 break
             number += 1
-            time_ns = seconds * NS_PER_S + fraction * scale
+            time_ns = seconds * second + fraction * scale
             octets += wire
             # Builtins would cost more than the rest where this is interpreted.
             if time_ns < first:  # noqa: PLR1730

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from netdissect.flow.choice import Choice
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
 from netdissect.flow.fragments import Fragment, FragmentTable
@@ -62,20 +63,13 @@ class Decapsulator(Frames):
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
     __slots__ = (
-        "_copies", "_fragments", "_interface", "_interfaces", "_into", "_skip_tcp", "_skip_udp",
-        "_streams", "stats",
+        "_choice", "_copies", "_fragments", "_interface", "_interfaces", "_into", "_streams",
+        "stats",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        skip_udp: Callable[[FlowKey], bool] | None = None,
-        skip_tcp: Callable[[FlowKey], bool] | None = None,
-    ) -> None:
-        """Make one; packets for whose key the rule of their transport is true are left out, and
-        only their frames counted.
-        """
-        self._skip_udp = skip_udp
-        self._skip_tcp = skip_tcp
+    def __init__(self, choice: Choice | None = None) -> None:
+        """Make one; of flows that `choice` leaves out only the frames are counted."""
+        self._choice = choice
         self.stats = FlowStats()
         """What became of the frames so far."""
         self._fragments = FragmentTable(self.stats)
@@ -118,7 +112,7 @@ class Decapsulator(Frames):
         for packet in self._rest():
             into.packet(packet)
 
-    def frame(
+    def frame(  # noqa: C901 - hot path
         self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
     ) -> None:
         """Hand on the packets that this frame completes: of the usual frame, four words tell."""
@@ -144,18 +138,21 @@ class Decapsulator(Frames):
                 and length >= _UDP_HEADER
                 and third >> 32 & 0xFFFF != _VXLAN
             ):
-                key = data[start + 26 : start + 38]
-                skip = self._skip_udp
-                if skip is not None and skip(key):
-                    self._into.tick(number, time_ns)
+                addresses = read_i64_be(data, start + 26)
+                ports = third >> 32 & 0xFFFF_FFFF
+                into, choice = self._into, self._choice
+                if choice is not None and choice.leaves(addresses, ports):
+                    into.tick(number, time_ns)
                     return
                 self.stats.udp += 1
-                self._into.datagram(number, time_ns, key, data[start + 42 : end])
+                payload = data[start + 42 : end]
+                if not into.known(number, time_ns, addresses, ports, payload):
+                    into.datagram(number, time_ns, data[start + 26 : start + 38], payload)
                 return
         elif protocol == _TCP:
             key = data[start + 26 : start + 38]
-            skip = self._skip_tcp
-            if skip is not None and skip(key):
+            choice = self._choice
+            if choice is not None and choice.leaves_tcp(key):
                 self._into.tick(number, time_ns)
                 return
             segment = read_segment(data, start + 34, end)
@@ -290,7 +287,7 @@ class Decapsulator(Frames):
                     frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
                 )
         key = self._key(header.addresses + data[start : start + 4], faults)
-        if self._skip_udp is not None and self._skip_udp(key):
+        if self._choice is not None and self._choice.leaves_udp(key):
             self._into.tick(frame[0], frame[1])
             return []
         self.stats.udp += 1
@@ -309,7 +306,7 @@ class Decapsulator(Frames):
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
-        if self._skip_tcp is not None and self._skip_tcp(key):
+        if self._choice is not None and self._choice.leaves_tcp(key):
             self._into.tick(frame[0], frame[1])
             return []
         number, time_ns = frame[:2]
@@ -333,7 +330,7 @@ class Decapsulator(Frames):
             return []
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
         key = self._key(key, (CAPTURE_DUPLICATE,))
-        if self._skip_udp is not None and self._skip_udp(key):
+        if self._choice is not None and self._choice.leaves_udp(key):
             self._into.tick(frame[0], frame[1])
             return []
         self.stats.icmp_unreachable += 1

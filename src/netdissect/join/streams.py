@@ -14,6 +14,7 @@ from typing import Final
 
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
+from netdissect.flow.choice import NoUdp
 from netdissect.join.clock import Anchor, Clock
 from netdissect.join.sample import Flow, FlowName, Sample
 from netdissect.model.joined import StreamReport
@@ -200,7 +201,7 @@ def _octets(
     """Yield (common time, direction, bytes, bytes missing before them) of the streams."""
     known: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
-        for packets in Decapsulator(skip_udp=lambda _: True).batches(reader.batches()):
+        for packets in Decapsulator(NoUdp()).batches(reader.batches()):
             for packet in packets:
                 segment, way = packet[5], ways.get(packet[3])
                 if segment is None or way is None:

@@ -50,6 +50,15 @@ class Packets:
 
     __slots__ = ()
 
+    def known(
+        self, frame: i64, time_ns: i64, addresses: i64, ports: i64, payload: bytes
+    ) -> bool:
+        """Take the same as `datagram`, over IPv4, where that needs no key: the addresses and ports
+        are those of a key as two numbers. Return False where it does; nothing was taken then.
+        """
+        del frame, time_ns, addresses, ports, payload
+        return False
+
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
         """Take a whole UDP datagram in which nothing is odd."""
         raise NotImplementedError

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ipaddress import IPv6Address
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 __all__ = [
     "FlowKey",
@@ -12,6 +15,7 @@ __all__ = [
     "flow_ports",
     "flow_sides",
     "flow_texts",
+    "key_of",
     "reverse_key",
 ]
 
@@ -50,6 +54,13 @@ def flow_texts(key: FlowKey) -> tuple[str, str]:
     """Return (source, destination) of a flow key, each as "address:port"."""
     addresses, ports = flow_addresses(key), flow_ports(key)
     return endpoint_text(addresses[0], ports[0]), endpoint_text(addresses[1], ports[1])
+
+
+def key_of(addresses: i64, ports: i64) -> FlowKey:
+    """Return the key over IPv4 of these addresses and ports, as they stand in it, but as numbers
+    (the first one with a sign).
+    """
+    return int(addresses).to_bytes(8, "big", signed=True) + int(ports).to_bytes(4, "big")
 
 
 def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:

@@ -36,7 +36,7 @@ from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.share import Share
+from netdissect.pipeline.share import AllBut, Share
 from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline, usable_cores
@@ -85,7 +85,7 @@ def share_of(index: int, count: int, elsewhere: Elsewhere | None = None) -> Deca
     are known to be read elsewhere: nobody would recognise them, and what waits for that is held.
     """
     mine = Share(index, count, frozenset() if elsewhere is None else elsewhere.keys)
-    return Decapsulator(skip_udp=mine.leaves_udp, skip_tcp=mine.leaves_tcp)
+    return Decapsulator(mine)
 
 
 def analyze_shares(
@@ -194,8 +194,7 @@ class Elsewhere:
 
     def share(self) -> Decapsulator:
         """Return what takes off the headers for these flows alone."""
-        keys = self.keys
-        return Decapsulator(skip_udp=lambda key: key not in keys, skip_tcp=lambda _: True)
+        return Decapsulator(AllBut(self.keys))
 
     def read(self, path: str, options: Options, *, wanted: bool = True) -> Part:
         """Analyse them."""

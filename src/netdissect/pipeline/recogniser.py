@@ -199,8 +199,9 @@ class Recogniser:
         others[name] = True
         found = self._takers.get(key)
         if found is None:
-            found = self._takers[key] = Stranger(self, key, 0)
-        self._takers[name[1]] = found
+            found = Stranger(self, key, 0)
+            self._takers.put(key, found)
+        self._takers.put(name[1], found)
         return found
 
     def strays(self) -> list[FlowKey]:
@@ -421,7 +422,7 @@ class Recogniser:
                 self._other(packet)
         flow.packets, flow.sample = [], []
         if flow.transport == "udp":
-            self._takers[flow.key] = Stranger(self, flow.key, flow.looks)
+            self._takers.put(flow.key, Stranger(self, flow.key, flow.looks))
         self._disown((flow.transport, flow.key))
 
     def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
@@ -451,13 +452,13 @@ class Recogniser:
         while len(others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER", 1)
             (transport, key), _ = others.popitem(last=False)
-            if transport == "udp" and key in self._takers:
-                del self._takers[key]
+            if transport == "udp":
+                self._takers.drop(key)
 
     def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
         """Hold what comes next of a flow that nobody claimed."""
         for way in (key, reverse_key(key)):
-            self._takers.pop(way, None)
+            self._takers.drop(way)
             self._others.pop(("udp", way), None)
         self.new_flow("udp", key, time_ns, looks)
 
@@ -475,7 +476,7 @@ class Recogniser:
             quiet += packet[2] < since
         for name in self._evict("MAX_QUIET_SAMPLED", quiet):
             if name[0] == "udp" and name in self._others:
-                self._takers.pop(name[1], None)
+                self._takers.drop(name[1])
                 if self.servers.partial:
                     self._others[name] = False
                 else:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from netdissect.flow.choice import Choice
+from netdissect.model.keys import key_of
 from netdissect.model.native import read_i64_be
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import FlowKey
 
-__all__ = ["Share"]
+__all__ = ["AllBut", "Share"]
 
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
@@ -21,7 +23,7 @@ _WORD: Final = 0x7FFF_FFFF
 _IPV6_KEY: Final = 36
 
 
-class Share:
+class Share(Choice):
     """One share of the flows of a capture, by their addresses and ports: both directions alike."""
 
     def __init__(self, index: int, count: int, but: frozenset[FlowKey] = frozenset()) -> None:
@@ -34,8 +36,18 @@ class Share:
         """Return whether a UDP flow belongs to another share."""
         if self._but and key in self._but:
             return True
-        total = (_source(key) + _destination(key)) & _WORD
-        return (total * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
+        return self._other(_source(key) + _destination(key))
+
+    def leaves(self, addresses: i64, ports: i64) -> bool:
+        """Return the same of a flow over IPv4."""
+        if self._but and key_of(addresses, ports) in self._but:
+            return True
+        ends = (addresses >> 32 & 0xFFFF) + (addresses & 0xFFFF)
+        return self._other((ends << 16) + (ports >> 16) + (ports & 0xFFFF))
+
+    def _other(self, total: i64) -> bool:
+        """Return whether what adds up to this belongs to another share."""
+        return ((total & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
 
     def leaves_tcp(self, key: FlowKey) -> bool:
         """Return whether a TCP flow belongs to another share: it is in that of its server, the end
@@ -44,7 +56,28 @@ class Share:
         source, destination = _source(key), _destination(key)
         ports = (source & 0xFFFF) - (destination & 0xFFFF)
         server = source if ports < 0 or (not ports and source < destination) else destination
-        return ((server & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
+        return self._other(server)
+
+
+class AllBut(Choice):
+    """Leaves all flows out but the UDP flows of some keys."""
+
+    def __init__(self, keys: frozenset[FlowKey]) -> None:
+        """Take the keys, of both directions."""
+        self._keys = keys
+
+    def leaves_udp(self, key: FlowKey) -> bool:
+        """Return whether it is none of them."""
+        return key not in self._keys
+
+    def leaves_tcp(self, key: FlowKey) -> bool:
+        """Return True."""
+        del key
+        return True
+
+    def leaves(self, addresses: i64, ports: i64) -> bool:
+        """Return whether it is none of them."""
+        return key_of(addresses, ports) not in self._keys
 
 
 def _source(key: FlowKey) -> i64:

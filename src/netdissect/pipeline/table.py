@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from netdissect.model.native import i64, read_i64_be, vec
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
 
-__all__ = ["KEYS_A_FRAME", "FlowTable"]
+__all__ = ["KEYS_A_FRAME", "FlowTable", "Takers"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -31,6 +32,68 @@ ADDED_A_LOOK = 1024
 """Flows added after which those of one packet are counted, as they are in housekeeping."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
+_PLACES: Final = 4096
+_IPV4_KEY: Final = 12
+
+
+class Takers:
+    """UDP key -> what takes its datagrams; flows under recognition have nothing here.
+
+    Over IPv4 those that were asked for last are found without a key too: by a place that follows
+    from addresses and ports. Where two flows have the same one, it is that of the newer.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[FlowKey, Taker] = {}
+        self._words = vec[i64]([-1] * (2 * _PLACES))
+        """Addresses and ports at each place; no ports are negative."""
+        self._at: list[Taker | None] = [None] * _PLACES
+
+    def known(self, addresses: i64, ports: i64) -> Taker | None:
+        """Return what takes datagrams with these addresses and ports (see `Packets.known`), None
+        where `get` has to be asked.
+        """
+        place = _place(addresses, ports)
+        words = self._words
+        if words[2 * place + 1] != ports or words[2 * place] != addresses:
+            return None
+        return self._at[place]
+
+    def get(self, key: FlowKey) -> Taker | None:
+        """Return what takes datagrams with this key, None where nothing does."""
+        taker = self.by_key.get(key)
+        if taker is not None and len(key) == _IPV4_KEY:
+            addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
+            place = _place(addresses, ports)
+            self._words[2 * place] = addresses
+            self._words[2 * place + 1] = ports
+            self._at[place] = taker
+        return taker
+
+    def put(self, key: FlowKey, taker: Taker) -> None:
+        """Have another one take the datagrams with this key."""
+        self.drop(key)
+        self.by_key[key] = taker
+
+    def drop(self, key: FlowKey) -> None:
+        """Have nothing take the datagrams with this key any more."""
+        if self.by_key.pop(key, None) is not None and len(key) == _IPV4_KEY:
+            addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
+            place = _place(addresses, ports)
+            self._words[2 * place + 1] = -1
+            self._at[place] = None
+
+    def clear(self) -> None:
+        """Have nothing take anything."""
+        for key in list(self.by_key):
+            self.drop(key)
+
+
+def _place(addresses: i64, ports: i64) -> i64:
+    """Return a place for a flow; both directions have different ones as a rule."""
+    first = (addresses >> 32 & 0xFFFF) + (ports >> 16)
+    second = (addresses & 0xFFFF) + (ports & 0xFFFF)
+    return (3 * first + second) & (_PLACES - 1)
 
 
 class FlowTable:
@@ -40,8 +103,7 @@ class FlowTable:
 
     def __init__(self, hit: Callable[[str], None], shares: int = 1) -> None:
         """Take what counts that a bound was reached, and how many such tables share a capture."""
-        self.takers: dict[FlowKey, Taker] = {}
-        """UDP key -> what takes its datagrams; flows under recognition have nothing here."""
+        self.takers = Takers()
         self.due_ns = 0
         """From when on `leaving` is to be asked."""
         self.quiet_since = 0
@@ -74,7 +136,7 @@ class FlowTable:
         for key in (flow.key, reverse_key(flow.key)):
             self._flows.pop((flow.transport, key), None)
             if flow.transport == "udp":
-                self.takers.pop(key, None)
+                self.takers.drop(key)
 
     def flows(self) -> list[Flow]:
         """Return every flow once."""
