@@ -30,10 +30,13 @@ TOP_LEVEL = b"netdissect\n"
 NEEDS = ["mypy>=2.4", "setuptools>=70"]
 """What compiles; asked for only where it will be used."""
 OPTIONS = {"unix": ("-Og", "-fvisibility=hidden")}
-"""Kind of compiler -> options. -Og takes half of the time of -O1 and a third of that of -O2, for 3%
-and 4% more instructions at run time, since most of them are those of Python's own library.
+"""Kind of compiler -> options. -Og takes half of the time of -O1 and a third of that of -O2: worth
+it for all but the few modules in which most instructions are spent, ...
 """
+HOT_OPTIONS = {"unix": ("-O2", "-fvisibility=hidden")}
+"""... which the list `hot` names."""
 UNITS = 8
+HOT_UNITS = 2
 """C files that the compiler is given: each reads every header once, all cores are kept busy."""
 REASON = "netdissect/data/not-compiled.txt"
 """Where the wheel says why it is plain Python; `netdissect doctor` shows it."""
@@ -52,7 +55,8 @@ class BuildHook(BuildHookInterface[Any]):
             return
         root, work = Path(self.root), Path(self.root) / "build" / "compiled"
         try:
-            built = compiled(root, work, self.config["compiled"], self.app.display_info)
+            config = self.config
+            built = compiled(root, work, config["compiled"], config["hot"], self.app.display_info)
         except (Exception, SystemExit) as fault:  # noqa: BLE001 - a compiler may fail in any way
             self.app.display_warning(f"not compiled, installing plain Python: {fault}")
             reason = work / "reason.txt"
@@ -91,7 +95,7 @@ def _wanted() -> bool:
 
 
 def compiled(
-    root: Path, into: Path, patterns: list[str], tell: Callable[[str], None]
+    root: Path, into: Path, patterns: list[str], hot: list[str], tell: Callable[[str], None]
 ) -> dict[str, Path]:
     """Compile modules; return {path inside the package folder's parent: compiled file}.
 
@@ -99,6 +103,7 @@ def compiled(
         root: the checkout.
         into: directory for everything that is written.
         patterns: glob patterns below `src/netdissect`; packages' own files are left out.
+        hot: which of them are compiled with `HOT_OPTIONS`.
         tell: is told of each step, with seconds since the start.
 
     """
@@ -111,6 +116,7 @@ def compiled(
     with _in_directory(root / "src"):
         package = Path("netdissect")
         files = sorted({path for pattern in patterns for path in package.glob(pattern)})
+        often = {_source(path) for pattern in hot for path in package.glob(pattern)}
         files = [path for path in files if path.name != "__init__.py"]
         tell(f"translating {len(files)} modules to C")
         library, *shims = mypycify(
@@ -120,8 +126,13 @@ def compiled(
             ],
             opt_level="1", debug_level="0", multi_file=True, target_dir=str(into / "c"),
         )  # fmt: skip
-    tell(f"compiling {UNITS} C files, {monotonic() - began:.0f} s")
-    built = {library.name: _linked(library, _bundles(library.sources, into), into)}
+    tell(f"compiling {UNITS + HOT_UNITS} C files, {monotonic() - began:.0f} s")
+    sources = [Path(source) for source in library.sources]
+    units = [
+        *_bundles([one for one in sources if one.name in often], into, "hot", HOT_UNITS),
+        *_bundles([one for one in sources if one.name not in often], into, "unit", UNITS),
+    ]
+    built = {library.name: _linked(library, units, into)}
     for number, bundle in enumerate(_rounds(shims)):
         sources = [Path(shim.sources[0]) for shim in bundle]
         source = _bundle(sources, into / f"shims{number}.c", "PyInit___init__")
@@ -136,15 +147,20 @@ def compiled(
     return outputs
 
 
-def _bundles(sources: Sequence[str], into: Path) -> list[Path]:
+def _source(path: Path) -> str:
+    """Return the name of the C file that mypyc makes of a module."""
+    return f"__native_{'___'.join(path.with_suffix('').parts)}.c"
+
+
+def _bundles(sources: Sequence[Path], into: Path, name: str, count: int) -> list[Path]:
     """Return C files that include all sources: the largest first, to the smallest bundle."""
-    bundles: list[list[Path]] = [[] for _ in range(UNITS)]
-    sizes = [0] * UNITS
-    for source in sorted(map(Path, sources), key=lambda path: -path.stat().st_size):
+    bundles: list[list[Path]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for source in sorted(sources, key=lambda path: -path.stat().st_size):
         least = sizes.index(min(sizes))
         bundles[least].append(source)
         sizes[least] += source.stat().st_size
-    return [_bundle(bundle, into / f"unit{n}.c") for n, bundle in enumerate(bundles)]
+    return [_bundle(bundle, into / f"{name}{n}.c") for n, bundle in enumerate(bundles)]
 
 
 def _bundle(sources: Sequence[Path], into: Path, unused: str = "") -> Path:
@@ -181,7 +197,8 @@ def _linked(extension: Any, sources: Sequence[Path], into: Path) -> Path:
         compiler = new_compiler()
         customize_compiler(compiler)
         include = [*extension.include_dirs, sysconfig.get_path("include"), str(into / "c")]
-        options = [*extension.extra_compile_args, *OPTIONS.get(compiler.compiler_type, ())]
+        chosen = HOT_OPTIONS if source.name.startswith("hot") else OPTIONS
+        options = [*extension.extra_compile_args, *chosen.get(compiler.compiler_type, ())]
         objects: list[str] = compiler.compile(
             [source.name], str(into / "temp"), include_dirs=include, extra_postargs=options
         )
@@ -212,4 +229,4 @@ if __name__ == "__main__":
     project = Path(__file__).resolve().parent
     settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     hook = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
-    compiled(project, Path(sys.argv[1]), hook["compiled"], print)
+    compiled(project, Path(sys.argv[1]), hook["compiled"], hook["hot"], print)
