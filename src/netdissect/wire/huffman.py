@@ -54,6 +54,10 @@ _LONGEST: Final = 15
 _GOOD: Final = 57
 """Bits of a word that are left where it is read at a byte and wanted from a bit of that on."""
 _USED: Final = 15
+_BITS: Final = 7 << 3
+"""Where an entry, shifted by one, has the bits of its bytes."""
+_SEVEN_OCTETS: Final = 56
+"""Bits that are kept until they are written: a shift must not touch the sign."""
 _ENDS: Final = 1 << 7
 _PADDING: Final = bytes(8)
 """A word is read at the last byte too."""
@@ -194,15 +198,20 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
     bits: i64 = 8 * len(data)
     at: i64 = 8 * start
     at = min(at, bits)
+    room = 8 * limit
     size: i64 = 0
+    """Bits decoded, and those of them that were written."""
+    written: i64 = 0
+    text: i64 = 0
+    """The others: what is written costs as much as three entries."""
     entry: i64 = 0
     word: i64 = 0
-    held: i64 = 0
-    """Bits of `word` that are good."""
-    while size <= limit:
-        if held < _LONGEST:
+    good: i64 = -1
+    """Codes that begin at this bit or before are whole in `word`."""
+    while size <= room:
+        if at > good:
             word = read_i64_le(padded, at >> 3) >> (at & 7)
-            held = _GOOD
+            good = at + _GOOD - _LONGEST
         entry = windows[word & _WINDOWS - 1]
         if not entry & _USED:
             entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
@@ -211,10 +220,16 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
         if at > bits or entry & _ENDS:
             break
         word >>= used
-        held -= used
-        write_i64_le(out, entry >> 8)
-        size += entry >> 4 & 7
-        out.truncate(size)
+        many = entry >> 1 & _BITS
+        if size + many - written > _SEVEN_OCTETS:
+            write_i64_le(out, text)
+            written = size
+            out.truncate(written >> 3)
+            text = 0
+        text |= entry >> 8 << size - written
+        size += many
+    write_i64_le(out, text)
+    out.truncate(size >> 3)
     decoded = out.getvalue()
     if at > bits:
         decoded += _rest(data, int(at - (entry & _USED)))
