@@ -46,7 +46,8 @@ class EoudpScanner(Scanner):
     def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a datagram, or return those of one that is not usual."""
         direction = self._direction
-        dialect = hints.dialects[direction]
+        # By a number that varies, compiled, a pair would become an object first.
+        dialect = hints.dialects[1] if direction else hints.dialects[0]
         if dialect is not self._dialect:
             self._dialect, self._form = dialect, _FORMS.get(dialect)
         form = self._form
@@ -101,13 +102,14 @@ class _Form:
         stamp = read_i64_be(payload, 1)
         number = read_i64_be(payload, place)
         content = size - start
+        opener = extra.openers[1] if direction else extra.openers[0]
         if (
             number <= self.first + 1
             or number >= FAR_ID
             or stamp < self.since
             or stamp >= self.until
             or read_i64_be(payload, self.size_at) != content
-            or extra.openers[direction] is None
+            or opener is None
         ):
             return False
         command: i64 = payload[0]

@@ -31,6 +31,7 @@ from netdissect.wire.riptide import (
     UNDECIDED_BYTES,
     misfit,
 )
+from netdissect.wire.varint import low_word
 
 __all__ = [
     "CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "RiptideScanner",
@@ -49,6 +50,10 @@ _MIN_RELIABLE: Final = 3
 """Bytes below which real receivers drop silently. Source: section 3.2."""
 _WHOLE_ID: Final = 14
 """In a message of so many bytes no message id (20 bits on, at most 80 bits) can be cut short."""
+_ID_BIT: Final = 20
+_LATEST_BIT: Final = 44
+"""Where the first group of a message id begins, and the last one that ends in seven bytes."""
+_IN_A_WORD: Final = 7
 
 _TELLING: Final = {
     (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
@@ -153,8 +158,8 @@ class RiptideScanner(Scanner):
     ) -> list[Event] | None:
         if size > self._limit:
             return _odd_reliable(payload, "Reliable", self._direction, hints)
-        if self._bits and size >= _WHOLE_ID:
-            # The longest message id fits: only the number matters here. It stands where one of an
+        if self._bits and (size >= _WHOLE_ID or _is_whole(payload, size)):
+            # The message id fits: only the number matters here. It stands where one of an
             # invalid type does.
             number = read.word_RiptideInvalid(payload, 0, size)[1]
         else:
@@ -271,6 +276,17 @@ class RiptideScanner(Scanner):
         sink.ack(_IN_RELIABLE, values[1], values[2])
         if values[-1] < size:
             sink.event(_trailing(_TYPES[place]))
+
+
+def _is_whole(payload: bytes, size: i64) -> bool:
+    """Return whether a message id ends in the first seven bytes, and in the message."""
+    word = low_word(payload, 0, _IN_A_WORD)
+    bit: i64 = _ID_BIT
+    while bit <= _LATEST_BIT and bit + 8 <= 8 * size:
+        if not word >> bit & 0x80:
+            return True
+        bit += 8
+    return False
 
 
 def _tell(sink: Sink, odd: list[Event]) -> None:
