@@ -18,7 +18,19 @@ MAX_CODES = 256
 REPORTED: Final = frozenset(10**power for power in range(19))
 """Repeats at which a code is reported again."""
 _LABELS: Final = [(severity.label, int(severity)) for severity in Severity]
-_ROWS: Final = {row.code: row for row in code_rows("track")}
+
+
+class _Kind:
+    """A code and the place of its severity in counts."""
+
+    __slots__ = ("place", "row")
+
+    def __init__(self, row: CodeRow) -> None:
+        self.row = row
+        self.place = int(row.severity)
+
+
+_KINDS: Final = {row.code: _Kind(row) for row in code_rows("track")}
 
 
 class Heard(Protocol):
@@ -132,8 +144,11 @@ class Findings:
             always: report it whatever that number is.
 
         """
-        row = _ROWS.get(code) or self._rows[code]
-        self.by_severity[row.severity] += 1
+        kind = _KINDS.get(code)
+        if kind is None:
+            kind = _Kind(self._rows[code])
+        row = kind.row
+        self.by_severity[kind.place] += 1
         if self.every is not None:
             self.every(code, row.severity, frame)
         if concluded_ns is not None and frame is not None and self.late is not None:

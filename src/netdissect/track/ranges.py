@@ -118,7 +118,11 @@ class Recent:
             low = starts[index]
             if low >= end:
                 break
-            found.extend(range(max(start, low), min(end, ends[index])))
+            number, stop = max(start, low), min(end, ends[index])
+            if stop - number == 1:  # as a rule: an object less
+                found.append(number)
+            else:
+                found.extend(range(number, stop))
         return found
 
     def touches(self, start: int, end: int) -> bool:
