@@ -26,6 +26,7 @@ from netdissect.model.reports import (
     UnitRecord,
 )
 from netdissect.render.safe import safe
+from netdissect.system.lean import lean
 from netdissect.system.sandbox import confine
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class Session:
         context = click.get_current_context(silent=True)
         if context is not None and context.info_name in _CONFINED:
             confine()
+            lean()
         return self
 
     def __exit__(
