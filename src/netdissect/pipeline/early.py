@@ -46,8 +46,10 @@ class Early(NamedTuple):
 class _Run:
     """One tracking of the first packets: a `Maker` that notes what is told of what leaves."""
 
-    def __init__(self, records: Records, options: Options, place: Near, *, makes: bool) -> None:
-        """Take whether it makes the records, too."""
+    def __init__(
+        self, records: Records, options: Options, place: Near, *, makes: bool, most: int = MAX_EARLY
+    ) -> None:
+        """Take whether it makes the records, too, and how many datagrams are enough."""
         # One packet begins no more than one connection: these are all numbers that there can be.
         options = replace(options, near=dict.fromkeys(range(1, MAX_PACKETS + 1), place))
         self.pipeline = Pipeline(options, recorder=records.recorder, observer=records)
@@ -56,7 +58,7 @@ class _Run:
         self.made: list[DatagramRecord | None] = []
         self.over = False
         """Whether nothing more can leave for good."""
-        self._records, self._makes = records, makes
+        self._records, self._makes, self._most = records, makes, most
         self._until_ns: int | None = None
         self._begun = 0
 
@@ -76,11 +78,12 @@ class _Run:
             self._begun = pipeline.begun.count
             self.over = self.over or not pipeline.begun.in_order
         late = self._until_ns is None or pipeline.now_ns >= self._until_ns
-        if late or len(self.told) >= MAX_EARLY or pipeline.undecided():
+        if late or pipeline.undecided():
             self.over = True
         if self.over:
             return None
         self.told.append(_told(item))
+        self.over = len(self.told) >= self._most
         if self._makes:
             record = self._records.next(item)
             if record is not None:
@@ -113,7 +116,7 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
     for place in PLACES[1:]:
         if not sure:
             break
-        other = _Run(make(), options, place, makes=False)
+        other = _Run(make(), options, place, makes=False, most=sure)
         other.take(packets)
         both = zip(run.told[:sure], other.told, strict=False)
         same = [one == another for one, another in both]
