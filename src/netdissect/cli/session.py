@@ -26,8 +26,7 @@ from netdissect.model.reports import (
     UnitRecord,
 )
 from netdissect.render.safe import safe
-from netdissect.system.lean import lean
-from netdissect.system.sandbox import confine
+from netdissect.system import lean, sandbox
 
 if TYPE_CHECKING:
     from netdissect.filters import Filter
@@ -99,7 +98,6 @@ _LOST = {
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
-
 
 _CONFINED = frozenset({
     "anomalies", "connections", "diagnose", "follow", "info", "ladder", "read", "show", "stats",
@@ -184,8 +182,8 @@ class Session:
     def __enter__(self) -> Self:
         context = click.get_current_context(silent=True)
         if context is not None and context.info_name in _CONFINED:
-            confine()
-            lean()
+            sandbox.confine()
+            lean.lean()
         return self
 
     def __exit__(
