@@ -21,6 +21,7 @@ from netdissect.pipeline import (
     recogniser,
     table,
 )
+from netdissect.pipeline.reports import Lines
 from netdissect.pipeline.share import Share
 from netdissect.system.parent import usable_cores
 from packetbuild import A4, ipv4, link_frame, udp
@@ -59,6 +60,12 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
     assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
 
 
+def test_lines_are_those_of_one_process(mixed: Path) -> None:
+    lines = Lines(json.connection_line, json.renumbered)
+    many = analyze(str(mixed), options=Options(lines=lines), processes=3)
+    assert list(many.connections.lines(lines)) == list(analyze(str(mixed)).connections.lines(lines))
+
+
 def test_flows_to_a_server_that_another_share_knows(mixed: Path, tmp_path: Path) -> None:
     path = tmp_path / "beside.pcap"
     with open_capture(mixed) as capture:
@@ -81,6 +88,9 @@ def test_flows_to_a_server_that_another_share_knows(mixed: Path, tmp_path: Path)
     assert [json.connection(report) for report in many.connections] == [
         json.connection(report) for report in one.connections
     ]
+    lines = Lines(json.connection_line, json.renumbered)
+    again = analyze(str(path), options=Options(lines=lines), processes=3)
+    assert list(again.connections.lines(lines)) == list(one.connections.lines(lines))
     assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)
 
 

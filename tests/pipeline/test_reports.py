@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdissect.diagnosis import diagnose
+from netdissect.export import json
+from netdissect.model.diagnosis import Cause
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import reports as room
-from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.reports import Lines, Reports
 from samples import connection
 
 
@@ -166,6 +169,48 @@ def test_what_is_sent_is_sorted_in(shares: list[list[int]], plain: int, in_memor
             ]
         assert whole == sorted(expected, key=lambda one: one.first_frame)
         whole.close()
+
+
+LINES = Lines(json.connection_line, json.renumbered)
+
+
+def written(reports: Reports) -> list[str]:
+    return [json.connection_line(one) for one in reports]
+
+
+def test_lines_are_those_of_the_reports(where: str) -> None:
+    usual, kept = Reports(), Reports(lines=LINES)
+    for number, frame in enumerate(FRAMES, 1):
+        for found in (usual, kept):
+            found.append(report(frame, number, identity={"player_name": ',"protocol":'}))
+    for found in (usual, kept):
+        found.renumber([7, 8, 9, 10])
+    assert list(kept.lines(LINES)) == list(usual.lines(LINES)) == written(usual)
+    assert list(kept[1:].lines(LINES)) == written(usual[1:])
+    stream = io.BytesIO()
+    kept.send(stream)
+    stream.seek(0)
+    whole = Reports(lines=LINES)
+    whole.receive(stream, range(101, 111))
+    usual.renumber(range(101, 111))
+    assert list(whole.lines(LINES)) == written(usual)
+
+
+def silent(frame: int, number: int) -> ConnectionReport:
+    """Return a report of a client that fell silent, next to the capture."""
+    made = report(frame, number)
+    made.diagnosis = diagnose(made)
+    made.diagnosis.cause = Cause("silence", 0, 0, None, frame + 5, None, "certain", "It stopped.")
+    return made
+
+
+def test_a_line_waits_for_what_others_leave_in_doubt() -> None:
+    usual, kept = Reports(), Reports(lines=LINES)
+    for found in (usual, kept):
+        found.append(silent(1, 1))
+        found.append(silent(30, 2))
+    assert list(kept.lines(LINES)) == written(usual)
+    assert ["#30" in line for line in kept.lines(LINES)] == [True, False]
 
 
 def test_a_stream_that_ends_too_early_is_told() -> None:

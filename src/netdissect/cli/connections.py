@@ -9,13 +9,13 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
-from netdissect.cli.output import Look, print_json
+from netdissect.cli.output import Look, print_lines
 from netdissect.cli.session import Match, Session
 
 if TYPE_CHECKING:
     from netdissect.model.diagnosis import Late, Loss
     from netdissect.model.reports import ConnectionReport
-    from netdissect.pipeline.reports import Reports
+    from netdissect.pipeline.reports import Lines, Reports
 
 __all__ = ["command", "print_connections", "reports_of"]
 
@@ -75,15 +75,16 @@ def command(
     netdissect connections game.pcap -Y 'conn.state == timed_out' --json
     """
     with asked.session() as session:
-        reports = reports_of(session, asked.display_filter, processes)
+        lines = _lines() if asked.as_json else None
+        # What the order needs of a report is not in its line.
+        kept = lines if sort == "frame" else None
+        reports = reports_of(session, asked.display_filter, processes, kept)
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
         reports = asked.chosen(reports)[: asked.limit]
         clock = asked.clock(session.first_ns)
-        if asked.as_json:
-            from netdissect.export import json  # noqa: PLC0415
-
-            print_json(json.connection(report) for report in reports)
+        if lines is not None:
+            print_lines(reports.lines(lines))
         else:
             from netdissect.render.connections import show_connection, show_connections  # noqa: PLC0415
 
@@ -105,11 +106,26 @@ def print_connections(session: Session, display_filter: str | None, look: Look) 
     show_connections(look.screen(), reports, clock, explain=False)
 
 
-def reports_of(session: Session, display_filter: str | None, processes: int | None) -> Reports:
-    """Return the reports of the connections with a datagram that a filter leaves."""
+def _lines() -> Lines:
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.pipeline.reports import Lines  # noqa: PLC0415
+
+    return Lines(json.connection_line, json.renumbered)
+
+
+def reports_of(
+    session: Session,
+    display_filter: str | None,
+    processes: int | None,
+    lines: Lines | None = None,
+) -> Reports:
+    """Return the reports of the connections with a datagram that a filter leaves; `lines`: as in
+    the pipeline's options, where nothing else of them is wanted.
+    """
     match = Match.of(display_filter, session)
     if match.filter is None:
-        return session.analysis(1 if session.live else processes).connections
+        count = 1 if session.live else processes
+        return session.analysis(count, lines=lines).connections
     wanted = {
         record.connection
         for record in session.records()

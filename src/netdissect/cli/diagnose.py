@@ -15,7 +15,7 @@ from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import print_json
+from netdissect.cli.output import print_lines
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
 from netdissect.model.errors import UsageError, did_you_mean
@@ -146,7 +146,7 @@ def command(
         if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.diagnosed(report) for report in ordered)
+            print_lines(map(json.diagnosed, ordered))
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from netdissect.model.errors import CaptureFileError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["Look", "one_view", "open_to_write", "print_json", "write_file"]
+__all__ = ["Look", "one_view", "open_to_write", "print_json", "print_lines", "write_file"]
 
 
 class Look(NamedTuple):
@@ -78,11 +78,16 @@ def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int
     """Print one object a line and return how many."""
     from netdissect.export.json import dump  # noqa: PLC0415
 
+    return print_lines(map(dump, rows), flush=flush)
+
+
+def print_lines(lines: Iterable[str], *, flush: bool = False) -> int:
+    """Print lines and return how many."""
     write = sys.stdout.write
     shown = 0
-    for row in rows:
+    for line in lines:
         check()
-        write(dump(row) + "\n")
+        write(line + "\n")
         shown += 1
         if flush:
             sys.stdout.flush()

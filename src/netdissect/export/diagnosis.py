@@ -1,15 +1,16 @@
-"""The answer about a connection as data."""
+"""The answer about a connection as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-from netdissect.model.diagnosis import Diagnosis, Late, Loss
+from netdissect.export.jsonline import dump, figure, text
+from netdissect.model.diagnosis import Diagnosis, Late, Loss, Worst
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
-__all__ = ["diagnosis", "label", "pair", "quiet"]
+__all__ = ["diagnosis", "label", "pair", "quiet", "rows"]
 
 _LABELS: Final = (Direction.C2S.label, Direction.S2C.label)
 
@@ -19,86 +20,71 @@ def label(direction: int | None) -> str | None:
     return None if direction is None else _LABELS[direction]
 
 
-def pair(values: Sequence[Any]) -> dict[str, Any]:
-    """Return two values by direction."""
-    return {"c2s": values[0], "s2c": values[1]}
+def pair(first: str, second: str) -> str:
+    """Return two values, written, by direction."""
+    return f'{{"c2s":{first},"s2c":{second}}}'
 
 
-def quiet(span: QuietSpan) -> dict[str, Any]:
+def rows(written: Iterable[str]) -> str:
+    """Return a list of values that are written."""
+    return f"[{','.join(written)}]"
+
+
+def quiet(span: QuietSpan) -> str:
     """Return a span in which a side was not heard, or not answered."""
-    return {
-        "kind": span.kind,
-        "direction": label(span.direction),
-        "from_ns": span.from_ns,
-        "to_ns": span.to_ns,
-        "frames": [span.from_frame, span.to_frame],
-        "basis": span.basis,
-        "asked": span.asked,
-    }
-
-
-def diagnosis(found: Diagnosis) -> dict[str, Any]:
-    """Return the answer about a connection as data."""
-    ending, cause, lag = found.ending, found.cause, found.lag
-    return {
-        "verdict": found.verdict,
-        "ended": {
-            "by": ending.by,
-            "how": ending.how,
-            "reason": ending.reason,
-            "frame": ending.frame,
-            "time_ns": ending.time_ns,
-            "confidence": ending.confidence,
-        },
-        "cause": {
-            "what": cause.what,
-            "direction": label(cause.direction),
-            "from_ns": cause.from_ns,
-            "to_ns": cause.to_ns,
-            "frames": [cause.from_frame, cause.to_frame],
-            "confidence": cause.confidence,
-            "text": cause.text,
-        },
-        "loss": _losses(found.loss),
-        "around": None
-        if found.around is None
-        else {"before": _losses(found.around.before), "inside": _losses(found.around.inside)},
-        "lag": {
-            "path_ms": lag.path_ms,
-            "p95_ms": lag.p95_ms,
-            "added": pair([_late(late) for late in lag.added]),
-        },
-        "badness": found.badness,
-        "ruled_out": list(found.ruled_out),
-        "second_capture": found.settles,
-        "names": pair(found.names),
-    }
-
-
-def _losses(parts: Sequence[Loss]) -> dict[str, Any]:
-    return pair(
-        [
-            {"sent": part.sent, "lost": part.lost, "share": part.share, "basis": part.basis}
-            for part in parts
-        ]
+    return (
+        f'{{"kind":{text(span.kind)},"direction":{text(label(span.direction))},'
+        f'"from_ns":{span.from_ns},"to_ns":{figure(span.to_ns)},'
+        f'"frames":[{figure(span.from_frame)},{figure(span.to_frame)}],'
+        f'"basis":{text(span.basis)},"asked":{span.asked}}}'
     )
 
 
-def _late(late: Late) -> dict[str, Any]:
-    return {
-        "units": late.units,
-        "p50_ms": late.p50,
-        "p95_ms": late.p95,
-        "max_ms": late.maximum,
-        "late": late.beyond,
-        "worst": [
-            {
-                "space": each.space,
-                "seq": each.seq,
-                "frame": each.frame,
-                "added_ms": each.added_ms,
-                "copies": each.copies,
-            }
-            for each in late.worst
-        ],
-    }
+def diagnosis(found: Diagnosis) -> str:
+    """Return the answer about a connection."""
+    ending, cause, lag, around = found.ending, found.cause, found.lag, found.around
+    told = "null"
+    if around is not None:
+        told = f'{{"before":{_losses(around.before)},"inside":{_losses(around.inside)}}}'
+    return (
+        f'{{"verdict":{text(found.verdict)},'
+        f'"ended":{{"by":{text(ending.by)},"how":{text(ending.how)},'
+        f'"reason":{dump(ending.reason)},"frame":{figure(ending.frame)},'
+        f'"time_ns":{figure(ending.time_ns)},"confidence":{text(ending.confidence)}}},'
+        f'"cause":{{"what":{text(cause.what)},"direction":{text(label(cause.direction))},'
+        f'"from_ns":{figure(cause.from_ns)},"to_ns":{figure(cause.to_ns)},'
+        f'"frames":[{figure(cause.from_frame)},{figure(cause.to_frame)}],'
+        f'"confidence":{text(cause.confidence)},"text":{text(cause.text)}}},'
+        f'"loss":{_losses(found.loss)},"around":{told},'
+        f'"lag":{{"path_ms":{figure(lag.path_ms)},"p95_ms":{figure(lag.p95_ms)},'
+        f'"added":{pair(_late(lag.added[0]), _late(lag.added[1]))}}},'
+        f'"badness":{found.badness},"ruled_out":{dump(found.ruled_out)},'
+        f'"second_capture":{text(found.settles)},'
+        f'"names":{pair(text(found.names[0]), text(found.names[1]))}}}'
+    )
+
+
+def _losses(parts: tuple[Loss, Loss]) -> str:
+    return pair(_loss(parts[0]), _loss(parts[1]))
+
+
+def _loss(part: Loss) -> str:
+    return (
+        f'{{"sent":{part.sent},"lost":{part.lost},"share":{figure(part.share)},'
+        f'"basis":{text(part.basis)}}}'
+    )
+
+
+def _late(late: Late) -> str:
+    return (
+        f'{{"units":{late.units},"p50_ms":{figure(late.p50)},"p95_ms":{figure(late.p95)},'
+        f'"max_ms":{figure(late.maximum)},"late":{late.beyond},'
+        f'"worst":{rows([_worst(each) for each in late.worst])}}}'
+    )
+
+
+def _worst(each: Worst) -> str:
+    return (
+        f'{{"space":{text(each.space)},"seq":{each.seq},"frame":{each.frame},'
+        f'"added_ms":{figure(each.added_ms)},"copies":{each.copies}}}'
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from json import loads
 from typing import Any
 
-from netdissect.export.json import SCHEMA
+from netdissect.export.json import SCHEMA, rtt
 from netdissect.export.json import _round as rounded
-from netdissect.export.json import _rtt as rtt
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import (
     Fate,
@@ -94,7 +94,7 @@ def _way(way: WayReport, captures: tuple[int, int]) -> dict[str, Any]:
         "appeared": way.appeared,
         "reordered": way.reordered,
         "loss_share": rounded(way.loss_share),
-        "delay_ms": rtt(way.delay),
+        "delay_ms": loads(rtt(way.delay)),
         "jitter_ms": rounded(way.jitter_ms),
         "burst_count": way.burst_count,
         "bursts": [burst._asdict() for burst in way.bursts],
@@ -133,7 +133,7 @@ def _stream(stream: StreamReport, captures: tuple[int, int]) -> dict[str, Any]:
         "octets": list(stream.octets),
         "equal": stream.equal,
         "differs_at": stream.differs_at,
-        "delay_ms": rtt(stream.delay),
+        "delay_ms": loads(rtt(stream.delay)),
     }
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from json import loads
 from typing import Any, Final
 
-from netdissect.export.diagnosis import diagnosis, label, pair, quiet
-from netdissect.export.jsonline import dump
+from netdissect.export.diagnosis import diagnosis, label, pair, quiet, rows
+from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
@@ -39,7 +40,9 @@ __all__ = [
     "capture_info",
     "code",
     "connection",
+    "connection_line",
     "decoded",
+    "diagnosed",
     "difference",
     "dump",
     "event",
@@ -47,6 +50,8 @@ __all__ = [
     "interval",
     "message",
     "protocol",
+    "renumbered",
+    "rtt",
     "shown",
     "unit",
 ]
@@ -153,16 +158,14 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
     return shown
 
 
-def _rtt(summary: RttSummary) -> dict[str, Any]:
+def rtt(summary: RttSummary) -> str:
+    """Return round trips, or other times, as they stand in a line."""
     # Whole nanoseconds by 1e6, each of them: there is no noise to round off.
-    return {
-        "samples": summary.samples,
-        "ambiguous": summary.ambiguous,
-        "min": summary.minimum,
-        "p50": summary.p50,
-        "p95": summary.p95,
-        "max": summary.maximum,
-    }
+    return (
+        f'{{"samples":{summary.samples},"ambiguous":{summary.ambiguous},'
+        f'"min":{figure(summary.minimum)},"p50":{figure(summary.p50)},'
+        f'"p95":{figure(summary.p95)},"max":{figure(summary.maximum)}}}'
+    )
 
 
 def _space_key(space: str) -> dict[str, Any]:
@@ -171,108 +174,113 @@ def _space_key(space: str) -> dict[str, Any]:
     return {"key": int(key) if key.isdecimal() else key} if key else {}
 
 
-def _space(space: SpaceReport) -> dict[str, Any]:
-    return {
-        "space": space.space,
-        **_space_key(space.space),
-        "direction": label(space.direction),
-        "units": space.units,
-        "copies": space.copies,
-        "retransmissions": space.retransmissions,
-        "duplicates": space.duplicates,
-        "acked": space.acked,
-        "unacked": space.unacked,
-        "unknown": space.unknown,
-        "never_seen": space.never_seen,
-        "out_of_order": space.out_of_order,
-        "given_up": space.given_up,
-        "first_seq": space.first_seq,
-        "last_seq": space.last_seq,
-        "max_copies": space.max_copies,
-        "rtt_ms": _rtt(space.rtt),
-        **space.extra,
-    }
+def _space(space: SpaceReport) -> str:
+    key = "" if "[" not in space.space else dump(_space_key(space.space))[1:-1] + ","
+    # What a space adds comes last, and is nearly always there.
+    further = dump(space.extra)
+    return (
+        f'{{"space":{text(space.space)},{key}'
+        f'"direction":{text(label(space.direction))},"units":{space.units},'
+        f'"copies":{space.copies},"retransmissions":{space.retransmissions},'
+        f'"duplicates":{space.duplicates},"acked":{space.acked},"unacked":{space.unacked},'
+        f'"unknown":{space.unknown},"never_seen":{space.never_seen},'
+        f'"out_of_order":{space.out_of_order},"given_up":{space.given_up},'
+        f'"first_seq":{figure(space.first_seq)},"last_seq":{figure(space.last_seq)},'
+        f'"max_copies":{space.max_copies},"rtt_ms":{rtt(space.rtt)}'
+        f'{"," if space.extra else ""}{further[1:]}'
+    )
 
 
-def _probe(probe: ProbeReport) -> dict[str, Any]:
-    return {
-        "kind": probe.kind,
-        "direction": label(probe.direction),
-        "sent": probe.sent,
-        "answered": probe.answered,
-        "rtt_ms": _rtt(probe.rtt),
-        "declared_rtt_ms": _rtt(probe.declared),
-    }
+def _probe(probe: ProbeReport) -> str:
+    return (
+        f'{{"kind":{text(probe.kind)},"direction":{text(label(probe.direction))},'
+        f'"sent":{probe.sent},"answered":{probe.answered},"rtt_ms":{rtt(probe.rtt)},'
+        f'"declared_rtt_ms":{rtt(probe.declared)}}}'
+    )
 
 
-def _timeout(verdict: TimeoutVerdict) -> dict[str, Any]:
-    return {
-        "side": verdict.side,
-        "last_heard_ns": verdict.last_heard_ns,
-        "last_heard_frame": verdict.last_heard_frame,
-        "due_ns": verdict.due_ns,
-        "latest_ns": verdict.latest_ns,
-        "fired": verdict.fired,
-    }
+def _timeout(verdict: TimeoutVerdict) -> str:
+    return (
+        f'{{"side":{text(verdict.side)},"last_heard_ns":{figure(verdict.last_heard_ns)},'
+        f'"last_heard_frame":{figure(verdict.last_heard_frame)},'
+        f'"due_ns":{figure(verdict.due_ns)},"latest_ns":{figure(verdict.latest_ns)},'
+        f'"fired":{_truth(verdict.fired)}}}'
+    )
+
+
+def _truth(value: bool | None) -> str:  # noqa: FBT001 - the value itself
+    return "null" if value is None else "true" if value else "false"
+
+
+def _timings(side: dict[str, RttSummary]) -> str:
+    written = [f"{dump(name)}:{rtt(kept)}" for name, kept in side.items()]
+    return f"{{{','.join(written)}}}"
+
+
+def connection_line(report: ConnectionReport) -> str:
+    """Return one line of `connections`.
+
+    Written at once: to make the object first, of some 200 values, takes as long as all of this.
+    """
+    first, second = report.clocks
+    found = report.diagnosis
+    return (
+        f'{_head(report.connection)},"protocol":{text(report.protocol)},'
+        f'"dialect":{pair(text(report.dialects[0]), text(report.dialects[1]))},'
+        f'"transport":{text(report.transport)},"client":{text(report.client)},'
+        f'"server":{text(report.server)},"roles_from":{text(report.roles_from)},'
+        f'"first_frame":{report.first_frame},"last_frame":{report.last_frame},'
+        f'"first_time_ns":{report.first_time_ns},"last_time_ns":{report.last_time_ns},'
+        f'"duration_ms":{figure(_ms(report.last_time_ns - report.first_time_ns))},'
+        f'"vantage":{text(report.vantage)},"vantage_basis":{text(report.vantage_basis)},'
+        f'"handshake":{text(report.handshake)},"reject_reason":{dump(report.reject_reason)},'
+        f'"state":{text(report.state)},"state_name":{text(report.state_name)},'
+        f'"close":{dump(report.close)},"identity":{dump(report.identity)},'
+        f'"datagrams":{pair(str(report.datagrams[0]), str(report.datagrams[1]))},'
+        f'"octets":{pair(str(report.octets[0]), str(report.octets[1]))},'
+        f'"messages":{pair(dump(report.messages[0]), dump(report.messages[1]))},'
+        f'"spaces":{rows([_space(space) for space in report.spaces])},'
+        f'"probes":{rows([_probe(probe) for probe in report.probes])},'
+        f'"timeouts":{rows([_timeout(verdict) for verdict in report.timeouts])},'
+        f'"counters":{pair(dump(report.counters[0]), dump(report.counters[1]))},'
+        f'"anomalies":{dump(report.anomalies)},"codes":{dump(report.codes)},'
+        f'"complete":{_truth(report.complete)},"limits_hit":{dump(report.limits_hit)},'
+        f'"explain":{dump(report.explain)},'
+        f'"timings_ms":{pair(_timings(report.timings[0]), _timings(report.timings[1]))},'
+        f'"clock_ms":{pair(_clock(first), _clock(second))},'
+        f'"quiet":{rows([quiet(span) for span in report.quiet])},'
+        f'"diagnosis":{"null" if found is None else diagnosis(found)}}}'
+    )
+
+
+def _head(connection: int) -> str:
+    return f'{{"schema":{SCHEMA},"connection":{connection}'
+
+
+def renumbered(line: str, connection: int) -> str:
+    """Return the line of a connection that has another number now."""
+    return _head(connection) + line[line.index(',"protocol":') :]
+
+
+def _clock(offset: RttSummary) -> str:
+    return rtt(offset) if offset.samples else "null"
 
 
 def connection(report: ConnectionReport) -> dict[str, Any]:
     """Return one object of `connections`."""
-    return {
-        "schema": SCHEMA,
-        "connection": report.connection,
-        "protocol": report.protocol,
-        "dialect": pair(report.dialects),
-        "transport": report.transport,
-        "client": report.client,
-        "server": report.server,
-        "roles_from": report.roles_from,
-        "first_frame": report.first_frame,
-        "last_frame": report.last_frame,
-        "first_time_ns": report.first_time_ns,
-        "last_time_ns": report.last_time_ns,
-        "duration_ms": _ms(report.last_time_ns - report.first_time_ns),
-        "vantage": report.vantage,
-        "vantage_basis": report.vantage_basis,
-        "handshake": report.handshake,
-        "reject_reason": report.reject_reason,
-        "state": report.state,
-        "state_name": report.state_name,
-        "close": report.close,
-        "identity": report.identity,
-        "datagrams": pair(report.datagrams),
-        "octets": pair(report.octets),
-        "messages": pair(report.messages),
-        "spaces": [_space(space) for space in report.spaces],
-        "probes": [_probe(probe) for probe in report.probes],
-        "timeouts": [_timeout(verdict) for verdict in report.timeouts],
-        "counters": pair(report.counters),
-        "anomalies": report.anomalies,
-        "codes": report.codes,
-        "complete": report.complete,
-        "limits_hit": report.limits_hit,
-        "explain": list(report.explain),
-        "timings_ms": pair(
-            [{name: _rtt(kept) for name, kept in side.items()} for side in report.timings]
-        ),
-        "clock_ms": pair([_rtt(clock) if clock.samples else None for clock in report.clocks]),
-        "quiet": [quiet(span) for span in report.quiet],
-        "diagnosis": None if report.diagnosis is None else diagnosis(report.diagnosis),
-    }
+    shown: dict[str, Any] = loads(connection_line(report))
+    return shown
 
 
-def diagnosed(report: ConnectionReport) -> dict[str, Any]:
-    """Return one object of `diagnose`."""
-    return {
-        "schema": SCHEMA,
-        "connection": report.connection,
-        "protocol": report.protocol,
-        "client": report.client,
-        "server": report.server,
-        "vantage": report.vantage,
-        "state": report.state,
-        **({} if report.diagnosis is None else diagnosis(report.diagnosis)),
-    }
+def diagnosed(report: ConnectionReport) -> str:
+    """Return one line of `diagnose`."""
+    found = report.diagnosis
+    return (
+        f'{_head(report.connection)},"protocol":{text(report.protocol)},'
+        f'"client":{text(report.client)},"server":{text(report.server)},'
+        f'"vantage":{text(report.vantage)},"state":{text(report.state)}'
+        f'{"}" if found is None else "," + diagnosis(found)[1:]}'
+    )
 
 
 def _fate(copy: Copy) -> dict[str, Any]:

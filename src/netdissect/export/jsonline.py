@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from netdissect.model.text import well_formed
 
-__all__ = ["dump"]
+__all__ = ["dump", "figure", "text"]
 
 MAX_DEPTH: Final = 900
 """How deep values lie in each other; beyond, RecursionError."""
@@ -24,31 +24,45 @@ _WORDS: Final[dict[str, str]] = {}
 _UNBOUNDED: Final = {math.inf: '"inf"', -math.inf: '"-inf"'}
 
 
-def dump(value: Mapping[str, Any]) -> str:
+def dump(value: Any) -> str:
     """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
     unescaped.
 
     Bytes become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
     surrogates see `model.text.well_formed`.
     """
-    line = _line(value, formed=True)
-    # A surrogate, or text that looks like the escape of one; nearly no line has a backslash.
-    odd = "\\" in line and ("\\ud" in line or "\\x" in line)
-    return _line(value, formed=False) if odd else line
-
-
-def _line(value: Any, *, formed: bool) -> str:
     out: list[str] = []
-    _write(out, value, MAX_DEPTH, formed)
+    _write(out, value, MAX_DEPTH)
     return "".join(out)
 
 
-def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa: C901, FBT001, PLR0912 - one a kind
+def text(value: str | None) -> str:
+    """Return a text as it stands in a line; None is null."""
+    if value is None:
+        return "null"
+    written = _WORDS.get(value)
+    if written is None:
+        written = _quoted(value)
+        if len(value) < LONG_KEY and len(_WORDS) < MAX_KEYS:
+            _WORDS[value] = written
+    return written
+
+
+def figure(value: Any) -> str:
+    """Return a number as it stands in a line; None is null."""
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
+    return str(value)
+
+
+def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR0912 - one a kind
     """Add a value to a line. Python's own encoder takes three times as long for so many small
-    objects; `formed` False: text in it may have to be written otherwise.
+    objects.
     """
     if isinstance(value, str):
-        out.append(_quote(value if formed else well_formed(value)))
+        out.append(_quoted(value))
     elif value is None:
         out.append("null")
     elif isinstance(value, bool):
@@ -56,56 +70,52 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
     elif isinstance(value, int):
         out.append(str(value))
     elif isinstance(value, float):
-        finite = value - value == 0.0
-        out.append(repr(value) if finite else _UNBOUNDED.get(value, '"NaN"'))
+        out.append(figure(value))
     elif not deep:
         raise RecursionError("a value is too deep for JSON")
     elif isinstance(value, dict):
         first = True
         for key, item in value.items():
-            known = _KEYS.get(key) if formed and isinstance(key, str) else None
+            known = _KEYS.get(key) if isinstance(key, str) else None
             if known is None:
-                known = _key(key, formed)
+                known = _key(key)
             out.append("{" + known[1:] if first else known)
             first = False
             if type(item) is int:  # numbers and texts are by far the most: no call for each
                 out.append(str(item))
-            elif formed and type(item) is str:
-                out.append(_word(item))
+            elif type(item) is str:
+                out.append(text(item))
             else:
-                _write(out, item, deep - 1, formed)
+                _write(out, item, deep - 1)
         out.append("{}" if first else "}")
     elif isinstance(value, (list, tuple)):
         before = "["
         for item in value:
             out.append(before)
             before = ","
-            _write(out, item, deep - 1, formed)
+            _write(out, item, deep - 1)
         out.append("[]" if before == "[" else "]")
     elif isinstance(value, (bytes, bytearray, memoryview)):
         out.append(f'"{bytes(value).hex()}"')
     elif isinstance(value, Mapping):
-        _write(out, dict(value), deep, formed)
+        _write(out, dict(value), deep)
     elif isinstance(value, (set, frozenset)):
-        _write(out, sorted(value), deep, formed)
+        _write(out, sorted(value), deep)
     else:
-        _write(out, str(value), deep, formed)
+        _write(out, str(value), deep)
 
 
-def _word(text: str) -> str:
-    """Return a text as it stands in a line."""
-    written = _WORDS.get(text)
-    if written is None:
-        written = _quote(text)
-        if len(text) < LONG_KEY and len(_WORDS) < MAX_KEYS:
-            _WORDS[text] = written
+def _quoted(value: str) -> str:
+    written: str = _quote(value)
+    # A surrogate, or text that looks like the escape of one; nearly no text has a backslash.
+    if "\\" in written and ("\\ud" in written or "\\x" in written):
+        written = _quote(well_formed(value))
     return written
 
 
-def _key(key: Any, formed: bool) -> str:  # noqa: FBT001 - private
+def _key(key: Any) -> str:
     """Return a key as it stands in a line, between a comma and a colon."""
-    text = key.hex() if isinstance(key, bytes) else str(key)
-    written = f",{_quote(text if formed else well_formed(text))}:"
-    if formed and isinstance(key, str) and len(key) < LONG_KEY and len(_KEYS) < MAX_KEYS:
+    written = f",{_quoted(key.hex() if isinstance(key, bytes) else str(key))}:"
+    if isinstance(key, str) and len(key) < LONG_KEY and len(_KEYS) < MAX_KEYS:
         _KEYS[key] = written
     return written

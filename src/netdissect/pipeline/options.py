@@ -15,7 +15,7 @@ from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.model.text import quoted
-from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.reports import Lines, Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
@@ -81,6 +81,10 @@ class Options:
     """Told code, severity and frame of what is concluded after its frame has passed."""
     on_report: Callable[[ConnectionReport], None] | None = None
     """Told of every connection as it ends; None = they are collected."""
+    lines: Lines | None = None
+    """How reports are written, where nothing but `Reports.lines` will be asked of those that are
+    collected; None = they are kept as they are.
+    """
     placing: bool = False
     """Whether only `Analysis.begins` and `near` are wanted: no connection is reported."""
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import merge
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Self
 
@@ -123,9 +124,10 @@ def analyze_shares(
         for child, theirs in zip(children, numbers[1:count], strict=True):
             child.reports(whole.connections, theirs)
         for part, theirs in zip(parts[count:], numbers[count:], strict=True):
-            for report in part.analysis.connections:
-                report.connection = theirs[report.connection - 1]
-                whole.connections.append(report)
+            with BytesIO() as way:
+                part.analysis.connections.send(way)
+                way.seek(0)
+                whole.connections.receive(way, theirs)
     finally:
         for child in children:
             child.end()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from io import BytesIO
 from operator import attrgetter, eq
-from typing import IO, Any, overload
+from typing import IO, Any, NamedTuple, overload
 from zlib import crc32
 
 from netdissect.diagnosis import doubted
@@ -22,7 +22,7 @@ from netdissect.model import diagnosis, reports
 from netdissect.model.closing import Closing
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Reports"]
+__all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Lines", "Reports"]
 
 MAX_PLAIN = 256
 """Reports that are kept as they are; with one more, all are packed."""
@@ -31,6 +31,15 @@ MAX_IN_MEMORY = 2_000_000
 
 _PIECE = 65_536
 """Bytes that are copied at a time."""
+
+
+class Lines(NamedTuple):
+    """How reports are written: ASCII texts that begin with a brace."""
+
+    of: Callable[[ConnectionReport], str]
+    renumbered: Callable[[str, int], str]
+    """A line with another number of its connection."""
+
 
 _Maker = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -70,6 +79,14 @@ def _way(report: ConnectionReport) -> int:
     host = report.client.rpartition(":")[0]
     text = f"{report.protocol} {report.transport} {host} {report.server}".encode()
     return crc32(text) << 31 | crc32(text[::-1]) >> 1
+
+
+def _may_have_gone_on(report: ConnectionReport) -> bool:
+    """Return whether a client fell silent that may have gone on from another port."""
+    if report.diagnosis is None:
+        return False
+    cause = report.diagnosis.cause
+    return (cause.what, cause.direction, cause.confidence) == ("silence", 0, "certain")
 
 
 class _Begins:
@@ -113,6 +130,7 @@ class _Store:
         "_end",
         "_file",
         "_in_memory",
+        "_lines",
         "_places",
         "_plain",
         "_starts",
@@ -121,7 +139,11 @@ class _Store:
         "numbers",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines | None) -> None:
+        self._lines = lines
+        """How each is written, where only that is wanted; none is kept otherwise then but those
+        that others may leave in doubt.
+        """
         self._begin()
 
     def _begin(self) -> None:
@@ -130,7 +152,7 @@ class _Store:
         self.numbers = array("q")
         """Connection of each: what counts, whatever it was when the report was packed."""
         self.begins = _Begins()
-        self._plain: list[ConnectionReport] | None = []
+        self._plain: list[ConnectionReport] | None = [] if self._lines is None else None
         """The reports themselves; None when they are packed."""
         self._places = array("q")
         """Places by the numbers of their connections, made when it is asked for."""
@@ -144,6 +166,9 @@ class _Store:
         self.frames.append(report.first_frame)
         self.numbers.append(report.connection)
         self.begins.add(report.first_frame, _way(report))
+        if self._lines is not None and not _may_have_gone_on(report):
+            self._write(self._lines.of(report).encode())
+            return
         if self._plain is None:
             self._write(_packed(report))
             return
@@ -155,11 +180,26 @@ class _Store:
         """Return the report at a place, as all that is known by now has it."""
         if self._plain is not None:
             return self._judged(self._plain[place])
+        return self._unpacked(place, self._read(place))
+
+    def line(self, place: int, lines: Lines) -> str:
+        """Return the line of the report at a place, as all that is known by now has it."""
+        if self._plain is not None:
+            return lines.of(self.load(place))
+        octets = self._read(place)
+        if octets.startswith(b"{"):
+            return lines.renumbered(octets.decode(), self.numbers[place])
+        return lines.of(self._unpacked(place, octets))
+
+    def _read(self, place: int) -> bytes:
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
         self._file.seek(start)
+        return self._file.read(end - start)
+
+    def _unpacked(self, place: int, octets: bytes) -> ConnectionReport:
         # The bytes are our own: nobody else has the file, or the pipe over which they came.
-        report: ConnectionReport = pickle.loads(self._file.read(end - start))  # noqa: S301
+        report: ConnectionReport = pickle.loads(octets)  # noqa: S301
         report.connection = self.numbers[place]
         return self._judged(report)
 
@@ -168,10 +208,8 @@ class _Store:
         on from another port. Only all reports together show that.
         """
         found = report.diagnosis
-        if found is None:
-            return report
-        cause = found.cause
-        if (cause.what, cause.direction, cause.confidence) == ("silence", 0, "certain"):
+        if found is not None and _may_have_gone_on(report):
+            cause = found.cause
             other = self.begins.within(_way(report), cause.from_frame or 0, cause.to_frame)
             if other is not None:
                 report.diagnosis = doubted(found, other)
@@ -278,8 +316,11 @@ class Reports(Sequence[ConnectionReport], Closing):
 
     __slots__ = ("_order", "_store", "_whole")
 
-    def __init__(self, reports: Iterable[ConnectionReport] = ()) -> None:
-        self._store = _Store()
+    def __init__(
+        self, reports: Iterable[ConnectionReport] = (), *, lines: Lines | None = None
+    ) -> None:
+        """Make them; `lines`: as in `Options`."""
+        self._store = _Store(lines)
         self._whole = True
         """Whether these are all that the store has, also what is added later."""
         self._order = array("q")
@@ -343,6 +384,10 @@ class Reports(Sequence[ConnectionReport], Closing):
         """Return the report of one connection, whether it is among these or only in the whole."""
         place = self._store.place(connection)
         return None if place is None else self._store.load(place)
+
+    def lines(self, lines: Lines) -> Iterator[str]:
+        """Yield what is written of each report: what they were made to keep, where they were."""
+        return (self._store.line(place, lines) for place in self._places())
 
     # -- to the pipeline ---------------------------------------------------------------------------
 

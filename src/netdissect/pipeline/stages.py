@@ -68,7 +68,7 @@ class Pipeline(Packets):
         self.recorder = recorder
         self.observer = observer
         self.protocols = registry.protocols(self.options.without)
-        self.reports = Reports()
+        self.reports = Reports(lines=self.options.lines)
         self.near: dict[int, Near] = {}
         """See `Options.placing`."""
         self.counts: dict[str, dict[str, int]] = {}
