@@ -4,6 +4,7 @@ import itertools
 import json
 import socket
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,8 @@ from fuzzing import free_target, running, server_command
 from netdissect.capture import open_capture
 from netdissect.fuzz import (
     CONNECTED,
+    FuzzReport,
+    Step,
     Target,
     fuzz_target,
     load_failure,
@@ -23,10 +26,12 @@ from netdissect.fuzz import (
     monitors,
     replay_failure,
     replay_tries,
+    seeds_from_capture,
 )
 from netdissect.fuzz import target as links
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.drivers import Driver
+from netdissect.fuzz.drivers.knet import KnetDriver
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.engine import Engine
 from netdissect.fuzz.minimise import ddmin
@@ -423,7 +428,7 @@ def test_a_session_is_held_while_the_target_stands_still(tmp_path: Path) -> None
         handle, count = server.handle, itertools.count(1)
 
         def slow(data: bytes, peer: Any, now: float) -> Any:
-            if next(count) % 1500 == 0:
+            if next(count) % 700 == 0:
                 time.sleep(0.6)
             return handle(data, peer, now)
 
@@ -432,12 +437,46 @@ def test_a_session_is_held_while_the_target_stands_still(tmp_path: Path) -> None
         report = fuzz_target(
             "knet", target, tmp_path / "run", captures=[capture], duration=5, rate=600
         )
-        assert next(count) > 2000
+        assert next(count) > 700
     assert report.findings == {}
     assert report.held_seconds > 4
     share = report.share("control")
     assert share is not None
     assert share >= 0.98
+
+
+def test_a_target_that_stands_still_gets_no_more_than_its_system_holds_for_it() -> None:
+    """What comes beyond that is lost, good messages among it."""
+    room, standing = threading.Event(), threading.Event()
+    with running("knet") as (target, server):
+        handle = server.handle
+
+        def stopped(data: bytes, peer: Any, now: float) -> Any:
+            if standing.is_set():
+                room.wait(2)
+            return handle(data, peer, now)
+
+        server.handle = stopped  # type: ignore[method-assign]
+        watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
+        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        assert sessions.enter()
+        held = sessions.held
+        assert held is not None
+        good = seeds_from_capture("knet", "knet-2.x", CAPTURES / "knet" / "udp_clean_session.pcap")
+        step = next(Step(each.octets) for each in good.seeds if each.type.startswith("msg_"))
+        standing.set()
+        threading.Timer(0.2, room.set).start()
+        began, most = time.monotonic(), 0
+        for _ in range(300):
+            sessions.heed()
+            octets, key = held.stamp(step)
+            held.send(octets, key, "control")
+            most = max(most, held.unanswered)
+        held.drain(1)
+        assert time.monotonic() - began >= 0.2
+        assert 20 < most < 100
+        assert held.accepted["control"] == 300
+        sessions.close()
 
 
 def test_a_session_whose_case_was_known_is_left_too(

@@ -299,8 +299,9 @@ class Engine:
         return True
 
     def _wait(self) -> None:
-        """Let the sessions live until the next message is due."""
+        """Let the sessions live until the next message is due, and the target can take it."""
         self._sessions.pump(self._pacer.wait(time.monotonic()))
+        self._sessions.heed()
 
     def _share(self) -> None:
         """Keep what brought something new; now and then take what other workers have found."""

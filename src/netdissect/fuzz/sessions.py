@@ -44,6 +44,9 @@ _SIDE_SECONDS = 0.5
 already."""
 _HANDSHAKES = 4.0
 """Handshakes of usual length for which is waited before a session counts as refused."""
+_UNANSWERED = 48
+"""Datagrams without an answer after which the target is waited for: one that stands still has about
+200 KiB of room for them, and loses what comes then."""
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often one address may connect."""
 
@@ -231,6 +234,21 @@ class Sessions:
         now = time.monotonic()
         self._see_off(now)
         self._prepare(now)
+
+    def heed(self) -> None:
+        """Wait for a target that has not been heard for many datagrams: they may be more than its
+        system holds for it. One that stays silent is for others to judge.
+        """
+        held = self.held
+        if held is None or held.link.transport != "udp" or held.unanswered < _UNANSWERED:
+            return
+        now = time.monotonic()
+        end = now + min(self._watch.patience, self._watch.left)
+        held.silence(now)
+        while held.unanswered and held.is_open and not held.link.refused and now < end:
+            self.pump(_TURN_SECONDS)
+            now = time.monotonic()
+        held.unanswered = 0
 
     def _keep(self) -> None:
         """Let the held session and those that leave live: another one waits."""

@@ -75,6 +75,8 @@ class Driver(ABC):
         """Kind of step ("control", "mutant") -> how many the target acknowledged."""
         self.expected: Counter[str] = Counter()
         """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
+        self.unanswered = 0
+        """Messages sent since the target has last been heard in this session."""
         self.number = 0
         """Ordinal of the session in its run."""
         self.moves: Counter[tuple[str, str, str]] = Counter()
@@ -214,6 +216,7 @@ class Driver(ABC):
     def _take(self, octets: bytes) -> None:
         before, self._latest = self.state, ""
         now = self.clock()
+        self.unanswered = 0
         self.handle(octets, now)
         if self.is_open:
             self._sign_at = now
@@ -246,6 +249,7 @@ class Driver(ABC):
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
             self._pending[key] = (kind, self.clock())
+        self.unanswered += 1
         self.link.send(octets, note)
 
     def acknowledged(self, key: Key) -> None:
