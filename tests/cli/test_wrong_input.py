@@ -174,7 +174,7 @@ WORDS: list[Case] = [
     (["read", LOSSY, "-T", "csv", "-e", "frame.numbr"], 4, "did you mean 'frame.number'"),
     *(([name, "missing.pcap"], 3, "missing.pcap: No such file")
       for name in ("anomalies", "connections", "follow", "info", "ladder", "stats", "timeline")),
-    (["ladder", LOSSY, "1", "--from", "50s", "--to", "60s"], 2, "no datagram to draw"),
+    (["ladder", LOSSY, "1", "--from", "50s", "--to", "60s"], 2, "--from: the capture ends after 12.5"),
     *(([*words, "--from", "5s", "--to", "3s"], 2, "--from is after --to")
       for words in (["ladder", LOSSY, "1"], ["read", LOSSY], ["connections", LOSSY], ["plot", "acks", LOSSY],
                     ["slice", LOSSY, "-w", "x.pcap"])),
@@ -202,6 +202,12 @@ WORDS: list[Case] = [
     (["read", "/"], 3, "/: Is a directory"),
     (["read", ""], 3, ": No such file"),
     *(([name, LOSSY, "--from", "1s", "--around", "2s"], 2, "leave out --from and --to") for name in ("ladder", "read", "report")),
+    *(([name, LOSSY, "--around", "#99999"], 2, "--around: there is no frame 99999; there are 1 to 1073")
+      for name in ("read", "anomalies", "connections")),
+    *(([*words, "--from", "5000s"], 2, "--from: the capture ends after 12.5")
+      for words in (["read", LOSSY], ["timeline", LOSSY], ["stats", LOSSY], ["diagnose", LOSSY], ["follow", LOSSY, "1"],
+                    ["connections", LOSSY, "1"], ["slice", LOSSY, "-w", "x.pcap"], ["report", LOSSY, "-o", "x.html"])),
+    (["info", LOSSY, "--around", "60s"], 2, "--around: the capture ends after 12.5"),
     (["read", "/dev/null"], 3, "file is empty"),
     (["read", __file__], 3, "not a capture file"),
     (["connections", LOSSY, "0"], 2, "not in the range"),

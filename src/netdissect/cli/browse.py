@@ -15,6 +15,7 @@ from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.errors import Unseen
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
+from netdissect.cli.spans import PART
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt
 
@@ -100,6 +101,7 @@ def command(
         with _screen():
             BrowserApp(browser).run(mouse=not no_mouse)
         interrupt.check()
+    click.get_current_context().meta.pop(PART, None)  # who looks has seen where it ends
     return backend.status()
 
 

@@ -12,6 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.output import print_json, write_file
 from netdissect.cli.session import Match, Session
+from netdissect.cli.spans import PART
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
@@ -97,7 +98,7 @@ def _drawing(session: Session, asked: Asked, screen: Screen) -> _Drawing | None:
     """
     from netdissect.render import ladder  # noqa: PLC0415
 
-    only = click.get_current_context().meta[options.PART].connections
+    only = click.get_current_context().meta[PART].connections
     connection = asked.connection or min(only, default=None)
     session.only = frozenset({connection or 1})
     found = _Found(session, asked.match(session), connection)

@@ -14,7 +14,7 @@ import click
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
-from netdissect.cli.spans import AROUND_TYPE, SPAN, in_order
+from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, in_order
 from netdissect.model.text import quoted
 
 __all__ = [
@@ -197,10 +197,6 @@ display_filter = click.option(
 )
 
 
-PART: Final = "netdissect.part"
-"""Where the context of a command has its `Part`."""
-
-
 class Part(NamedTuple):
     """What of a capture, or of two, is wanted."""
 
@@ -210,6 +206,8 @@ class Part(NamedTuple):
     frames: bool = False
     connections: tuple[int, ...] = ()
     """Empty = all."""
+    around: str | None = None
+    """What `--around` says."""
 
     def filters(self) -> Iterator[str]:
         """Yield display filters that together say the same of one capture."""
@@ -290,7 +288,8 @@ def part(function: _F) -> _F:
             since, until = max(0, moment - AROUND), moment + AROUND
         # In the order given: a picture has its connections so.
         only = dict.fromkeys(options.pop("of_connection"))
-        return function(*args, part=Part(since, until, False, tuple(only)), **options)
+        around = None if moment is None else str(moment)
+        return function(*args, part=Part(since, until, False, tuple(only), around), **options)
 
     return _all(  # type: ignore[return-value]
         *_PART,
@@ -314,7 +313,7 @@ def narrowed(function: _F) -> _F:
         in_order(low, high, moment)
         if moment is not None:
             low, high, frames = span_around(moment)
-        part = Part(low, high, frames, tuple(options.pop("of_connection")))
+        part = Part(low, high, frames, tuple(options.pop("of_connection")), moment)
         click.get_current_context().meta[PART] = part
         if options.get("second") is None:
             parts += part.filters()

@@ -102,6 +102,7 @@ def write_report(
     only = part.connections
     wanted = only[:MAX_TOLD] or (None if ahead is None else worst(ahead)[:MAX_TOLD])
     found = gather(session, wanted, remember=True)
+    session.within(part)
     for number in only:
         if session.reports.by_number(number) is None:
             raise missing(number, session.reports)

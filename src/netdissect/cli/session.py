@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from netdissect.cli.errors import EXIT
+from netdissect.cli.spans import PART, reached
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, Finding, MessageRecord
@@ -29,6 +30,7 @@ from netdissect.render.safe import safe
 from netdissect.system import lean, sandbox
 
 if TYPE_CHECKING:
+    from netdissect.cli.options import Part
     from netdissect.filters import Filter
     from netdissect.pipeline import Analysis, Options, Reading
     from netdissect.pipeline.records import Records
@@ -216,6 +218,7 @@ class Session:
                 print(f"netdissect: {self.limits_hit[limit]:,} {what} ({limit})", file=sys.stderr)  # noqa: T201 - as below
         info = self.reader.info
         if info.truncated_at is None:
+            self.within()
             return EXIT.DONE
         if not self.quiet:
             reason = f": {info.damage}" if info.damage else ""
@@ -225,6 +228,24 @@ class Session:
                 file=sys.stderr,
             )
         return EXIT.CUT_SHORT
+
+    def within(self, part: Part | None = None) -> None:
+        """Refuse a part of the capture, which has been read, that begins behind its end; where that
+        is, nobody knows of one that is cut short. None = what the command was asked for.
+        """
+        context = click.get_current_context(silent=True)
+        if part is None and context is not None:
+            part = context.meta.get(PART)
+        info = self.reader.info
+        whole = info.truncated_at is None
+        if part is None or not whole or info.first_time_ns is None or info.last_time_ns is None:
+            return
+        option = "--from" if part.around is None else "--around"
+        if part.around is not None and part.frames:
+            reached(option, int(part.around[1:]), info.frames, in_frames=True)
+        else:
+            length_ns = info.last_time_ns - info.first_time_ns
+            reached(option, part.start, length_ns, in_frames=False)
 
     # -- what commands ask for ---------------------------------------------------------------------
 
@@ -241,6 +262,7 @@ class Session:
         self.progress.clear()
         self.reports, self.anomalies = found.connections, found.anomalies
         self.limits_hit = found.limits_hit
+        self.within()
         return found
 
     def timeline(self) -> Iterator[UnitRecord | ConnectionEvent]:
@@ -460,6 +482,7 @@ class Session:
     def collect(self, pipeline: Any) -> None:
         """Take what a pipeline has found; what is printed now must not follow a progress line."""
         self.progress.clear()
+        self.within()
         self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
 
 

@@ -10,7 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write, say, write_to
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Match, Session, missing
-from netdissect.cli.spans import SPAN, in_order
+from netdissect.cli.spans import SPAN, in_order, reached
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Packet, flow_endpoints
 
@@ -66,12 +66,14 @@ def command(
     ranges = [] if frames is None else parse_frames(frames)
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     chosen = _chosen(file, choices, connections, display_filter)
-    first_ns: list[int] = []
+    times_ns: list[int] = []  # the first, and from it on the longest
 
     def wanted(block: Block) -> bool:
-        if not first_ns and block.time_ns >= 0:
-            first_ns.append(block.time_ns)
-        since = block.time_ns - first_ns[0] if first_ns else 0
+        if not times_ns and block.time_ns >= 0:
+            times_ns.extend((block.time_ns, 0))
+        since = block.time_ns - times_ns[0] if times_ns else 0
+        if times_ns:
+            times_ns[1] = max(times_ns[1], since)
         return (
             low <= (block.frame if by_frame else since) <= (high or block.frame)
             and (start is None or since >= start)
@@ -85,11 +87,13 @@ def command(
 
     with BlockReader(file) as reader:
         read, written = slice_capture(reader, target, wanted)
-    named = {"--frames": max((first for first, _ in ranges), default=0)}
-    named["--around"] = int(around[1:]) if around is not None and by_frame else 0
-    for option, frame in named.items():
-        if frame > read and not reader.damage:
-            raise UsageError(f"{option}: there is no frame {frame}; there are 1 to {read}")
+    if not reader.damage:
+        reached("--frames", max((first for first, _ in ranges), default=0), read, in_frames=True)
+        if around is not None and by_frame:
+            reached("--around", int(around[1:]), read, in_frames=True)
+        elif times_ns:
+            option, since = ("--from", start) if around is None else ("--around", low)
+            reached(option, since, times_ns[1], in_frames=False)
     return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=look.quiet)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from netdissect.model.errors import UsageError
+from netdissect.model.packets import NS_PER_S
 from netdissect.model.text import quoted
 
-__all__ = ["AROUND_TYPE", "LENGTH", "SPAN", "Amount", "in_order"]
+__all__ = ["AROUND_TYPE", "LENGTH", "PART", "SPAN", "Amount", "in_order", "reached"]
+
+PART: Final = "netdissect.part"
+"""Where the context of a command has its `Part`."""
 
 _UNITS = {
     "ns": 1,
@@ -65,6 +69,14 @@ def in_order(low: int | None, high: int | None, around: object = None) -> None:
         raise UsageError("--around says from when to when: leave out --from and --to")
     if low is not None and high is not None and low > high:
         raise UsageError("--from is after --to")
+
+
+def reached(option: str, asked: int | None, end: int, *, in_frames: bool) -> None:
+    """Refuse what an option asks for behind the end of a capture: a frame, or nanoseconds."""
+    if asked is not None and asked > end and in_frames:
+        raise UsageError(f"{option}: there is no frame {asked}; there are 1 to {end}")
+    if asked is not None and asked > end:
+        raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
 
 
 class Amount(click.FloatRange):

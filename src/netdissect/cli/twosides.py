@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from netdissect.cli.options import PART, Part
+from netdissect.cli.options import Part
 from netdissect.cli.session import Session, missing
+from netdissect.cli.spans import PART
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -41,12 +42,13 @@ class TwoSides(Closing):
         options = session.choices.options()
         self.joined = join(session.file, second, options=options)
         self.observed = Observed(self.joined, options.limits)
-        self.part = click.get_current_context().meta.get(PART, Part())
+        # Of both: neither has to reach as far as it begins.
+        self.part = click.get_current_context().meta.pop(PART, Part())
         self.window = self._window()
         """(from, to) of what is wanted, ns; None = open."""
 
     def _window(self) -> tuple[int | None, int | None]:
-        start, end, frames, _ = self.part
+        start, end, frames = self.part[:3]
         if not frames:
             first_ns = self.first_ns or 0
             return (
