@@ -20,6 +20,7 @@ from netdissect.fuzz import (
     seeds_from_capture,
 )
 from netdissect.fuzz.drivers.riptide import RiptideDriver
+from netdissect.fuzz.generator import check_mutators
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
@@ -159,3 +160,12 @@ def test_drivers_name_fields_that_layers_have() -> None:
     assert driver_class("riptide") is RiptideDriver
     with pytest.raises(UsageError, match="riptide"):
         driver_class("nonsense")
+
+
+def test_every_mutation_has_the_name_of_a_mutator() -> None:
+    cases = generator()
+    for number in range(1000):
+        case = cases.case(number)
+        if not case.is_control:
+            check_mutators([case.mutation.partition(" ")[0].rstrip(",")])
+    check_mutators(["*", "field:*", "f*:fl*", "order:repeat", "dictionary:*", "octets:flip+add"])

@@ -5,7 +5,7 @@ can be made again without the ones before it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -18,10 +18,11 @@ from netdissect.fuzz.fields import FIELD_MUTATORS, reread
 from netdissect.fuzz.grammar import Grammar
 from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
 from netdissect.fuzz.seeds import Seed
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.packets import Direction
+from netdissect.model.text import quoted
 
-__all__ = ["Generator", "Lie", "Traits"]
+__all__ = ["Generator", "Lie", "Traits", "check_mutators"]
 
 Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 """Makes a message whose compressed part lies; returns it with a note, None where it does not fit.
@@ -29,6 +30,43 @@ Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 
 _ATTEMPTS = 8
 """Field mutators tried on one seed before its bytes are mutated instead."""
+MUTATORS: dict[str, tuple[str, ...]] = {
+    "field": tuple(FIELD_MUTATORS),
+    "octets": tuple(OCTET_MUTATORS),
+    "order": ("once", "repeat", "swap", "drop", "sequence", "ack"),
+    "direction": ("wrong",),
+    "compression": (),
+    "corpus": (),
+    "dictionary": (),
+    "schema": (),
+}
+"""Kind -> mutators, as a mutation begins: `field:flip`. Without any, each is called by what it
+changes.
+"""
+
+
+def check_mutators(patterns: Iterable[str]) -> None:
+    """Refuse what stands for no mutator.
+
+    Raises:
+        UsageError: it names the one that was meant.
+    """
+    full = [f"{kind}:{name}" for kind, names in MUTATORS.items() for name in names]
+    for pattern in patterns:
+        kind, _, name = pattern.partition(":")
+        # One mutation may be of several: `octets:flip+add`.
+        parts = [f"{kind}:{part}" for part in name.split("+")] if name else [pattern]
+        free = any(fnmatchcase(each, kind) for each, names in MUTATORS.items() if not names)
+        if not (free and name) and not all(
+            any(fnmatchcase(each, part) for each in full) for part in parts
+        ):
+            near = did_you_mean(pattern, [*full, *(f"{each}:*" for each in MUTATORS)])
+            kinds = ", ".join(f"{each}:*" for each in MUTATORS)
+            raise UsageError(
+                f"--mutator: no mutator is called {quoted(pattern)}{near or f'; there are {kinds}'}"
+            )
+
+
 _REPEATS = (2, 3, 10)
 _CONTROLS = 8
 """Messages of one control case at most."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from netdissect.fuzz.drivers import Driver, driver_class
 from netdissect.fuzz.engine import Engine, Plan
 from netdissect.fuzz.feedback import COVERAGE_VARIABLE, Coverage, Feedback
 from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
-from netdissect.fuzz.generator import Generator
+from netdissect.fuzz.generator import Generator, check_mutators
 from netdissect.fuzz.grammar import load_words, schema_grammar
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
 from netdissect.fuzz.monitors import Monitors, Verdict
@@ -30,7 +31,7 @@ from netdissect.fuzz.target import Target
 from netdissect.fuzz.watch import Watch
 from netdissect.fuzz.watchers import parse_monitors
 from netdissect.fuzz.workers import run_workers
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 
 __all__ = [
@@ -158,7 +159,11 @@ def fuzz_target(
     options = RunOptions(**asked)
     driver = driver_class(protocol, options.transport, options.dialect)
     name = full_dialect(driver, options.dialect)
+    check_mutators(options.mutators)
+    if "" in options.masked:
+        raise UsageError("--skip: an empty text is part of every failure")
     pool = collect_seeds(driver, name, options.captures)
+    _check_types(driver, name, pool, options.types)
     generator = _generator(driver, name, pool, options)
     seeded(pool)
     run = _Run(driver, name, pool, generator, _planned(driver, name, options), options)
@@ -330,11 +335,26 @@ def _write_run(store: Store, plan: Plan, target: Target, options: RunOptions) ->
     )
 
 
+def _known_types(driver: type[Driver], dialect: str, pool: SeedPool) -> tuple[str, ...]:
+    """Return the types of messages that there are."""
+    of_dialect = message_types(driver.protocol, dialect, driver.transport)
+    return tuple(sorted({*of_dialect, *(each.type for each in pool.seeds)}))
+
+
+def _check_types(
+    driver: type[Driver], dialect: str, pool: SeedPool, patterns: Sequence[str]
+) -> None:
+    known = _known_types(driver, dialect, pool)
+    for pattern in patterns:
+        if not any(fnmatchcase(each, pattern) for each in known):
+            near = did_you_mean(pattern, known) or f"; there are {', '.join(known)}"
+            raise UsageError(f"--type: {dialect} has no message type {quoted(pattern)}{near}")
+
+
 def _account(driver: type[Driver], dialect: str, pool: SeedPool) -> FuzzReport:
     """Return an empty account of a run."""
-    of_dialect = message_types(driver.protocol, dialect, driver.transport)
-    known = sorted({*of_dialect, *(each.type for each in pool.seeds)})
-    return FuzzReport(tuple(known), driver.traits.stages, len(pool.seeds), len(pool.raw))
+    known = _known_types(driver, dialect, pool)
+    return FuzzReport(known, driver.traits.stages, len(pool.seeds), len(pool.raw))
 
 
 @contextmanager
