@@ -213,6 +213,34 @@ def test_out_of_file_descriptors(words: list[str], files: int, tmp_path: Path) -
         return  # Python itself did not get as far as this program
     assert ended.returncode in {0, 1, 2, 3}, ended.stderr
     assert ended.returncode == 0 or "Too many open files" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+OTHERS = {
+    "anomalies": [LOSSY], "anonymise": [LOSSY, "-o", "out.pcap"], "completion": ["bash"], "config": ["show"],
+    "decode": ["riptide", "02"], "diagnose": [LOSSY], "diff": [LOSSY, LOSSY], "doctor": [],
+    "encode": ["riptide", "Connect"], "explain": [], "export": [LOSSY, "--pcapng-notes", "x.pcapng"],
+    "fields": [], "follow": [LOSSY, "1"], "info": [LOSSY], "join": [LOSSY, LOSSY], "ladder": [LOSSY, "1"],
+    "man": ["read"], "merge": [LOSSY, LOSSY, "-w", "x.pcap"], "new-protocol": ["mine", "folder"],
+    "plot": ["rtt", LOSSY], "protocols": [], "read": [LOSSY], "report": [LOSSY, "-o", "x.html"], "schema": [],
+    "send": ["riptide", "Heartbeat", "--no-session", "--target", "127.0.0.1:9"], "show": [LOSSY, "5"],
+    "sniff": ["-r", LOSSY], "stats": [LOSSY], "survey": [LOSSY, "--out", "set", "--workers", "1"],
+    "timeline": [LOSSY], "verify": [LOSSY], "--help": [],
+    "fuzz": ["riptide", "--target", "127.0.0.1:9", "--out", "run"],
+}  # fmt: skip
+"""A run of each other command."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_command_has_a_traceback_without_descriptors(name: str, tmp_path: Path) -> None:
+    for files in (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 20, 24, 32, 40):
+        ended = run(
+            name, *OTHERS[name], cwd=tmp_path,
+            preexec_fn=lambda limit=files: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        )  # fmt: skip
+        assert "Fatal Python error" in ended.stderr or "Traceback" not in ended.stderr, files
+        assert "unexpected failure" not in ended.stderr, (files, ended.stderr)
 
 
 def _mounts() -> bool:

@@ -274,5 +274,8 @@ def main() -> None:
                     open(stream.fileno(), "wb", closefd=False),  # noqa: SIM115 - for the whole run
                     stream.encoding, "backslashreplace", line_buffering=True,
                 ))  # fmt: skip
-    interrupt.install()
+    try:
+        interrupt.install()
+    except OSError as error:  # not even a pipe is to be had
+        sys.exit(told(error, debug="--debug" in sys.argv))
     cli.main(prog_name="netdissect")
