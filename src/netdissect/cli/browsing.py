@@ -115,7 +115,7 @@ class Browsed:
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
         """Show what only the whole of the capture tells."""
         session, loaded = self._session, self.loaded
-        session.collect(pipeline)
+        session.collect(pipeline.reports, pipeline.limits_hit)
         session.reports = reports
         loaded.anomalies = list(self._examples.values())
         loaded.entries = [entry_of(report) for report in reports]

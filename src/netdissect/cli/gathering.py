@@ -105,7 +105,7 @@ def gather(
     ends = session.ends(wanted) if narrow else None
     for item in iter_timeline(session.reader, pipeline=pipeline, ends=ends):
         gallery.take(item)
-    session.collect(pipeline)
+    session.collect(pipeline.reports, pipeline.limits_hit)
     found.other_datagrams = pipeline.other_datagrams
     if ends is not None:
         found.other_datagrams = session.other_datagrams

@@ -12,6 +12,7 @@ from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, missing
+from netdissect.cli.spans import Part
 
 if TYPE_CHECKING:
     from netdissect.join import Link
@@ -38,7 +39,7 @@ def command(
     files: tuple[str, ...],
     target: str | None,
     datagrams: bool,
-    part: options.Part,
+    part: Part,
     as_json: bool,
     choices: Choices,
     look: Look,

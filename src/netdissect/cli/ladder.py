@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.output import print_json, write_file
 from netdissect.cli.session import Match, Session
-from netdissect.cli.spans import PART
+from netdissect.cli.spans import PART, Part
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
@@ -130,7 +130,7 @@ def _flown(session: Session, second: str, asked: Asked, screen: Screen) -> _Draw
         flights = [(flight, flight.record.messages) for flight in both.flights(number)]
         flights = flights[: asked.limit]
         if not flights:
-            raise _nothing(number, narrowed=both.part != options.Part())
+            raise _nothing(number, narrowed=both.part != Part())
         report = both.reports.by_number(number)
         names = ("", "") if report is None else (report.client, report.server)
         ends = f"client {screen.name(names[0])}", f"server {screen.name(names[1])}"

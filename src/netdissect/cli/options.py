@@ -5,16 +5,16 @@ and tcpdump.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
-from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, in_order
+from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, in_order
 from netdissect.model.text import quoted
 
 __all__ = [
@@ -195,31 +195,6 @@ display_filter = click.option(
     type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.since > 80'.",
 )
-
-
-class Part(NamedTuple):
-    """What of a capture, or of two, is wanted."""
-
-    start: int | None = None
-    end: int | None = None
-    """Nanoseconds since the first frame of the first one, or frames of it; None = all."""
-    frames: bool = False
-    connections: tuple[int, ...] = ()
-    """Empty = all."""
-    around: str | None = None
-    """What `--around` says."""
-
-    def filters(self) -> Iterator[str]:
-        """Yield display filters that together say the same of one capture."""
-        if self.frames:
-            yield f"frame.number in {{{self.start}..{self.end}}}"
-        else:
-            if self.start is not None:
-                yield f"frame.time_relative >= {self.start / 1e9:.9f}"
-            if self.end is not None:
-                yield f"frame.time_relative <= {self.end / 1e9:.9f}"
-        if self.connections:
-            yield f"conn.id in {{{', '.join(map(str, sorted(set(self.connections))))}}}"
 
 
 AROUND: Final = 500_000_000

@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, print_json, write_file
 from netdissect.cli.session import Choices, Session, missing
-from netdissect.cli.spans import LENGTH
+from netdissect.cli.spans import LENGTH, Part
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
@@ -99,7 +99,7 @@ def command(
     file: str,
     connections: tuple[int, ...] | None,
     drawing: _Drawing,
-    part: options.Part,
+    part: Part,
     choices: Choices,
     look: Look,
 ) -> int:

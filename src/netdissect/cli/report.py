@@ -14,6 +14,7 @@ from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, write_file
 from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.spans import Part, within
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 
@@ -53,7 +54,7 @@ def command(
     second: str | None,
     output: str,
     redact: bool,
-    part: options.Part,
+    part: Part,
     choices: Choices,
     look: Look,
 ) -> int:
@@ -89,7 +90,7 @@ def write_report(
     *,
     second: str | None = None,
     redact: bool = False,
-    part: options.Part | None = None,
+    part: Part | None = None,
 ) -> int:
     """Write the report of a capture, and of a second one of the same conversation, or of a part of
     it; return its size in bytes.
@@ -98,11 +99,11 @@ def write_report(
     from netdissect.report.document import document  # noqa: PLC0415
 
     ahead = session.look()
-    part = part or options.Part()
+    part = part or Part()
     only = part.connections
     wanted = only[:MAX_TOLD] or (None if ahead is None else worst(ahead)[:MAX_TOLD])
     found = gather(session, wanted, remember=True)
-    session.within(part)
+    within(session.reader.info, part)
     for number in only:
         if session.reports.by_number(number) is None:
             raise missing(number, session.reports)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from netdissect.cli.errors import EXIT
-from netdissect.cli.spans import PART, reached
+from netdissect.cli.spans import within
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, Finding, MessageRecord
@@ -30,7 +30,6 @@ from netdissect.render.safe import safe
 from netdissect.system import lean, sandbox
 
 if TYPE_CHECKING:
-    from netdissect.cli.options import Part
     from netdissect.filters import Filter
     from netdissect.pipeline import Analysis, Options, Reading
     from netdissect.pipeline.records import Records
@@ -218,7 +217,7 @@ class Session:
                 print(f"netdissect: {self.limits_hit[limit]:,} {what} ({limit})", file=sys.stderr)  # noqa: T201 - as below
         info = self.reader.info
         if info.truncated_at is None:
-            self.within()
+            within(info)
             return EXIT.DONE
         if not self.quiet:
             reason = f": {info.damage}" if info.damage else ""
@@ -229,24 +228,6 @@ class Session:
             )
         return EXIT.CUT_SHORT
 
-    def within(self, part: Part | None = None) -> None:
-        """Refuse a part of the capture, which has been read, that begins behind its end; where that
-        is, nobody knows of one that is cut short. None = what the command was asked for.
-        """
-        context = click.get_current_context(silent=True)
-        if part is None and context is not None:
-            part = context.meta.get(PART)
-        info = self.reader.info
-        whole = info.truncated_at is None
-        if part is None or not whole or info.first_time_ns is None or info.last_time_ns is None:
-            return
-        option = "--from" if part.around is None else "--around"
-        if part.around is not None and part.frames:
-            reached(option, int(part.around[1:]), info.frames, in_frames=True)
-        else:
-            length_ns = info.last_time_ns - info.first_time_ns
-            reached(option, part.start, length_ns, in_frames=False)
-
     # -- what commands ask for ---------------------------------------------------------------------
 
     def analysis(
@@ -255,14 +236,11 @@ class Session:
         """Return everything that the capture holds; `processes` None = as many as pay."""
         from netdissect.pipeline import analyze, processes_for  # noqa: PLC0415
 
-        if processes is None:
-            processes = processes_for(self.file)
+        processes = processes_for(self.file) if processes is None else processes
         options = self.choices.options(**hooks)
         found = analyze(self.reader, options=options, processes=processes, anomalies=anomalies)
-        self.progress.clear()
-        self.reports, self.anomalies = found.connections, found.anomalies
-        self.limits_hit = found.limits_hit
-        self.within()
+        self.anomalies = found.anomalies
+        self.collect(found.connections, found.limits_hit)
         return found
 
     def timeline(self) -> Iterator[UnitRecord | ConnectionEvent]:
@@ -272,7 +250,7 @@ class Session:
         recorder = Recorder()
         pipeline = Pipeline(self.ahead(self.choices.options()), recorder=recorder)
         yield from iter_timeline(self.reader, pipeline=pipeline)
-        self.collect(pipeline)
+        self.collect(pipeline.reports, pipeline.limits_hit)
 
     def records(self, *, early: bool = False) -> Iterator[DatagramRecord]:
         """Yield a record per datagram, in order of frames; with `early` the first ones before the
@@ -357,7 +335,7 @@ class Session:
         )
         pipeline = Pipeline(self.ahead(options), recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline, timeline=timeline)
-        self.collect(pipeline)
+        self.collect(pipeline.reports, pipeline.limits_hit)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
 
@@ -386,7 +364,7 @@ class Session:
             options = self.ahead(options)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(self.reader, counted, pipeline, told)
-        self.collect(pipeline)
+        self.collect(pipeline.reports, pipeline.limits_hit)
         self.reports = reports
 
     def look(self, **hooks: Any) -> Reports | None:
@@ -479,11 +457,11 @@ class Session:
     def forget(finding: object) -> None:
         """Keep nothing."""
 
-    def collect(self, pipeline: Any) -> None:
-        """Take what a pipeline has found; what is printed now must not follow a progress line."""
+    def collect(self, reports: Reports, limits_hit: dict[str, int]) -> None:
+        """Take what was found; what is printed now must not follow a progress line."""
         self.progress.clear()
-        self.within()
-        self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
+        within(self.reader.info)
+        self.reports, self.limits_hit = reports, limits_hit
 
 
 def missing(number: int, reports: Reports) -> UsageError:
@@ -491,8 +469,7 @@ def missing(number: int, reports: Reports) -> UsageError:
     known = reports.numbers()
     if not known:
         return UsageError(f"there is no connection {number}: the capture has none")
-    first, last = min(known), max(known)
-    there = f"are {first} to {last}" if first < last else f"is only {last}"
+    there = f"are {min(known)} to {max(known)}" if len(known) > 1 else f"is only {max(known)}"
     return UsageError(f"there is no connection {number}; there {there}")
 
 

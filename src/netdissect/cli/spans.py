@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import NS_PER_S
+from netdissect.model.reports import CaptureInfo
 from netdissect.model.text import quoted
 
-__all__ = ["AROUND_TYPE", "LENGTH", "PART", "SPAN", "Amount", "in_order", "reached"]
+__all__ = [
+    "AROUND_TYPE",
+    "LENGTH",
+    "PART",
+    "SPAN",
+    "Amount",
+    "Part",
+    "in_order",
+    "reached",
+    "within",
+]
 
 PART: Final = "netdissect.part"
 """Where the context of a command has its `Part`."""
@@ -77,6 +89,49 @@ def reached(option: str, asked: int | None, end: int, *, in_frames: bool) -> Non
         raise UsageError(f"{option}: there is no frame {asked}; there are 1 to {end}")
     if asked is not None and asked > end:
         raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
+
+
+class Part(NamedTuple):
+    """What of a capture, or of two, is wanted."""
+
+    start: int | None = None
+    end: int | None = None
+    """Nanoseconds since the first frame of the first one, or frames of it; None = all."""
+    frames: bool = False
+    connections: tuple[int, ...] = ()
+    """Empty = all."""
+    around: str | None = None
+    """What `--around` says."""
+
+    def filters(self) -> Iterator[str]:
+        """Yield display filters that together say the same of one capture."""
+        if self.frames:
+            yield f"frame.number in {{{self.start}..{self.end}}}"
+        else:
+            if self.start is not None:
+                yield f"frame.time_relative >= {self.start / 1e9:.9f}"
+            if self.end is not None:
+                yield f"frame.time_relative <= {self.end / 1e9:.9f}"
+        if self.connections:
+            yield f"conn.id in {{{', '.join(map(str, sorted(set(self.connections))))}}}"
+
+
+def within(info: CaptureInfo, part: Part | None = None) -> None:
+    """Refuse a part of a capture, which has been read, that begins behind its end; where that is,
+    nobody knows of one that is cut short. None = what the command was asked for.
+    """
+    context = click.get_current_context(silent=True)
+    if part is None and context is not None:
+        part = context.meta.get(PART)
+    whole = info.truncated_at is None
+    if part is None or not whole or info.first_time_ns is None or info.last_time_ns is None:
+        return
+    option = "--from" if part.around is None else "--around"
+    if part.around is not None and part.frames:
+        reached(option, int(part.around[1:]), info.frames, in_frames=True)
+    else:
+        length_ns = info.last_time_ns - info.first_time_ns
+        reached(option, part.start, length_ns, in_frames=False)
 
 
 class Amount(click.FloatRange):

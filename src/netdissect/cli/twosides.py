@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from netdissect.cli.options import Part
 from netdissect.cli.session import Session, missing
-from netdissect.cli.spans import PART
+from netdissect.cli.spans import PART, Part
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
