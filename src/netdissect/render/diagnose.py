@@ -6,11 +6,19 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from netdissect.model.diagnosis import Cause, Diagnosis, Late, Loss
-from netdissect.model.packets import Direction
+from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
 from netdissect.render.safe import safe
-from netdissect.render.units import Clock, arrow_of, dialect_text, duration, percent, seen_at
+from netdissect.render.units import (
+    Clock,
+    arrow_of,
+    counted,
+    dialect_text,
+    duration,
+    percent,
+    seen_at,
+)
 
 __all__ = ["HANG", "brief_lines", "loss_text", "show_diagnoses"]
 
@@ -81,8 +89,8 @@ def _facts(
     report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
 ) -> Iterator[tuple[str, str]]:
     ending = found.ending
-    by = f" by {ending.by}" if ending.by not in (None, "nobody") else ""
-    yield "ended", f"{ending.how}{by} ({ending.confidence})"
+    by = {None: "", "nobody": "", "both": " on both sides"}.get(ending.by, f" by the {ending.by}")
+    yield "ended", f"{_HOW.get(ending.how, ending.how)}{by} ({ending.confidence})"
     yield "cause", _cause(found.cause, clock)
     yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))
     if found.around is not None:
@@ -94,7 +102,7 @@ def _facts(
         if any(known for _, known in told):
             yield "the span", "; ".join(when + ", ".join(known) for when, known in told if known)
     lag = found.lag
-    path = "path not known" if lag.path_ms is None else f"path {duration(lag.path_ms)}"
+    path = "round trip " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
     if lag.p95_ms is not None:
         path += f", 95% within {duration(lag.p95_ms)}"
     yield (
@@ -110,7 +118,7 @@ def _facts(
             f" netdissect show {name} {each.frame}",
         )
     for text in found.ruled_out:
-        yield "not", text
+        yield "ruled out", text
     if found.settles:
         yield "to settle", found.settles
     if found.ending.frame is not None:
@@ -120,15 +128,39 @@ def _facts(
     del report
 
 
+_HOW = {
+    "said": "with a word",
+    "timed-out": "timed out",
+    "silent": "in silence",
+    "quality": "without a word",
+    "gave-up": "given up",
+    "never-answered": "never answered",
+    "info-only": "no connection",
+    "open": "not yet",
+    "unknown": "not in the capture",
+    "dropped": "forgotten",
+    "unreachable": "nobody listens",
+}
+"""`Ending.how` -> what is said of it."""
+_WHAT = {
+    "silence": "silence of the {}",
+    "one-way": "no answer to what the {} sent",
+    "no-answer": "no answer",
+    "slow-receiver": "a program that does not read",
+    "quality": "poor quality",
+    "none": "nothing",
+}
+"""`Cause.what` -> what is said of it."""
+
+
 def _cause(cause: Cause, clock: Clock) -> str:
-    where = []
-    if cause.what in ("silence", "one-way", "loss"):
+    head = _WHAT.get(cause.what, cause.what)
+    if cause.what in ("silence", "one-way"):
         if cause.direction is not None:
-            where.append(Direction(cause.direction).label)
-        if cause.from_ns is not None and cause.what != "loss":
+            head = head.format(SIDES[cause.direction])
+        if cause.from_ns is not None:
             until = "the end" if cause.to_ns is None else clock.show(cause.to_ns)
-            where.append(f"from {clock.show(cause.from_ns)} to {until}")
-    head = ", ".join([cause.what, *where])
+            head += f" from {clock.show(cause.from_ns)} to {until}"
     return f"{head} ({cause.confidence}): {cause.text}"
 
 
@@ -153,8 +185,7 @@ def _loss(way: int, part: Loss) -> str:
 
 def _late(way: int, late: Late) -> str:
     return (
-        f"resends {arrow_of(Direction(way))} added {duration(late.p50)}, 95% within"
-        f" {duration(late.p95)}, at most {duration(late.maximum)} to {late.units}"
-        f" unit{'s' * (late.units != 1)},"
-        f" {late.beyond} later than {duration(late.limit_ms)}"
+        f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again came later by"
+        f" {duration(late.p50)}, 95% within {duration(late.p95)}, at most"
+        f" {duration(late.maximum)}, {late.beyond or 'none'} beyond {duration(late.limit_ms)}"
     )
