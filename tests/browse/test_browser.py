@@ -19,7 +19,7 @@ from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.watching import Watched
-from netdissect.pipeline.index import AGAIN, COPY
+from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.live import LiveFeed, LiveRequest
 from netdissect.render.console import cells, line_plain
@@ -555,3 +555,16 @@ def test_the_help_is_whole_at_every_width(width: int) -> None:
     for word in HELP.split():
         assert word in text
     assert all(cells(line_plain(line)) <= width for line in help_lines(width, plain=False))
+
+
+def test_what_nobody_sends_again_is_not_drawn_like_lost_reliable_data() -> None:
+    browser = opened()
+    marks = list(browser.index.marks)
+    assert sum(bool(mark & GONE) for mark in marks) > 10
+    assert not any(mark & LOST for mark in marks)
+    keys(browser, "3")
+    assert "✗" not in screen(browser)
+    browser.packets.go(next(row for row, mark in enumerate(marks) if mark & GONE))
+    keys(browser, "2")
+    assert " x Notify" in screen(browser)
+    assert "lost, not resent" in screen(browser)

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import samples
+from netdissect.model.live import Wish
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import Copy
-from netdissect.pipeline.live import MAX_CHOSEN, Chosen
+from netdissect.pipeline.live import MAX_CHOSEN, Chosen, look
 
 PIPELINE: Any = SimpleNamespace(now_ns=0, oldest_sampled=None)
 
@@ -49,3 +50,15 @@ def test_what_is_remembered_is_bounded_and_the_newest_stays() -> None:
     found = chosen([samples.datagram(frame=frame, connection=frame) for frame in frames])
     assert len(found.frames) == len(found.connections) == MAX_CHOSEN
     assert next(reversed(found.frames)) == frames[-1]
+
+
+def test_units_of_connections_that_are_not_looked_for_are_not_shown() -> None:
+    pending = [samples.unit(), samples.event(frame=42)]
+    pipeline: Any = SimpleNamespace(
+        tracked=list, recorder=SimpleNamespace(pending=pending), now_ns=0, other_datagrams=0,
+        begun=SimpleNamespace(count=0),
+    )  # fmt: skip
+    info = SimpleNamespace(path="lo")
+    feed: Any = SimpleNamespace(info=info, packets=2, own_drops=0, backend="test")
+    assert look(feed, pipeline, Wish(1, 5, "active", "", None)).recent == pending
+    assert look(feed, pipeline, Wish(1, 5, "active", "riptide", None)).recent == []

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from netdissect.browse.pane import Pane, Text, padded
 from netdissect.model.dissection import FieldNode
 from netdissect.model.records import DatagramRecord
-from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, LOST, Index
+from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, GONE, LOST, Index
 from netdissect.pipeline.secrets import masked
 from netdissect.render.console import Line
 from netdissect.render.hexdump import hex_rows
@@ -38,6 +38,8 @@ def mark_of(marks: int) -> tuple[str, str]:
         return "»", "resend"
     if marks & COPY:
         return "○", "duplicate"
+    if marks & GONE:
+        return "x", "warn"
     return ("!", "note") if marks & FINDING else (" ", "")
 
 
@@ -158,6 +160,8 @@ class Packets(Pane):
             return f"{word} of #{index.firsts[row]}" if index.firsts[row] else word
         if marks & LOST:
             return "never acked"
+        if marks & GONE:
+            return "lost, not resent"
         return f"acked #{index.acked[row]}" if marks & ACKED and index.acked[row] else ""
 
 

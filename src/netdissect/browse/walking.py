@@ -5,7 +5,7 @@ from __future__ import annotations
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.model.text import quoted
-from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST
+from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST
 
 __all__ = [
     "acknowledgement",
@@ -32,7 +32,7 @@ def next_mark(browser: Browser, by: int) -> None:
     place = packets.cursor + by
     while 0 <= place < len(packets):
         row = packets.row(place)
-        if row is not None and marks[row] & (AGAIN | COPY | LOST | FINDING):
+        if row is not None and marks[row] & (AGAIN | COPY | LOST | FINDING | GONE):
             packets.go(place)
             return
         place += by

@@ -152,6 +152,11 @@ class UnitRecord:
             or self.extra.get("reported") == "lost"
         )
 
+    @property
+    def by_design(self) -> bool:
+        """Return whether nobody would have sent it again."""
+        return len(self.copies) == 1 and self.next_resend_due_ns is None
+
 
 @dataclass(slots=True, init=False)
 class ConnectionEvent:

@@ -24,7 +24,7 @@ from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 
-__all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
+__all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "Index", "Party"]
 
 MAX_ROWS = 20_000_000
 """Datagrams that are listed; those beyond are tracked, and counted as left out."""
@@ -44,9 +44,10 @@ _PIECE = 4096
 """Rows that are moved at a time: a moment in which no other thread runs."""
 _COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
-ACKED, AGAIN, COPY, LOST, FINDING = 1, 2, 4, 8, 16
+ACKED, AGAIN, COPY, LOST, FINDING, GONE = 1, 2, 4, 8, 16, 32
 """What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
-never acknowledged; and whether something worth a note or more is found on it.
+never acknowledged; whether something worth a note or more is found on it; and told to be lost,
+where by design nobody sends it again.
 """
 
 
@@ -173,7 +174,9 @@ class Index(Records):
         if not unit.copies:
             return
         first = unit.extra.get("continued", unit.copies[0].frame) or 0
-        fate = ACKED if unit.outcome == "acked" else LOST if unit.missed else 0
+        fate = ACKED if unit.outcome == "acked" else 0
+        if unit.missed:
+            fate = GONE if unit.by_design else LOST
         for copy in unit.copies:
             kind = {"retransmission": AGAIN, "duplicate": COPY}.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)

@@ -130,7 +130,11 @@ def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None =
         newest = (item for item in islice(newest, _LOOKED_THROUGH) if item.connection == wish.only)
         tracked = [one for one in tracked if one.number == wish.only]
     text = wish.text if wish.only is None else ""
-    shown = _ordered([one for one in tracked if _has(one, text)], wish)
+    matching = [one for one in tracked if _has(one, text)]
+    if text:
+        numbers = {one.number for one in matching}
+        newest = (item for item in islice(newest, _LOOKED_THROUGH) if item.connection in numbers)
+    shown = _ordered(matching, wish)
     return LiveView(
         source=_source(feed),
         now_ns=pipeline.now_ns,

@@ -290,8 +290,7 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
     if wanted is None:
         return [("Ctrl-C ends the capture", "dim")]
     if wanted.typing:
-        help_ = ("  Enter keeps it, Esc ends", "dim")
-        return [("find ", "dim"), (f"{wanted.text}▏", "title"), help_]
+        return [("find ", "dim"), (f"{wanted.text}▏", "title"), ("  Enter keeps, Esc ends", "dim")]
     facts = [(0, "q quit", "dim")]
     if wanted.paused:
         facts.insert(-1, (0, "paused", "bad"))
@@ -473,11 +472,12 @@ def _detail(one: Glimpse, width: int) -> list[Line]:
         for way, part in enumerate(found.loss):
             late = found.lag.added[way]
             line = [(f"   {arrow_of(way)} ", direction_style(way)), ("loss ", "dim")]
-            line += [(loss_text(part), ""), (f" of {part.sent:,} ({part.basis})", "dim")]
+            known = f" of {part.sent:,} ({part.basis})" if part.sent else ""
+            line += [(loss_text(part), ""), (known, "dim")]
             if late.p95 is not None:
                 line += [("  sent again, 95% late by at most ", "dim"), (duration(late.p95), "")]
             lines.append(line)
-        path = "not known" if found.lag.path_ms is None else duration(found.lag.path_ms)
+        path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
         lines.append([("   round trip ", "dim"), (path, "")])
     lines.append([("   findings", "dim"), *(_found(one) or [(" none", "dim")])])
     return lines

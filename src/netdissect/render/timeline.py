@@ -141,13 +141,8 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
         mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·")
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
     if unit.missed and unit.copies[-1].fate is None:
-        lost = "x" if _by_design(unit) else "✗"
+        lost = "x" if unit.by_design else "✗"
         yield ("?" if unit.outcome == "unknown" else lost), unit.copies[-1].time_ns
-
-
-def _by_design(unit: UnitRecord) -> bool:
-    """Return whether nobody would have sent the unit again."""
-    return len(unit.copies) == 1 and unit.next_resend_due_ns is None
 
 
 def _lane(marks: Sequence[str]) -> Line:
@@ -233,7 +228,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
-    if unit.outcome == "unacked" and _by_design(unit):
+    if unit.outcome == "unacked" and unit.by_design:
         text, style = "x not acked, not repeated by design", "warn"
     again = len(unit.copies) > 1
     line = [
