@@ -134,6 +134,8 @@ def _structure(sample: Sequence[Sample]) -> Claim | None:
         found = {name: what for name in _DIALECTS if (what := accepts(octets, name)) is not None}
         if not found:
             failed += 1
+            if failed * 4 > len(sample) - failed:
+                return None  # whatever the others are
             continue
         if len(found) == 1:
             ((name, what),) = found.items()
