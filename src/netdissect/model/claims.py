@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from netdissect.model.apart import take_apart
 
 __all__ = ["STRONG", "Claim", "Hints", "Sample"]
 
@@ -16,9 +18,11 @@ STRONG = 60
 """A claim of at least this score takes a flow without a port or decode-as hint."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Claim:
-    """A protocol's answer to "is this flow yours?"."""
+    """A protocol's answer to "is this flow yours?". Nobody changes one; it is not frozen, for to
+    fill a frozen value takes ten times as long.
+    """
 
     protocol: str
     """Name of the protocol."""
@@ -32,22 +36,37 @@ class Claim:
     """`handshake`, `protocol`, `port` or `first_frame`: what `client` rests on."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each, for `--explain`."""
-    doubtful: tuple[bool, bool] = (False, False)
+    doubtful: tuple[bool, bool]
     """Endpoints whose dialect is only the likeliest of several that fit what it has sent so far."""
-    forced: bool = False
+    forced: bool
     """True where the user names the dialects: nothing that is seen changes them."""
-    waits: bool = False
+    waits: bool
     """True where what comes next may tell more: it takes no flow while more may come."""
-    attempt: bool = False
+    attempt: bool
     """True where the flow's first datagram asks for a connection, whatever its bytes look like."""
-    late: bool = False
+    late: bool
     """True where other bytes stand before the first message: it takes no stream whose beginning was
     captured.
     """
 
-    def __reduce__(self) -> tuple[type[Claim], tuple[Any, ...]]:
-        # Compiled, a frozen value that was made empty cannot be filled afterwards.
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+    def __init__(
+        self, protocol: str, score: int, dialects: tuple[str | None, str | None],
+        client: int | None, roles_from: str, reasons: tuple[str, ...],
+        doubtful: tuple[bool, bool] = (False, False),
+        forced: bool = False, waits: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+        attempt: bool = False, late: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+    ) -> None:  # fmt: skip
+        self.protocol = protocol
+        self.score = score
+        self.dialects = dialects
+        self.client = client
+        self.roles_from = roles_from
+        self.reasons = reasons
+        self.doubtful = doubtful
+        self.forced = forced
+        self.waits = waits
+        self.attempt = attempt
+        self.late = late
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +79,6 @@ class Hints:
     """Dialect of each direction, indexed by `Direction`."""
     extra: Any = None
     """Protocol-owned frozen value: tokens, negotiated limits, last numbers."""
+
+
+take_apart([Claim])

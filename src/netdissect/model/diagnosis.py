@@ -1,12 +1,15 @@
 """The answer about one connection: how it ended, why, and how bad it was on the way. Plain data;
 the sentences in it are made in one place and shown alike everywhere.
 
-What each connection has is not frozen: to fill a frozen value takes ten times as long.
+What each connection has is not frozen: to fill a frozen value takes ten times as long. Its
+`__init__` is written out, since one that `dataclass` makes is not compiled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from netdissect.model.apart import take_apart
 
 __all__ = [
     "Around",
@@ -92,7 +95,7 @@ class Ceiling:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Ending:
     """Who ended a connection, and how."""
 
@@ -114,8 +117,19 @@ class Ending:
     a rule; `cannot tell`.
     """
 
+    def __init__(
+        self, by: str | None, how: str, reason: str | None, frame: int | None, time_ns: int | None,
+        confidence: str,
+    ) -> None:  # fmt: skip
+        self.by = by
+        self.how = how
+        self.reason = reason
+        self.frame = frame
+        self.time_ns = time_ns
+        self.confidence = confidence
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Cause:
     """Why a connection ended, or why it is bad."""
 
@@ -135,8 +149,21 @@ class Cause:
     text: str
     """One or two sentences."""
 
+    def __init__(
+        self, what: str, direction: int | None, from_ns: int | None, to_ns: int | None,
+        from_frame: int | None, to_frame: int | None, confidence: str, text: str,
+    ) -> None:  # fmt: skip
+        self.what = what
+        self.direction = direction
+        self.from_ns = from_ns
+        self.to_ns = to_ns
+        self.from_frame = from_frame
+        self.to_frame = to_frame
+        self.confidence = confidence
+        self.text = text
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Loss:
     """How much of what a direction sent was lost."""
 
@@ -147,6 +174,11 @@ class Loss:
     the same, but their sender leaves some out now and then; `told`: the receiver says so; `bound`:
     at most so much, it was sent again; `unknown`: the capture cannot tell.
     """
+
+    def __init__(self, sent: int, lost: int, basis: str) -> None:
+        self.sent = sent
+        self.lost = lost
+        self.basis = basis
 
     @property
     def share(self) -> float | None:
@@ -164,7 +196,7 @@ class Loss:
         return self.basis in ("bound", "inferred")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Around:
     """What each direction lost before the span of a silence, and in it."""
 
@@ -173,8 +205,12 @@ class Around:
     inside: tuple[Loss, Loss]
     """By `Direction`."""
 
+    def __init__(self, before: tuple[Loss, Loss], inside: tuple[Loss, Loss]) -> None:
+        self.before = before
+        self.inside = inside
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Worst:
     """A unit that came late."""
 
@@ -188,8 +224,18 @@ class Worst:
     """What it took longer than the path."""
     copies: int
 
+    def __init__(
+        self, space: str, seq: int, frame: int, time_ns: int, added_ms: float, copies: int,
+    ) -> None:  # fmt: skip
+        self.space = space
+        self.seq = seq
+        self.frame = frame
+        self.time_ns = time_ns
+        self.added_ms = added_ms
+        self.copies = copies
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Late:
     """What resends added to the units of a direction that were sent more than once, ms."""
 
@@ -203,8 +249,20 @@ class Late:
     limit_ms: int
     """That limit."""
 
+    def __init__(
+        self, units: int, p50: float | None, p95: float | None, maximum: float | None, beyond: int,
+        worst: tuple[Worst, ...], limit_ms: int,
+    ) -> None:  # fmt: skip
+        self.units = units
+        self.p50 = p50
+        self.p95 = p95
+        self.maximum = maximum
+        self.beyond = beyond
+        self.worst = worst
+        self.limit_ms = limit_ms
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Lag:
     """How long things took."""
 
@@ -215,13 +273,20 @@ class Lag:
     added: tuple[Late, Late]
     """By `Direction`."""
 
+    def __init__(
+        self, path_ms: float | None, p95_ms: float | None, added: tuple[Late, Late],
+    ) -> None:  # fmt: skip
+        self.path_ms = path_ms
+        self.p95_ms = p95_ms
+        self.added = added
+
     @property
     def late_ms(self) -> float | None:
         """Return by how much 95% of what was sent again was late, of the worse direction."""
         return max((late.p95 for late in self.added if late.p95 is not None), default=None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Diagnosis:
     """The answer about one connection."""
 
@@ -242,3 +307,24 @@ class Diagnosis:
     """What a second capture would settle; None where nothing is left."""
     names: tuple[str | None, str | None]
     """Names of client and server from the payload."""
+
+    def __init__(
+        self, ending: Ending, cause: Cause, loss: tuple[Loss, Loss], around: Around | None,
+        lag: Lag, badness: int, verdict: str, ruled_out: tuple[str, ...], settles: str | None,
+        names: tuple[str | None, str | None],
+    ) -> None:  # fmt: skip
+        self.ending = ending
+        self.cause = cause
+        self.loss = loss
+        self.around = around
+        self.lag = lag
+        self.badness = badness
+        self.verdict = verdict
+        self.ruled_out = ruled_out
+        self.settles = settles
+        self.names = names
+
+
+take_apart((
+    Limits, Burst, Ceiling, Ending, Cause, Loss, Around, Worst, Late, Lag, Diagnosis,
+))  # fmt: skip

@@ -1,5 +1,8 @@
 """What `track` concludes and `render`/`export` print. Times in ns since the Unix epoch, durations
 in ms, `None` = not knowable.
+
+The `__init__` of what each connection has is written out, since one that `dataclass` makes is not
+compiled.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from netdissect.model.annotations import Severity
+from netdissect.model.apart import take_apart
 from netdissect.model.diagnosis import Burst, Ceiling, Diagnosis, Late
 from netdissect.model.units import ConnectionEvent, Copy, UnitRecord
 
@@ -32,22 +36,33 @@ __all__ = [
 Ceilings: TypeAlias = tuple[Ceiling | None, Ceiling | None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class RttSummary:
     """Round trips of one space or probe, milliseconds."""
 
-    samples: int = 0
+    samples: int
     """Unambiguous samples (units sent once; probes answered)."""
-    ambiguous: int = 0
+    ambiguous: int
     """Acknowledged units that were sent more than once: no sample is taken (Karn)."""
-    minimum: float | None = None
-    p50: float | None = None
+    minimum: float | None
+    p50: float | None
     """Median, from a bounded reservoir when samples are many."""
-    p95: float | None = None
-    maximum: float | None = None
+    p95: float | None
+    maximum: float | None
+
+    def __init__(
+        self, samples: int = 0, ambiguous: int = 0, minimum: float | None = None,
+        p50: float | None = None, p95: float | None = None, maximum: float | None = None,
+    ) -> None:  # fmt: skip
+        self.samples = samples
+        self.ambiguous = ambiguous
+        self.minimum = minimum
+        self.p50 = p50
+        self.p95 = p95
+        self.maximum = maximum
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class SpaceReport:
     """One sequence space in one direction. copies = units + retransmissions + duplicates; units =
     acked + unacked + unknown.
@@ -56,51 +71,94 @@ class SpaceReport:
     space: str
     direction: int
     """`Direction` of the units."""
-    units: int = 0
-    copies: int = 0
-    retransmissions: int = 0
-    duplicates: int = 0
-    acked: int = 0
-    unacked: int = 0
-    unknown: int = 0
-    never_seen: int = 0
-    out_of_order: int = 0
-    given_up: int = 0
-    first_seq: int | None = None
-    last_seq: int | None = None
-    max_copies: int = 0
-    consecutive: bool = True
+    units: int
+    copies: int
+    retransmissions: int
+    duplicates: int
+    acked: int
+    unacked: int
+    unknown: int
+    never_seen: int
+    out_of_order: int
+    given_up: int
+    first_seq: int | None
+    last_seq: int | None
+    max_copies: int
+    consecutive: bool
     """False where numbers are skipped in normal operation."""
-    rtt: RttSummary = field(default_factory=RttSummary)
-    added: Late | None = None
+    rtt: RttSummary
+    added: Late | None
     """What resends added to its units; None without one that was acknowledged."""
-    timer_ms: float | None = None
+    timer_ms: float | None
     """What its sender waits for an acknowledgement at the end; None where it has no timer."""
-    bursts: tuple[Burst, ...] = ()
+    bursts: tuple[Burst, ...]
     """The longest runs of numbers that were missing when a later one came, longest first."""
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any]
     """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
     """
-    others: int = 0
+    others: int
     """Numbers that something else than a unit has taken: messages that want no acknowledgement."""
 
+    def __init__(
+        self, space: str, direction: int, units: int = 0, copies: int = 0,
+        retransmissions: int = 0, duplicates: int = 0, acked: int = 0, unacked: int = 0,
+        unknown: int = 0, never_seen: int = 0, out_of_order: int = 0, given_up: int = 0,
+        first_seq: int | None = None, last_seq: int | None = None, max_copies: int = 0,
+        consecutive: bool = True,  # noqa: FBT001, FBT002 - as in the fields
+        rtt: RttSummary | None = None, added: Late | None = None, timer_ms: float | None = None,
+        bursts: tuple[Burst, ...] = (), extra: dict[str, Any] | None = None, others: int = 0,
+    ) -> None:  # fmt: skip
+        self.space = space
+        self.direction = direction
+        self.units = units
+        self.copies = copies
+        self.retransmissions = retransmissions
+        self.duplicates = duplicates
+        self.acked = acked
+        self.unacked = unacked
+        self.unknown = unknown
+        self.never_seen = never_seen
+        self.out_of_order = out_of_order
+        self.given_up = given_up
+        self.first_seq = first_seq
+        self.last_seq = last_seq
+        self.max_copies = max_copies
+        self.consecutive = consecutive
+        self.rtt = RttSummary() if rtt is None else rtt
+        self.added = added
+        self.timer_ms = timer_ms
+        self.bursts = bursts
+        self.extra = {} if extra is None else extra
+        self.others = others
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class ProbeReport:
     """Probes that one side sent."""
 
     kind: str
     direction: int
     """`Direction` of the questions."""
-    sent: int = 0
-    answered: int = 0
-    rtt: RttSummary = field(default_factory=RttSummary)
+    sent: int
+    answered: int
+    rtt: RttSummary
     """From question to answer, as captured."""
-    declared: RttSummary = field(default_factory=RttSummary)
+    declared: RttSummary
     """Round trips that the asking side states itself: its own measurements, from any vantage."""
 
+    def __init__(
+        self, kind: str, direction: int, sent: int = 0, answered: int = 0,
+        rtt: RttSummary | None = None, declared: RttSummary | None = None,
+    ) -> None:  # fmt: skip
+        self.kind = kind
+        self.direction = direction
+        self.sent = sent
+        self.answered = answered
+        self.rtt = RttSummary() if rtt is None else rtt
+        self.declared = RttSummary() if declared is None else declared
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class TimeoutVerdict:
     """What one side's idle timer did, seen from the capture."""
 
@@ -118,6 +176,18 @@ class TimeoutVerdict:
     None: the capture cannot tell.
     """
 
+    def __init__(
+        self, side: str, last_heard_ns: int | None, last_heard_frame: int | None,
+        due_ns: int | None, latest_ns: int | None,
+        fired: bool | None,  # noqa: FBT001 - as in the fields
+    ) -> None:  # fmt: skip
+        self.side = side
+        self.last_heard_ns = last_heard_ns
+        self.last_heard_frame = last_heard_frame
+        self.due_ns = due_ns
+        self.latest_ns = latest_ns
+        self.fired = fired
+
 
 class SoFar(NamedTuple):
     """What was known of a space up to a moment."""
@@ -131,7 +201,7 @@ class SoFar(NamedTuple):
     delivered: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class QuietSpan:
     """A span in which a side was not heard (`silence`), or not answered (`one-way`), though it
     should have been.
@@ -157,8 +227,22 @@ class QuietSpan:
     asked: int
     """Questions without an answer in the span: each copy of a unit, but once what was sent at once.
     """
-    before: tuple[SoFar, ...] = ()
+    before: tuple[SoFar, ...]
     """What was known of the direction's spaces until then."""
+
+    def __init__(
+        self, kind: str, direction: int, from_ns: int, from_frame: int | None, to_ns: int | None,
+        to_frame: int | None, basis: str, asked: int, before: tuple[SoFar, ...] = (),
+    ) -> None:  # fmt: skip
+        self.kind = kind
+        self.direction = direction
+        self.from_ns = from_ns
+        self.from_frame = from_frame
+        self.to_ns = to_ns
+        self.to_frame = to_frame
+        self.basis = basis
+        self.asked = asked
+        self.before = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +261,7 @@ class Parting:
     time_ns: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ConnectionReport:
     """One connection, as `connections` shows it."""
 
@@ -221,36 +305,92 @@ class ConnectionReport:
     """Severity label -> count."""
     complete: bool
     """False: mid-stream start, one-sided or evicted."""
-    limits_hit: dict[str, int] = field(default_factory=dict)
+    limits_hit: dict[str, int]
     """Named bound -> how often it was hit."""
-    explain: tuple[str, ...] = ()
+    explain: tuple[str, ...]
     """Evidence of the recognition."""
-    timings: tuple[dict[str, RttSummary], dict[str, RttSummary]] = field(
-        default_factory=lambda: ({}, {})
-    )
+    timings: tuple[dict[str, RttSummary], dict[str, RttSummary]]
     """Direction of the sender -> times that it states, by name, milliseconds; may be negative."""
-    clocks: tuple[RttSummary, RttSummary] = field(
-        default_factory=lambda: (RttSummary(), RttSummary())
-    )
+    clocks: tuple[RttSummary, RttSummary]
     """Direction -> capture time less the sender's own clock: the way to the capture plus the offset
     of that clock. Not a round trip; may be negative.
     """
-    codes: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int]
     """Code -> how often it was found."""
-    quiet: list[QuietSpan] = field(default_factory=list)
+    quiet: list[QuietSpan]
     """In the order in which they were concluded."""
-    ended_ns: int | None = None
+    ended_ns: int | None
     """Time of the frame that `close` names; None where there is none."""
-    diagnosis: Diagnosis | None = None
+    diagnosis: Diagnosis | None
     """The answer; None only before the pipeline has asked for it."""
-    parting: Parting | None = None
+    parting: Parting | None
     """The sign that says most of how it ended, where it has no end of its own."""
-    near: tuple[bool | None, bool | None] = (None, None)
+    near: tuple[bool | None, bool | None]
     """(client, server): whether it is next to the capture; None = not known."""
-    ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None))
+    ceilings: tuple[Ceilings, Ceilings]
     """By direction: limits of the rate by what is missing here, and by what the receiver told."""
-    misses_frames: bool = False
+    misses_frames: bool
     """Whether the capture is known to miss frames of it: what it lacks then proves nothing."""
+
+    def __init__(
+        self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
+        client: str, server: str, roles_from: str, first_frame: int, last_frame: int,
+        first_time_ns: int, last_time_ns: int, vantage: str, vantage_basis: str, handshake: str,
+        reject_reason: str | None, state: str, state_name: str, close: dict[str, Any] | None,
+        identity: dict[str, Any], datagrams: tuple[int, int], octets: tuple[int, int],
+        messages: tuple[dict[str, int], dict[str, int]], spaces: list[SpaceReport],
+        probes: list[ProbeReport], timeouts: list[TimeoutVerdict],
+        counters: tuple[dict[str, int], dict[str, int]], anomalies: dict[str, int],
+        complete: bool,  # noqa: FBT001 - as in the fields
+        limits_hit: dict[str, int] | None = None, explain: tuple[str, ...] = (),
+        timings: tuple[dict[str, RttSummary], dict[str, RttSummary]] | None = None,
+        clocks: tuple[RttSummary, RttSummary] | None = None, codes: dict[str, int] | None = None,
+        quiet: list[QuietSpan] | None = None, ended_ns: int | None = None,
+        diagnosis: Diagnosis | None = None, parting: Parting | None = None,
+        near: tuple[bool | None, bool | None] = (None, None),
+        ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
+        misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+    ) -> None:  # fmt: skip
+        self.connection = connection
+        self.protocol = protocol
+        self.dialects = dialects
+        self.transport = transport
+        self.client = client
+        self.server = server
+        self.roles_from = roles_from
+        self.first_frame = first_frame
+        self.last_frame = last_frame
+        self.first_time_ns = first_time_ns
+        self.last_time_ns = last_time_ns
+        self.vantage = vantage
+        self.vantage_basis = vantage_basis
+        self.handshake = handshake
+        self.reject_reason = reject_reason
+        self.state = state
+        self.state_name = state_name
+        self.close = close
+        self.identity = identity
+        self.datagrams = datagrams
+        self.octets = octets
+        self.messages = messages
+        self.spaces = spaces
+        self.probes = probes
+        self.timeouts = timeouts
+        self.counters = counters
+        self.anomalies = anomalies
+        self.complete = complete
+        self.limits_hit = {} if limits_hit is None else limits_hit
+        self.explain = explain
+        self.timings = ({}, {}) if timings is None else timings
+        self.clocks = (RttSummary(), RttSummary()) if clocks is None else clocks
+        self.codes = {} if codes is None else codes
+        self.quiet = [] if quiet is None else quiet
+        self.ended_ns = ended_ns
+        self.diagnosis = diagnosis
+        self.parting = parting
+        self.near = near
+        self.ceilings = ceilings
+        self.misses_frames = misses_frames
 
 
 @dataclass(slots=True)
@@ -303,3 +443,9 @@ class CaptureInfo:
     """Datagrams that the capturing kernel or program lost, where the file says so."""
     limits_hit: dict[str, int] = field(default_factory=dict)
     """Named bound of the facts above -> how many were left out for it."""
+
+
+take_apart((
+    RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, QuietSpan, Parting, ConnectionReport,
+    Anomaly, CaptureInfo,
+))  # fmt: skip

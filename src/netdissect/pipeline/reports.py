@@ -11,14 +11,12 @@ import weakref
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from io import BytesIO
-from operator import attrgetter, eq
-from typing import IO, Any, NamedTuple, overload
+from operator import eq
+from typing import IO, NamedTuple, overload
 from zlib import crc32
 
 from netdissect.diagnosis import doubted
-from netdissect.model import diagnosis, reports
 from netdissect.model.closing import Closing
 from netdissect.model.reports import ConnectionReport
 
@@ -39,34 +37,6 @@ class Lines(NamedTuple):
     of: Callable[[ConnectionReport], str]
     renumbered: Callable[[str, int], str]
     """A line with another number of its connection."""
-
-
-_Maker = tuple[Callable[..., Any], tuple[Any, ...]]
-
-
-def _taken_apart(kind: type[Any]) -> Callable[[Any], _Maker]:
-    """Return what takes a value of a class apart: the class, and its values in order.
-
-    Half as long as what pickle does on its own, which writes out the names of the fields each time.
-    """
-    values = attrgetter(*(field.name for field in fields(kind)))
-    return lambda item: (kind, values(item))
-
-
-_APART: dict[type[Any], Callable[[Any], _Maker]] = {
-    kind: _taken_apart(kind)
-    for module in (reports, diagnosis)
-    for kind in vars(module).values()
-    if isinstance(kind, type) and is_dataclass(kind)
-}
-
-
-def _packed(report: ConnectionReport) -> bytes:
-    out = BytesIO()
-    pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = _APART
-    pickler.dump(report)
-    return out.getvalue()
 
 
 def _way(report: ConnectionReport) -> int:
@@ -170,7 +140,7 @@ class _Store:
             self._write(self._lines.of(report).encode())
             return
         if self._plain is None:
-            self._write(_packed(report))
+            self._write(pickle.dumps(report, pickle.HIGHEST_PROTOCOL))
             return
         self._plain.append(report)
         if len(self._plain) > MAX_PLAIN:
@@ -230,7 +200,7 @@ class _Store:
         """Pack what is there, and from now on everything that comes."""
         plain, self._plain = self._plain, None
         for report in plain or ():
-            self._write(_packed(report))
+            self._write(pickle.dumps(report, pickle.HIGHEST_PROTOCOL))
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""

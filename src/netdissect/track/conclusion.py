@@ -475,4 +475,4 @@ def _ceilings(lane: Lane) -> Ceilings:
 
 
 def _counts(lane: Lane) -> dict[str, int]:
-    return {name: cell.count for name, cell in sorted(lane.messages.items())}
+    return {name: lane.messages[name].count for name in sorted(lane.messages)}

@@ -7,7 +7,6 @@ acknowledgement and each probe is a question, and so is each further copy of it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from netdissect.model.native import i64
@@ -81,7 +80,7 @@ class Quiet:
         since_ns, since_frame = since
         basis = self._expected(side, since_ns, time_ns, LATE_PERIODS)
         if basis is not None:
-            self._add(QuietSpan("silence", side, since_ns, since_frame, time_ns, frame, *basis))
+            self._add("silence", side, (since_ns, since_frame), (time_ns, frame), basis)
 
     def end(self, end_ns: int) -> tuple[bool, bool]:
         """Judge how connection and capture end: whether (client, server) is silent then."""
@@ -96,7 +95,7 @@ class Quiet:
             basis = self._expected(side, last_ns, end_ns, SILENT_PERIODS)
             if basis is not None:
                 silent[side] = True
-                self._add(QuietSpan("silence", side, last_ns, last_frame, None, None, *basis))
+                self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
             self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
         return silent[0], silent[1]
@@ -137,7 +136,7 @@ class Quiet:
         if self._silent(1 - side, first_ns, first_ns + patient_ns):
             return  # it is the other direction that was not heard
         to_ns = None if frame is None else until_ns
-        self._add(QuietSpan("one-way", side, since_ns, None, to_ns, frame, "asked", len(asked)))
+        self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
 
     def _silent(self, side: int, from_ns: int, to_ns: int) -> bool:
         """Return whether a side fell silent before a moment, and was so after an earlier one."""
@@ -149,13 +148,18 @@ class Quiet:
             for span in self.spans
         )
 
-    def _add(self, span: QuietSpan) -> None:
-        if len(self.spans) < MAX_SPANS:
-            spaces = self._lanes[span.direction].spaces.values()
-            before = tuple(space.so_far() for space in spaces if space.seen)
-            self.spans.append(replace(span, before=before))
-        else:
-            self._lanes[span.direction].hit("MAX_SPANS")
+    def _add(
+        self, kind: str, side: int, since: tuple[int, int | None],
+        until: tuple[int | None, int | None], basis: tuple[str, int],
+    ) -> None:  # fmt: skip
+        if len(self.spans) >= MAX_SPANS:
+            self._lanes[side].hit("MAX_SPANS")
+            return
+        spaces = self._lanes[side].spaces.values()
+        before = tuple([space.so_far() for space in spaces if space.seen])
+        self.spans.append(QuietSpan(
+            kind, side, since[0], since[1], until[0], until[1], basis[0], basis[1], before,
+        ))  # fmt: skip
 
     def _last(self, side: int) -> tuple[int, int]:
         """Return (time, frame) of the last packet of a side."""

@@ -9,8 +9,6 @@ Next to the sender nothing is missing: what it leaves out it has not sent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
@@ -113,4 +111,6 @@ class StridedSpace(Space):
 
     def report(self) -> SpaceReport:
         """Return the figures; `never_seen` are the numbers that did not come."""
-        return replace(super().report(), never_seen=0 if self.sender_near else max(0, self.lost))
+        found = super().report()
+        found.never_seen = 0 if self.sender_near else max(0, self.lost)
+        return found
