@@ -56,7 +56,7 @@ def _counts(
     became of the frames below the protocols, which a filter does not tell.
     """
     if match.filter is None:
-        found = session.analysis()
+        found = session.analysis(on_report=lambda _: None)  # they are counted, not collected
         counts = {
             name: (each["datagrams"], each["connections"]) for name, each in found.protocols.items()
         }
