@@ -151,11 +151,16 @@ def main() -> None:
     parser.add_argument("--protocol", required=True, choices=protocols)
     parser.add_argument("--datagrams", type=int, default=1_000_000)
     parser.add_argument("--concurrent", type=int, default=50, help="sessions at a time")
+    parser.add_argument("--length", type=int, help="datagrams of a session at most")
     parser.add_argument("--match", default="*", help="file names to use, without suffix")
     parser.add_argument("--out", required=True, help="file to write, or - for standard output")
     options = parser.parse_args()
     found = sorted((CAPTURES / options.protocol).glob(f"{options.match}.pcap*"))
-    templates = [template for template in map(load, found) if template is not None]
+    templates = [
+        template._replace(datagrams=template.datagrams[: options.length])
+        for template in map(load, found)
+        if template is not None
+    ]
     if not templates:
         parser.error(f"no whole UDP captures of {options.protocol} match {options.match}")
     write(templates, options.datagrams, options.concurrent, options.out)
