@@ -396,3 +396,15 @@ def test_bind_functions_of_two_contribs_stand_side_by_side() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "RiptideReliable" in done.stdout
+
+
+def test_summaries_say_what_the_messages_are() -> None:
+    ping = teeworlds.Tw07Chunk(body=teeworlds.Tw07SysPing())
+    packet = teeworlds.Tw07(bytes(teeworlds.Tw07(ack=0) / teeworlds.Tw07Chunks(chunks=[ping] * 6)))
+    assert packet.summary() == "Tw07 / sys.ping, sys.ping, sys.ping, sys.ping and 2 more"
+    assert teeworlds.Tw07Chunks(chunks=[Raw(b"x")]).summary() == "?"
+    frames = netplay.NetplayStream(bytes(netplay.NetplayFrame(type=7, body=b"x")))
+    assert frames.summary() == "Netplay frame of type 7"
+    assert netplay.NetplayStream().summary() == "Netplay frames"
+    hostile = netplay.NetplayTextStream(b"\x1b[2Jchat\n{}\n")
+    assert hostile.summary() == "Netplay text message"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,10 +14,21 @@ from scapy.volatile import VolatileValue
 from netdissect.layers.fields import FieldFault, innermost
 from netdissect.model.annotations import Severity
 
-__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer"]
+__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer", "listed"]
 
 READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
 """What reading a field can raise on hostile input; anything else is a bug of the layer."""
+
+
+SUMMARY_ITEMS = 4
+"""Items that the one-line form of a packet names."""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in one line, further ones as a number."""
+    more = len(names) - SUMMARY_ITEMS
+    shown = ", ".join(names[:SUMMARY_ITEMS])
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ class NetplayFrame(_Lengthy):
             return NetplayShortFrame
         return cls
 
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        number = self.number_in("type")
+        return f"{self.name} of {'no type' if number is None else f'type {number}'}"
+
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
         """Return the type id: names are in schemas only, never on the wire."""

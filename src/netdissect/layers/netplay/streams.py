@@ -10,7 +10,7 @@ from typing import Any
 
 from scapy.packet import Packet
 
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Layer, listed
 from netdissect.layers.binding import StreamLayer
 from netdissect.layers.fields import Items
 from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame, chunks
@@ -50,6 +50,11 @@ class _Stream(StreamLayer):
         """Return the bytes of the messages that are whole."""
         ends = [span[1] for span in cls.fields_desc[0].spans(data) if span[1] <= len(data)]
         return max(ends, default=0)
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        items = self.getfieldval(self.fields_desc[0].name)
+        return listed([each.mysummary() or each.name for each in items]) or self.name
 
 
 class NetplayStream(_Stream):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from scapy.fields import BitField, ByteField, ConditionalField
 from scapy.packet import Raw
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, listed
 from netdissect.layers.binding import choice_of, layer_of
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items
@@ -200,6 +200,11 @@ class Tw07Chunk(_Chunk):
 
 class _Chunks(Layer):
     """The chunks of a packet."""
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`: what the messages are."""
+        bodies = [getattr(each, "body", None) for each in self.chunks]
+        return listed([each.mysummary() if isinstance(each, TwMessage) else "?" for each in bodies])
 
 
 class Tw06Chunks(_Chunks):
