@@ -479,6 +479,33 @@ def test_a_target_that_stands_still_gets_no_more_than_its_system_holds_for_it() 
         sessions.close()
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_comes_of_a_mutant_is_waited_for_but_not_long(silent: bool) -> None:
+    """Else it would be put down to the next one."""
+    with running("knet") as (target, server):
+        handle = server.handle
+
+        def slow(data: bytes, peer: Any, now: float) -> Any:
+            time.sleep(0.003)
+            return handle(data, peer, now)
+
+        server.handle = slow  # type: ignore[method-assign]
+        watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
+        watch.handshake = 0.01
+        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        assert sessions.enter()
+        held = sessions.held
+        assert held is not None
+        assert held.alive(1)
+        server.silent = silent
+        held.send(*held.stamp(Step(bytes.fromhex("c0 00 00 00 00 05 30 00 14 61626364"))))
+        began = time.monotonic()
+        sessions.hear()
+        assert (held.unanswered == 0) != silent
+        assert time.monotonic() - began < 0.5
+        sessions.close()
+
+
 def test_a_session_whose_case_was_known_is_left_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,16 +103,18 @@ def test_what_was_hard_to_come_by_gets_more_mutants_and_at_once(tmp_path: Path) 
     corpus = a_corpus(tmp_path)
     for number in (10, 20, 4000):
         corpus.add(a_case(number, b"\7%d" % number), [f"sign {number}"])
-    picked = [corpus.pick(Chance("energy", number)) for number in range(2200)]
+    corpus.add(a_case(4001, b"\7late"), ["answer after more than 64 ms"])
+    picked = [corpus.pick(Chance("energy", number)) for number in range(2600)]
     counts = Counter(each.case for each in picked if each is not None)
-    assert 1000 < sum(counts.values()) < 1200
-    assert counts[4000] > 900
-    assert counts[10] == counts[20] == 64
+    assert 1200 < sum(counts.values()) < 1400
+    assert counts[4000] > 800
+    assert 64 <= counts[10] < 110
+    assert 64 <= counts[4001] < 110
     # When all have had theirs, each is as likely as any other.
     later = Counter(
         each.case for number in range(900) if (each := corpus.pick(Chance("later", number)))
     )
-    assert all(100 < later[number] < 200 for number in (10, 20, 4000))
+    assert all(70 < later[number] < 160 for number in (10, 20, 4000, 4001))
 
 
 def test_a_case_of_the_corpus_is_gone_on_from(tmp_path: Path) -> None:

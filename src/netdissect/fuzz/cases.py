@@ -9,8 +9,10 @@ from typing import Any
 
 from netdissect.model.text import quoted
 
-__all__ = ["CONNECTED", "Case", "Step", "object_of", "octets_of", "value_of"]
+__all__ = ["CONNECTED", "LATE_SIGN", "Case", "Step", "object_of", "octets_of", "value_of"]
 
+LATE_SIGN = "answer after more than"
+"""How signs of time begin: they say as much of a busy machine as of a case."""
 CONNECTED = "connected"
 """The state of a session whose handshake is complete; every driver has it."""
 

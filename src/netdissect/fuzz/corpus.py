@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from netdissect.fuzz.cases import Case, Step
+from netdissect.fuzz.cases import LATE_SIGN, Case, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.folder import Folder
 
@@ -125,6 +125,8 @@ class Corpus:
         self.entries.append(entry)
         self.signs.update(entry.signs)
         least, most = _MUTANTS
+        if all(sign.startswith(LATE_SIGN) for sign in entry.signs):
+            most = least
         self._fresh.append((entry, max(least, min(most, entry.case // _TIMES))))
 
     def _read(self, name: str) -> Entry | None:

@@ -284,6 +284,7 @@ class Engine:
             return False
         self._wait()
         if self._feedback is not None:
+            self._sessions.hear()
             self._feedback.sent(session.number, replace(case, stage=stage))
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]

@@ -47,6 +47,9 @@ _HANDSHAKES = 4.0
 _UNANSWERED = 48
 """Datagrams without an answer after which the target is waited for: one that stands still has about
 200 KiB of room for them, and loses what comes then."""
+_REPLY_SECONDS = (0.001, 0.02)
+"""Time that a target has to show what a mutant makes of it, at least and at most."""
+_REPLY_HANDSHAKES = 2.0
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often one address may connect."""
 
@@ -234,6 +237,21 @@ class Sessions:
         now = time.monotonic()
         self._see_off(now)
         self._prepare(now)
+
+    def hear(self) -> None:
+        """Wait for what the target makes of what was sent last, or for as long as it usually takes:
+        what comes later would be put down to the next case.
+        """
+        least, most = _REPLY_SECONDS
+        end = time.monotonic() + min(most, max(least, _REPLY_HANDSHAKES * self._watch.handshake))
+        while (
+            (held := self.held) is not None
+            and held.unanswered
+            and held.is_open
+            and not held.link.refused
+            and time.monotonic() < end
+        ):
+            held.pump(_REPLY_SECONDS[0])
 
     def heed(self) -> None:
         """Wait for a target that has not been heard for many datagrams: they may be more than its

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.cases import CONNECTED, LATE_SIGN, Step
 from netdissect.fuzz.generator import Traits
 from netdissect.fuzz.target import Link, Target, Transport
 
@@ -229,7 +229,7 @@ class Driver(ABC):
             took = (round(1000 * (now - self._mutant_at)) >> _SLOW_CLASS).bit_length()
             self._mutant_at = None
             if took:
-                self.notice(self, f"answer after more than {1 << (took + _SLOW_CLASS - 1)} ms")
+                self.notice(self, f"{LATE_SIGN} {1 << (took + _SLOW_CLASS - 1)} ms")
 
     def _moved(self, before: str, cause: str) -> None:
         move = (before, self.state, cause)
