@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -256,3 +257,26 @@ def test_a_run_to_resume_is_named(tmp_path: Path) -> None:
     missing = run(*words, "--out", str(tmp_path / "none"))
     assert missing.exit_code == 2
     assert "cannot open" in missing.output
+
+
+def test_the_table_of_a_run_has_no_rows_of_types_that_nobody_saw(tmp_path: Path) -> None:
+    with running("teeworlds") as (target, _server):
+        words = [
+            "--target",
+            str(target),
+            "--cases",
+            "40",
+            "--rate",
+            "0",
+            "--out",
+            str(tmp_path / "run"),
+        ]
+        capture = str(CAPTURES / "teeworlds" / "tw07_clean.pcap")
+        output = run("fuzz", "teeworlds", *words, "--seeds", capture).output
+    told = next(
+        line for line in output.splitlines() if line.startswith("neither sent nor received: ")
+    )
+    assert re.search(r" and \d+ more$", told)
+    rows = [line.split() for line in output.splitlines() if re.match(r"\S+ +(never|\d+/)", line)]
+    assert rows
+    assert all(row[1:] != ["never"] * (len(row) - 1) for row in rows)

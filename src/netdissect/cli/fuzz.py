@@ -322,13 +322,20 @@ def _show(report: Any, screen: Any) -> None:
         screen.line((f"skipped {count} times: {signature}", "dim"))
 
 
+_ABSENT = 8
+"""Types that were neither sent nor received, of which names are shown; `report.json` has all."""
+
+
 def _coverage(report: Any, screen: Any) -> None:
     """Print types x states: sent unchanged / mutated / received."""
     states = [
         *report.stages,
         *sorted({state for _name, state in report.reached} - set(report.stages)),
     ]
-    names = sorted({*report.types, *(name for name, _state in report.reached)})
+    counted = {
+        name for table in (report.controls, report.mutated, report.reached) for name, _ in table
+    }
+    names = sorted(counted)
     first = max((len(name) for name in names), default=4)
     screen.line((f"{'':{first}}  " + "".join(f"{state:>18}" for state in states), "title"))
     screen.line((f"{'':{first}}  " + f"{'sent/mutated/got':>18}" * len(states), "dim"))
@@ -343,3 +350,7 @@ def _coverage(report: Any, screen: Any) -> None:
             text = "never" if not any(counts) else "/".join(str(count) for count in counts)
             row.append((f"{text:>18}", "dim" if text == "never" else "value"))
         screen.line((f"{name:{first}}  ", "name"), *row)
+    absent = sorted(set(report.types) - counted)
+    if absent:
+        more = f" and {len(absent) - _ABSENT} more" if len(absent) > _ABSENT else ""
+        screen.line((f"neither sent nor received: {', '.join(absent[:_ABSENT])}{more}", "dim"))
