@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
-from netdissect.model.claims import Hints
+from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.protocols.base import DialectRow, Protocol
-from netdissect_enet.recognise import recognise
+from netdissect_enet.recognise import claimed
 from netdissect_enet.rules import ALL_CODES, CRC, NAMES, PLAIN, POLICIES
 from netdissect_enet.scan import Learnt, scan
 
@@ -29,7 +30,11 @@ class Enet(Protocol):
     layer_module = "netdissect_enet.layers"
     drivers = MappingProxyType({"udp": "netdissect_enet.driver:EnetDriver"})
     scan = staticmethod(scan)
-    recognise = staticmethod(recognise)
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow; proof may come with any datagram."""
+        del transport, final
+        return claimed(self, sample)
 
     def next_hints(self, hints: Hints) -> Hints:
         """Return the hints of the next connection, which remembers what the one before sends as."""

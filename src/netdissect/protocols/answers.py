@@ -1,0 +1,39 @@
+"""Evidence for a claim that needs no magic number: acknowledgements that name what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from netdissect.model.claims import Hints, Sample
+from netdissect.model.events import Ev
+from netdissect.model.policy import AckRule
+from netdissect.protocols.base import Protocol
+
+__all__ = ["answers"]
+
+
+def answers(protocol: Protocol, dialect: str, sample: Sequence[Sample]) -> int | None:
+    """Return how many acknowledgements name a unit that went the other way before, as `scan` tells
+    both; None where it finds anything wrong. Units and acknowledgements of spaces that are
+    `STAMPED` have to agree in the stamp, too.
+    """
+    stamped = {
+        rule.name for rule in protocol.policy(dialect).spaces if rule.ack is AckRule.STAMPED
+    }
+    hints = Hints((dialect, dialect))
+    sent: set[tuple[Any, ...]] = set()
+    found = 0
+    for end, _, payload in sample:
+        for event in protocol.scan(payload, end, hints):
+            if event[0] == Ev.NOTE:
+                return None
+            if event[0] == Ev.UNIT:
+                _, _, space, number, _, content = event
+                stamp = content[0] if space.partition("[")[0] in stamped else None
+                sent.add((end, space, number, stamp))
+            elif event[0] == Ev.ACK:
+                _, space, number, bits = event
+                stamp = bits if space.partition("[")[0] in stamped else None
+                found += (1 - end, space, number, stamp) in sent
+    return found
