@@ -22,7 +22,7 @@ from scapy.packet import bind_bottom_up
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.walker import Walker
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, Tail
 from netdissect.model.dissection import Buffer, Dissection
@@ -65,6 +65,7 @@ class EnetUnknown(EnetCommand):
     """A number that no command has: everything behind it is lost to a receiver."""
 
     fields_desc: ClassVar[list[Any]] = [*EnetCommand.fields_desc, Tail("octets")]
+    checks = (Check(E("1"), "enet-bad-command", "command", "command {command}"),)
 
 
 def _command(number: int, flags: int, channel: int, *body: Any) -> type[EnetCommand]:
@@ -224,11 +225,7 @@ def _check(
     if len(commands) > MAX_COMMANDS:
         walker.note("enet-commands", f"{len(commands)} commands", 0)
     values = [{child.name: child for child in command.children} for command in commands]
-    known = [each for each in values if "command" in each]
-    for each in known:
-        if each["command"].value not in NAMES:
-            walker.note("enet-bad-command", f"command {each['command'].value}", 0)
-    wants = any(each["acknowledge"].value for each in known)
+    wants = any("acknowledge" in each and each["acknowledge"].value for each in values)
     if wants and not fields["has_sent_time"].value:
         walker.note("enet-sent-time", "a command wants an acknowledgement, no sent time", 0, 16)
     field = fields.get("checksum")

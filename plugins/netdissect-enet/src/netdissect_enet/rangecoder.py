@@ -97,9 +97,19 @@ class _Decoder:
             self._range = self._range << 8 & _WORD
             self._low = self._low << 8 & _WORD
 
-    def _make(self, value: int, step: int) -> _Symbol:
+    def _hang(
+        self, context: _Symbol, before: _Symbol | None, value: int, step: int, *, right: bool
+    ) -> _Symbol:
+        """Make a symbol; hang it into the tree of a context, below `before` if there is one."""
         self._symbols += 1
-        return _Symbol(value, step)
+        made = _Symbol(value, step)
+        if before is None:
+            context.tree = made
+        elif right:
+            before.right = made
+        else:
+            before.left = made
+        return made
 
     def _find(self, context: _Symbol, code: int, step: int, least: int) -> tuple[_Symbol, int, int]:
         """Return the symbol at a code, and (numbers under it, its count) before it grew.
@@ -107,7 +117,7 @@ class _Decoder:
         With `least` each of the 256 values has that count to begin with, and a symbol is made where
         there is none; else that is a fault.
         """
-        under, node = 0, context.tree
+        under, node, right = 0, context.tree, False
         before: _Symbol | None = None
         while node is not None:
             after = under + node.under + (node.value + 1) * least
@@ -129,38 +139,24 @@ class _Decoder:
             raise RangeCoderError("a symbol that its context does not have")
         if before is None:
             value = start = code
-        made = self._make(value & _LARGEST, step)  # of hostile bytes more than eight bits come
-        if before is None:
-            context.tree = made
-        elif right:
-            before.right = made
-        else:
-            before.left = made
-        return made, start, least
+        # Of hostile bytes more than eight bits come.
+        return self._hang(context, before, value & _LARGEST, step, right=right), start, least
 
     def _put(self, context: _Symbol, value: int) -> tuple[_Symbol, int]:
         """Count a value in a context that did not know it; return its symbol and count before."""
-        node = context.tree
+        node, right = context.tree, False
+        before: _Symbol | None = None
+        while node is not None and node.value != value:
+            before, right = node, value > node.value
+            if not right:
+                node.under += _STEP
+            node = node.right if right else node.left
         if node is None:
-            context.tree = made = self._make(value, _STEP)
-            return made, 0
-        while True:
-            if value == node.value:
-                count = node.count
-                node.under += _STEP
-                node.count += _STEP
-                return node, count
-            if value < node.value:
-                node.under += _STEP
-                if node.left is None:
-                    node.left = made = self._make(value, _STEP)
-                    return made, 0
-                node = node.left
-            else:
-                if node.right is None:
-                    node.right = made = self._make(value, _STEP)
-                    return made, 0
-                node = node.right
+            return self._hang(context, before, value, _STEP, right=right), 0
+        count = node.count
+        node.under += _STEP
+        node.count += _STEP
+        return node, count
 
     def next(self) -> int | None:
         """Return the next byte; None at the end."""
