@@ -270,20 +270,24 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
     return tuple(rules)
 
 
-def _command() -> Any:
-    return _Command("cmd", None, COMMANDS)
+def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> list[Any]:
+    """Return the fields of a header.
 
+    Args:
+        stamp: the time stamp in the words of `struct`.
+        word: likewise id and size.
+        flagged: there is an important flag.
+        zeros: stray zeros at the end.
 
-def _f32() -> Any:
-    return _Stamp("!f")
-
-
-def _f64() -> Any:
-    return _Stamp("!d")
-
-
-def _important() -> Any:
-    return Truth("important", 0, "B")
+    """
+    return [
+        _Command("cmd", None, COMMANDS),
+        _Stamp(f"!{stamp}"),
+        {"Q": LongField, "I": IntField}[word]("id", 0),
+        *([Truth("important", 0, "B")] if flagged else []),
+        _Size(f"!{word}"),
+        *([Zeros("padding", zeros)] if zeros else []),
+    ]
 
 
 class EoudpRfc02(EoudpHeader):
@@ -291,7 +295,7 @@ class EoudpRfc02(EoudpHeader):
 
     name = "EOUDP rfc02"
     dialect = "rfc02"
-    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q")]
+    fields_desc = _fields("f", "Q", flagged=False)
 
 
 class EoudpRfc01(EoudpHeader):
@@ -299,7 +303,7 @@ class EoudpRfc01(EoudpHeader):
 
     name = "EOUDP rfc01"
     dialect = "rfc01"
-    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q")]
+    fields_desc = _fields("f", "Q", flagged=False)
 
 
 class EoudpRfc03(EoudpHeader):
@@ -307,7 +311,7 @@ class EoudpRfc03(EoudpHeader):
 
     name = "EOUDP rfc03"
     dialect = "rfc03"
-    fields_desc = [_command(), _f64(), LongField("id", 0), _important(), _Size("!Q")]
+    fields_desc = _fields("d", "Q")
 
 
 class EoudpEarly(EoudpHeader):
@@ -315,7 +319,7 @@ class EoudpEarly(EoudpHeader):
 
     name = "EOUDP exodia-early"
     dialect = "exodia-early"
-    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q"), Zeros("padding", 1)]
+    fields_desc = _fields("f", "Q", flagged=False, zeros=1)
 
 
 class Eoudp30(EoudpHeader):
@@ -323,9 +327,7 @@ class Eoudp30(EoudpHeader):
 
     name = "EOUDP exodia-30"
     dialect = "exodia-30"
-    fields_desc = [
-        _command(), _f32(), LongField("id", 0), _important(), _Size("!Q"), Zeros("padding", 8),
-    ]  # fmt: skip
+    fields_desc = _fields("f", "Q", zeros=8)
 
 
 class EoudpMid(EoudpHeader):
@@ -333,7 +335,7 @@ class EoudpMid(EoudpHeader):
 
     name = "EOUDP exodia-mid"
     dialect = "exodia-mid"
-    fields_desc = [_command(), _f32(), LongField("id", 0), _important(), _Size("!Q")]
+    fields_desc = _fields("f", "Q")
 
 
 class EoudpLate(EoudpHeader):
@@ -341,7 +343,7 @@ class EoudpLate(EoudpHeader):
 
     name = "EOUDP exodia-late"
     dialect = "exodia-late"
-    fields_desc = [_command(), _f64(), LongField("id", 0), _important(), _Size("!Q")]
+    fields_desc = _fields("d", "Q")
 
 
 class EoudpLateLong32(EoudpHeader):
@@ -349,9 +351,7 @@ class EoudpLateLong32(EoudpHeader):
 
     name = "EOUDP exodia-late-long32"
     dialect = "exodia-late-long32"
-    fields_desc = [
-        _command(), _f64(), IntField("id", 0), _important(), _Size("!I"), Zeros("padding", 8),
-    ]  # fmt: skip
+    fields_desc = _fields("d", "I", zeros=8)
 
 
 class EoudpMidLong32(EoudpHeader):
@@ -359,9 +359,7 @@ class EoudpMidLong32(EoudpHeader):
 
     name = "EOUDP exodia-mid-long32"
     dialect = "exodia-mid-long32"
-    fields_desc = [
-        _command(), _f32(), IntField("id", 0), _important(), _Size("!I"), Zeros("padding", 8),
-    ]  # fmt: skip
+    fields_desc = _fields("f", "I", zeros=8)
 
 
 class EoudpEarlyLong32(EoudpHeader):
@@ -369,7 +367,7 @@ class EoudpEarlyLong32(EoudpHeader):
 
     name = "EOUDP exodia-early-long32"
     dialect = "exodia-early-long32"
-    fields_desc = [_command(), _f32(), IntField("id", 0), _Size("!I"), Zeros("padding", 9)]
+    fields_desc = _fields("f", "I", flagged=False, zeros=9)
 
 
 HEADERS: dict[str, type[EoudpHeader]] = {
