@@ -88,7 +88,7 @@ def wrap(packet: Any, request: Any) -> Any:
     where the dialect does not have it.
     """
     header = ROOTS[request.dialect]
-    family = "0.7" if header is packets.Tw07 else "0.6"
+    family = header.form.family
     kind = type(packet)
     extra: dict[str, Any] = {"token_flag": 1} if header is packets.Tw065 else {}
     if kind in controls.CONTROLS[header.dialect].values():
@@ -97,11 +97,9 @@ def wrap(packet: Any, request: Any) -> Any:
     if kind in messages.CONNLESS[family].values():
         return connless(body=packet)
     if kind in (*messages.MESSAGES[family].values(), *messages.UUID_MESSAGES.values()):
-        chunk = packets.Tw07Chunk if family == "0.7" else packets.Tw06Chunk
-        chunks = {"0.7": packets.Tw07Chunks, "ddnet-0.6": packets.TwDdnetChunks}.get(
-            header.dialect, packets.Tw06Chunks
-        )
-        return header(**extra) / chunks(chunks=[chunk(vital=1, sequence=1, body=packet)])
+        chunks = packets.body_layer(header.dialect, b"", control=False)()
+        chunks.chunks = [chunks.get_field("chunks").item(vital=1, sequence=1, body=packet)]
+        return header(**extra) / chunks
     return packet if kind in (header, packets.Tw06Connless, packets.Tw07Connless) else None
 
 

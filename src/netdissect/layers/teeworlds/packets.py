@@ -142,21 +142,17 @@ def _gens(form: Form) -> tuple[Gen, ...]:
     return (
         Gen("size", E(f"size_high << {form.size_bits} | size_low")),
         Gen("sequence", lambda seen: number(seen) if seen["vital"] else None, keeps_none=True),
-        Gen("kind", lambda fields: _row(fields, "kind")),
+        Gen("kind", lambda fields: "sys" if fields["body"]["message_id"] & 1 else "game"),
         Gen("id", lambda fields: fields["body"]["message_id"] >> 1),
-        Gen("message", lambda fields: _row(fields, "name")),
+        Gen("message", _message_name),
         Gen("uuid", lambda fields: fields["body"].get("message_uuid")),
         Gen("trailing_hex", lambda fields: fields["body"].get("trailing")),
     )
 
 
-def _row(fields: Mapping[str, Any], what: str) -> str | None:
-    """Return kind or name of the message in a chunk, None where it is not known."""
-    body = fields["body"]
-    head = body["message_id"]
-    if what == "kind":
-        return "sys" if head & 1 else "game"
-    row = getattr(body.layer, "row", None)
+def _message_name(fields: Mapping[str, Any]) -> str | None:
+    """Return the name of the message in a body, None where it is not known."""
+    row = getattr(fields["body"].layer, "row", None)
     return None if row is None else str(row.name)
 
 
@@ -457,15 +453,7 @@ def _magic(fields: Mapping[str, Any]) -> str | None:
     return str(octets[4:MAGIC_OCTETS].decode("ascii", "backslashreplace"))
 
 
-_CONNLESS_GENS = (
-    Gen("message", lambda fields: _message_name(fields["body"].layer)),
-    Gen("magic", _magic),
-)
-
-
-def _message_name(layer: type[TwMessage]) -> str | None:
-    row = getattr(layer, "row", None)
-    return None if row is None else str(row.name)
+_CONNLESS_GENS = (Gen("message", _message_name), Gen("magic", _magic))
 
 
 def _connless06(_fields: Any, octets: bytes) -> type[Layer]:
@@ -477,7 +465,19 @@ def _connless07(fields: Any, octets: bytes) -> type[Layer]:
     return connless_layer(octets, "0.7") if version == CONNLESS_VERSION else TwOpaque
 
 
-class Tw06Connless(Layer):
+class _Connless(Layer):
+    """What packets outside any connection have in common."""
+
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this answers a message of `other`."""
+        return type(other) is type(self) and is_answer(self, other)
+
+
+class Tw06Connless(_Connless):
     """A packet outside any connection: `ff ff ff ff ff ff`, or DDNet's "xe" and 4 more bytes."""
 
     name = "Teeworlds 0.6 connless"
@@ -488,16 +488,8 @@ class Tw06Connless(Layer):
     ]
     generated = (Gen("extended", lambda fields: fields["signature"] == b"xe"), *_CONNLESS_GENS)
 
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
 
-    def answers(self, other: Any) -> bool:
-        """Return whether this answers a message of `other`."""
-        return isinstance(other, Tw06Connless) and is_answer(self, other)
-
-
-class Tw07Connless(Layer):
+class Tw07Connless(_Connless):
     """A packet outside any connection; the receiver checks the token that it gave out."""
 
     name = "Teeworlds 0.7 connless"
@@ -525,11 +517,3 @@ class Tw07Connless(Layer):
             "version {version}",
         ),
     )
-
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
-
-    def answers(self, other: Any) -> bool:
-        """Return whether this answers a message of `other`."""
-        return isinstance(other, Tw07Connless) and is_answer(self, other)
