@@ -250,9 +250,11 @@ def _nul_string(writer: _Writer, field: Any) -> None:
 
 
 def _three(writer: _Writer, field: Any) -> None:
-    order = "little" if isinstance(field, LEThreeBytesField) else "big"
+    first, last = (0, 16) if isinstance(field, LEThreeBytesField) else (16, 0)
     writer.need("3")
-    writer.put(f"{writer.name(field)} = int.from_bytes(buf[p:p + 3], '{order}')")
+    # A slice of the bytes would be an object more.
+    octets = f"buf[p] << {first} | buf[p + 1] << 8 | buf[p + 2] << {last}".replace(" << 0", "")
+    writer.put(f"{writer.name(field)} = {octets}")
     writer.put("p += 3")
 
 

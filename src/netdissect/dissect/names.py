@@ -13,9 +13,11 @@ from scapy.fields import (
     FieldListField,
     IEEEDoubleField,
     IEEEFloatField,
+    LEThreeBytesField,
     PacketField,
     PacketListField,
     StrField,
+    ThreeBytesField,
 )
 
 from netdissect.layers.base import Layer
@@ -26,6 +28,8 @@ __all__ = ["layer_fields", "layers_of", "range_of"]
 
 _WHOLE = frozenset("BHILQ")
 """Codes of `struct` for whole numbers, in their upper case."""
+_THREE = (ThreeBytesField, LEThreeBytesField)
+"""Fields that write numbers of another width than their code says."""
 
 
 def layer_fields(module: Any) -> dict[str, FieldInfo]:
@@ -66,7 +70,8 @@ def range_of(field: Any) -> tuple[int, int] | None:
         return stated
     if isinstance(size, int) and size:
         return 0, (1 << abs(size)) - 1
-    if type(field).addfield is not Field.addfield or code.upper() not in _WHOLE:
+    plain = type(field).addfield is Field.addfield or isinstance(field, _THREE)
+    if not plain or code.upper() not in _WHOLE:
         return None
     bits = 8 * field.sz
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if code.islower() else (0, (1 << bits) - 1)

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from scapy.fields import BitField, ByteField, LEIntField, LEShortField
+from scapy.fields import BitField, ByteField, LEIntField, LEShortField, LEThreeBytesField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.knet.fields import U24, PayloadTail, Vle, in_parts
+from netdissect.layers.knet.fields import PayloadTail, Vle, in_parts
 from netdissect.wire.knet import (
     ACK_OCTETS,
     APPLICATIONS,
@@ -33,10 +33,6 @@ from netdissect.wire.knet import (
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = [
-    "Knet2010FlowControlRequest",
-    "Knet2010PacketAck",
-    "Knet2010PingReply",
-    "Knet2010PingRequest",
     "KnetApplication",
     "KnetConnectAck",
     "KnetConnectSyn",
@@ -177,37 +173,9 @@ _ACK_CHECKS = (
 class KnetPacketAck(KnetContent):
     """Acknowledges `acked_packet_id`, and for each bit i that ID + 1 + i. Plain little endian."""
 
-    fields_desc = [_id(4), U24("acked_packet_id"), LEIntField("sequence_bits", 0)]
+    fields_desc = [_id(4), LEThreeBytesField("acked_packet_id", 0), LEIntField("sequence_bits", 0)]
     generated = (_name("knet-2.x"), _ACKNOWLEDGES)
     checks = _ACK_CHECKS
-
-
-class Knet2010PingRequest(KnetPingRequest):
-    """Asks for a PingReply; ID of 2010."""
-
-    fields_desc = [_id(0), ByteField("ping_id", 1)]
-    generated = (_name(LEGACY),)
-
-
-class Knet2010PingReply(KnetPingReply):
-    """Answers a PingRequest; ID of 2010."""
-
-    fields_desc = [_id(1), ByteField("ping_id", 1)]
-    generated = (_name(LEGACY),)
-
-
-class Knet2010FlowControlRequest(KnetFlowControlRequest):
-    """Asks for another rate; ID of 2010."""
-
-    fields_desc = [_id(2), LEShortField("rate", 15)]
-    generated = (_name(LEGACY),)
-
-
-class Knet2010PacketAck(KnetPacketAck):
-    """Acknowledges datagrams; ID of 2010."""
-
-    fields_desc = [_id(3), U24("acked_packet_id"), LEIntField("sequence_bits", 0)]
-    generated = (_name(LEGACY), _ACKNOWLEDGES)
 
 
 class KnetSpecPacketAck(KnetContent):
@@ -285,10 +253,26 @@ _LAYERS: Mapping[str, type[Layer]] = {
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
     DISCONNECT: KnetDisconnect, DISCONNECT_ACK: KnetDisconnectAck,
 }  # fmt: skip
-_LAYERS_2010: Mapping[str, type[Layer]] = {
-    **_LAYERS, PING_REQUEST: Knet2010PingRequest, PING_REPLY: Knet2010PingReply,
-    FLOW_CONTROL: Knet2010FlowControlRequest, PACKET_ACK: Knet2010PacketAck,
-}  # fmt: skip
+
+
+def _of_2010(number: int, name: str) -> type[Layer]:
+    """Return the layer of a control message that had another message ID in 2010."""
+    base = _LAYERS[name]
+    body = {
+        "__doc__": f"{base.__doc__} ID of 2010.",
+        "__module__": __name__,
+        "fields_desc": [_id(number), *base.fields_desc[1:]],
+        "generated": (_name(LEGACY), *base.generated[1:]),
+    }
+    return type(base.__name__.replace("Knet", "Knet2010"), (base,), body)
+
+
+_MADE_2010 = {
+    name: _of_2010(number, name) for number, name in CONTROLS[LEGACY].items() if name in _SIZES
+}
+globals().update({layer.__name__: layer for layer in _MADE_2010.values()})
+__all__ += [layer.__name__ for layer in _MADE_2010.values()]
+_LAYERS_2010: Mapping[str, type[Layer]] = {**_LAYERS, **_MADE_2010}
 _LAYERS_DOCUMENT: Mapping[str, type[Layer]] = {
     **_LAYERS, PACKET_ACK: KnetSpecPacketAck,
     **dict(zip(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scapy.fields import BitField, ByteField, Field, FieldListField
+from scapy.fields import BitField, ByteField, FieldListField
 from scapy.volatile import RandNum
 
 from netdissect.layers.base import Gen
@@ -14,7 +14,7 @@ from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
 __all__ = [
-    "U24", "BoundedVle", "Content", "Flag", "OctetList", "PayloadTail", "Vle", "VleList",
+    "BoundedVle", "Content", "Flag", "OctetList", "PayloadTail", "Vle", "VleList",
     "in_parts",
 ]  # fmt: skip
 
@@ -151,45 +151,6 @@ class OctetList(FieldListField):  # type: ignore[misc]
     def randval(self) -> Any:
         """Return no numbers: the count says how many there are."""
         return []
-
-
-class U24(Field):  # type: ignore[misc]
-    """Three bytes, little endian."""
-
-    limits = (0, 0xFFFFFF)
-
-    def __init__(self, name: str) -> None:
-        Field.__init__(self, name, 0, "<I")
-
-    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read three bytes."""
-        if len(s) < 3:  # noqa: PLR2004 - the width
-            raise FieldFault("truncated", f"{self.name} needs 3 bytes")
-        return s[3:], int.from_bytes(s[:3], "little")
-
-    def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
-        """Append three bytes; a value too large is cut to them."""
-        return s + ((val or 0) & 0xFFFFFF).to_bytes(3, "little")
-
-    def i2len(self, pkt: Any, x: Any) -> int:
-        """Return 3."""
-        return 3
-
-    def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
-        del tools
-        return {"k": "int", "size": 3, "le": True}
-
-    def derive(self, writer: Any) -> None:
-        """Write the reader's lines."""
-        writer.need("3")
-        local = writer.name(self)
-        writer.put(f"{local} = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16")
-        writer.put("p += 3")
-
-    def randval(self) -> Any:
-        """Return a random value."""
-        return RandNum(*self.limits)
 
 
 class PayloadTail(Tail):
