@@ -68,6 +68,17 @@ class Choices:
 
         return reading(self.byte_order, self.inflate_limit, self.inflate_ratio)
 
+    def decoding(self) -> dict[str, Any]:
+        """Return what whoever makes trees of datagrams is told."""
+        from netdissect import lookup  # noqa: PLC0415
+
+        reading = self.reading
+        return {
+            "schemas": lookup.load_schemas(self.schemas),
+            "strict": self.strict,
+            "bounds": None if reading is None else reading.bounds,
+        }
+
     def options(self, **hooks: Any) -> Options:
         """Return the pipeline's options.
 
@@ -289,31 +300,15 @@ class Session:
 
     def observer(self) -> Records:
         """Return what makes records of the datagrams that a pipeline takes."""
-        from netdissect import lookup  # noqa: PLC0415
         from netdissect.pipeline.records import Records  # noqa: PLC0415
 
-        reading = self.choices.reading
-        return Records(
-            schemas=lookup.load_schemas(self.choices.schemas),
-            strict=self.choices.strict,
-            live=self.at_once,
-            lazy=True,
-            bounds=None if reading is None else reading.bounds,
-        )
+        return Records(live=self.at_once, lazy=True, **self.choices.decoding())
 
     def scenes(self, told: Told, *, remember: bool) -> Scenes:
         """Return what tells of every datagram that a pipeline takes, and remembers the last."""
-        from netdissect import lookup  # noqa: PLC0415
         from netdissect.pipeline.scenes import Scenes  # noqa: PLC0415
 
-        reading = self.choices.reading
-        return Scenes(
-            told,
-            remember=remember,
-            schemas=lookup.load_schemas(self.choices.schemas),
-            strict=self.choices.strict,
-            bounds=None if reading is None else reading.bounds,
-        )
+        return Scenes(told, remember=remember, **self.choices.decoding())
 
     def both(
         self, *, timeline: bool = True, skip: int = 0

@@ -19,6 +19,7 @@ from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
 from netdissect.model.names import FieldInfo, ProtocolInfo
+from netdissect.model.policy import rule_and_key
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import (
     Anomaly,
@@ -170,7 +171,7 @@ def rtt(summary: RttSummary) -> str:
 
 def _space_key(space: str) -> dict[str, Any]:
     """Return the key of a space that has one: a number where it is one."""
-    key = space.partition("[")[2].removesuffix("]")
+    _, key = rule_and_key(space)
     return {"key": int(key) if key.isdecimal() else key} if key else {}
 
 

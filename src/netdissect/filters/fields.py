@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from netdissect.model.names import FieldInfo
 from netdissect.model.packets import Direction
+from netdissect.model.policy import rule_and_key
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
@@ -134,7 +135,7 @@ def _tracked(attribute: str) -> Getter:
 
 
 def _key(facts: Reliability) -> int | None:
-    key = facts.space.partition("[")[2].removesuffix("]")
+    _, key = rule_and_key(facts.space)
     return int(key) if key.isdecimal() else None
 
 

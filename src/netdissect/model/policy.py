@@ -23,6 +23,7 @@ __all__ = [
     "TimeoutRule",
     "by_word",
     "moves",
+    "rule_and_key",
 ]
 
 
@@ -228,6 +229,14 @@ class TimeoutRule:
 
 BOTH: Final = (0, 1)
 """Either direction."""
+
+
+def rule_and_key(space: str) -> tuple[str, str]:
+    """Return the name of the rule that a space follows, and its key: `reliable[3]` gives (reliable,
+    3), a space without a key has "".
+    """
+    rule, _, key = space.partition("[")
+    return rule, key.removesuffix("]")
 
 
 def _each(one: Any) -> tuple[Any, ...]:
