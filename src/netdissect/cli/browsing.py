@@ -55,17 +55,10 @@ class Browsed:
             UsageError: a choice that does not exist.
 
         """
-        from netdissect import lookup  # noqa: PLC0415
-
         self.file = file
         self.choices = choices
         self.name = safe(Path(file).name, 60)
-        reading = choices.reading
-        self.index = Index(
-            schemas=lookup.load_schemas(choices.schemas),
-            strict=choices.strict,
-            bounds=None if reading is None else reading.bounds,
-        )
+        self.index = Index(**choices.decoding())
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
         self._examples: dict[tuple[str, int | None], Anomaly] = {}

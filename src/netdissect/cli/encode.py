@@ -64,12 +64,12 @@ def command(
     from netdissect.craft.encode import encode_text  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
-    carrier = _carrier(protocol, told.transport)
+    transport = _transport(protocol, told.transport)
     if message == "-":
         _again(protocol, told, as_json=as_json)
         return
     name = full_dialect(protocol, told.dialect)
-    octets = encode_text(protocol, name, carrier, message, fields_of(fields), bare=bare)
+    octets = encode_text(protocol, name, transport, message, fields_of(fields), bare=bare)
     _print(protocol, name, message, octets, as_json=as_json)
 
 
@@ -86,7 +86,7 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _carrier(protocol: str, asked: str | None) -> str:
+def _transport(protocol: str, asked: str | None) -> str:
     """Return the transport that is asked for, else the protocol's usual one.
 
     Raises:
@@ -133,19 +133,19 @@ def _again(protocol: str, told: Told, *, as_json: bool) -> None:
 
     for row in _lines():
         name = full_dialect(protocol, row.get("dialect") if told.dialect is None else told.dialect)
-        carrier = _carrier(protocol, told.transport or row.get("transport"))
+        transport = _transport(protocol, told.transport or row.get("transport"))
         fields = row["fields"]
         if "type" in row:
             kind = str(row["type"])
-            made = encode_decoded(protocol, name, carrier, kind, fields)
+            made = encode_decoded(protocol, name, transport, kind, fields)
             _print(protocol, name, kind, made, as_json=as_json)
             continue
         kind = " ".join(str(each.get("type")) for each in row.get("messages") or ())
         octets = _stated(row)
-        before = octets and _shown(protocol, name, carrier, row, octets)
+        before = octets and _shown(protocol, name, transport, row, octets)
         if before != fields and row.get("length") != 0:
-            octets = rebuild(protocol, name, carrier, fields)
-            now = before and _shown(protocol, name, carrier, row, octets)
+            octets = rebuild(protocol, name, transport, fields)
+            now = before and _shown(protocol, name, transport, row, octets)
             for field in passed_over(before, fields, now) if before and now else ():
                 text = f"{safe(field)} is passed over: change the fields that it follows from"
                 click.echo(f"netdissect: {text}", err=True)
