@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import ast
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, reduce
 from importlib import import_module, resources
+from itertools import pairwise
 from string import Formatter
 from typing import Any
 
@@ -52,8 +53,6 @@ from netdissect.model.errors import UsageError
 
 __all__ = ["script"]
 
-MAX_PATHS = 64
-"""Ways through the rule of one check that are followed; a rule with more is left out."""
 _WIDE = 8
 _FLOATS = "fd"
 
@@ -191,25 +190,32 @@ def _expression(node: ast.AST) -> str:  # noqa: PLR0911 - one a kind of node
         return operator.format(_expression(node.left), _expression(node.right))
     if isinstance(node, ast.BoolOp):
         name = "AND" if isinstance(node.op, ast.And) else "OR"
-        found = _expression(node.values[0])
-        for value in node.values[1:]:
-            found = f"{name}({found}, {_expression(value)})"
-        return found
+        return _joined(name, map(_expression, node.values))
     if isinstance(node, ast.UnaryOp):
         inner = _expression(node.operand)
         return f"B(not T({inner}))" if isinstance(node.op, ast.Not) else f"(-{inner})"
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        left, right = node.left, node.comparators[0]
-        if isinstance(right, ast.Tuple):
-            rows = (f"{_expression(left)} == {_expression(item)}" for item in right.elts)
-            found = " or ".join(rows)
-            return f"B({'not ' if isinstance(node.ops[0], ast.NotIn) else ''}({found}))"
-        operator = _OPERATORS[type(node.ops[0])]
-        return operator.format(_expression(left), _expression(right))
+    if isinstance(node, ast.Compare):
+        sides = pairwise([node.left, *node.comparators])
+        pairs = zip(sides, node.ops, strict=True)
+        return _joined("AND", [_compared(left, symbol, right) for (left, right), symbol in pairs])
     if isinstance(node, ast.IfExp):
         test, yes, no = map(_expression, (node.test, node.body, node.orelse))
         return f"(T({test}) and {yes} or {no})"
     raise TypeError(f"no Lua for {ast.dump(node)}")
+
+
+def _joined(name: str, parts: Iterable[str]) -> str:
+    return reduce(lambda found, part: f"{name}({found}, {part})", parts)
+
+
+def _compared(left: ast.expr, symbol: ast.cmpop, right: ast.expr) -> str:
+    """Return one comparison as Lua."""
+    if isinstance(symbol, ast.Is | ast.IsNot) and isinstance(left, ast.Name):
+        return f"B(v.{left.id} {'==' if isinstance(symbol, ast.Is) else '~='} nil)"
+    if isinstance(right, ast.Tuple | ast.Set):
+        found = " or ".join(f"{_expression(left)} == {_expression(item)}" for item in right.elts)
+        return f"B({'not ' if isinstance(symbol, ast.NotIn) else ''}({found}))"
+    return _OPERATORS[type(symbol)].format(_expression(left), _expression(right))
 
 
 class _Maker:
@@ -374,132 +380,17 @@ def _fixed(field: Any) -> dict[str, Any]:
     return {"k": "int", "size": size, "le": le, "signed": letters.islower()}
 
 
-# -- checks ----------------------------------------------------------------------------------------
-
-
-class _UntraceableError(Exception):
-    """A rule does something that no expression says."""
-
-
-class _Trail:
-    """One way through a rule: what was decided so far, and what is to be decided the same way."""
-
-    def __init__(self, decided: list[bool]) -> None:
-        self.decided = decided
-        self.conditions: list[str] = []
-        self._known: dict[str, bool] = {}
-
-    def decide(self, condition: str) -> bool:
-        """Return the outcome of a condition on this way; that of the same is the same."""
-        if condition in self._known:
-            return self._known[condition]
-        place = len(self.conditions)
-        if place >= len(self.decided):
-            self.decided.append(True)
-        outcome = self._known[condition] = self.decided[place]
-        self.conditions.append(condition if outcome else f"not ({condition})")
-        return outcome
-
-
-class _Fields(Mapping[str, Any]):
-    """The fields of a layer to a rule that is followed: each may be there or not."""
-
-    def __init__(self, trail: _Trail) -> None:
-        self._trail = trail
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "_direction":
-            return None  # Wireshark does not tell who is the client
-        there = self._trail.decide(f"v.{name} ~= nil")
-        return _Value(self._trail, f"v.{name}") if there else None
-
-    def __iter__(self) -> Iterator[str]:
-        raise _UntraceableError
-
-    def __len__(self) -> int:
-        raise _UntraceableError
-
-
-def _operator(pattern: str) -> Callable[[Any, Any], Any]:
-    def apply(self: _Value, other: Any) -> Any:
-        return self.made(pattern, self, other)
-
-    return apply
-
-
-def _reflected(pattern: str) -> Callable[[Any, Any], Any]:
-    def apply(self: _Value, other: Any) -> Any:
-        return self.made(pattern, other, self)
-
-    return apply
-
-
-class _Value:
-    """A value that is written down instead of worked out."""
-
-    __slots__ = ("lua", "trail")
-
-    def __init__(self, trail: _Trail, lua: str) -> None:
-        self.trail = trail
-        self.lua = lua
-
-    def made(self, pattern: str, *parts: Any) -> _Value:
-        """Return what an operator makes of values and numbers."""
-        texts = []
-        for part in parts:
-            if isinstance(part, _Value):
-                texts.append(part.lua)
-            elif isinstance(part, (int, float)):
-                texts.append(_lua(int(part) if isinstance(part, bool) else part))
-            else:
-                raise _UntraceableError
-        return _Value(self.trail, pattern.format(*texts))
-
-    def __bool__(self) -> bool:
-        return self.trail.decide(f"T({self.lua})")
-
-    def _refuse(self, *_args: Any) -> Any:
-        raise _UntraceableError
-
-    __hash__ = None  # type: ignore[assignment]
-    __getattr__ = __getitem__ = __iter__ = __len__ = __float__ = __index__ = __int__ = _refuse
-    __add__, __radd__ = _operator(_OPERATORS[ast.Add]), _reflected(_OPERATORS[ast.Add])
-    __sub__, __rsub__ = _operator(_OPERATORS[ast.Sub]), _reflected(_OPERATORS[ast.Sub])
-    __mod__, __and__ = _operator(_OPERATORS[ast.Mod]), _operator(_OPERATORS[ast.BitAnd])
-    __or__, __ror__ = _operator(_OPERATORS[ast.BitOr]), _reflected(_OPERATORS[ast.BitOr])
-    __lshift__, __rshift__ = _operator(_OPERATORS[ast.LShift]), _operator(_OPERATORS[ast.RShift])
-    __eq__ = _operator(_OPERATORS[ast.Eq])
-    __ne__ = _operator(_OPERATORS[ast.NotEq])
-    __lt__, __le__ = _operator(_OPERATORS[ast.Lt]), _operator(_OPERATORS[ast.LtE])
-    __gt__, __ge__ = _operator(_OPERATORS[ast.Gt]), _operator(_OPERATORS[ast.GtE])
-
-
 def _check(check: Check) -> dict[str, Any] | None:
-    """Return a check by following its rule on all ways; None where that says nothing."""
-    found: list[str] = []
-    pending: list[list[bool]] = [[]]
-    ways = 0
-    while pending:
-        trail = _Trail(pending.pop())
-        known = len(trail.decided)
-        ways += 1
-        try:
-            result = check.when(_Fields(trail))
-            hit = bool(result)
-        except _UntraceableError:
-            return None
-        except (KeyError, NameError, TypeError, AttributeError):
-            hit = False
-        if ways > MAX_PATHS:
-            return None
-        pending += [[*trail.decided[:at], False] for at in range(known, len(trail.decided))]
-        if hit:
-            found.append(" and ".join(trail.conditions) or "true")
-    if not found:
+    """Return a check; None of one that is code, or asks for the items of a list."""
+    if not isinstance(check.when, E):
+        return None
+    try:
+        when = _expression(check.when.tree.body)
+    except TypeError:
         return None
     text = "".join(
         literal + ("" if name is None else f"{{{name}}}")
         for literal, name, _, _ in Formatter().parse(check.message)
     )
-    when = " or ".join(f"({way})" for way in found)
-    return {"when": _Raw(f"function(v) return {when} end"), "code": check.code, "text": text}
+    # To Lua 0 is true.
+    return {"when": _Raw(f"function(v) return T({when}) end"), "code": check.code, "text": text}

@@ -139,7 +139,7 @@ def servers_only(kind: str) -> tuple[Check]:
 
 
 connect_from_server = Check(
-    lambda fields: from_server(fields) and bool(fields["data"]),
+    E("_direction == 1 and data"),
     "riptide-wrong-direction",
     "type_id",
     "a server's Connect echo carries no data",

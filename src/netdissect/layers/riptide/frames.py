@@ -55,7 +55,7 @@ class _Frame(StreamLayer):
     prefix_octets: ClassVar[int]
     checks = (
         Check(
-            lambda fields: not 1 <= fields["length"] <= SIZE_LIMIT_21,
+            E(f"not 1 <= length <= {SIZE_LIMIT_21}"),
             "riptide-tcp-length",
             "length",
             "frame length {length}",

@@ -34,7 +34,7 @@ class TwControl(Layer):
     control_name: ClassVar[str] = ""
     checks = (
         Check(
-            lambda fields: bool(fields["trailing"]),
+            E("trailing"),
             "teeworlds-extra",
             "trailing",
             "bytes behind the known fields",

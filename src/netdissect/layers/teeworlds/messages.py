@@ -295,7 +295,7 @@ def _fields(row: MessageRow, family: str) -> list[Any]:
 
 _BASE_CHECKS = (
     Check(
-        lambda fields: bool(fields["trailing"]),
+        E("trailing"),
         "teeworlds-extra",
         "trailing",
         "bytes behind the known fields",
@@ -303,20 +303,20 @@ _BASE_CHECKS = (
 )
 _SNAP_CHECKS = (
     Check(
-        lambda fields: not 0 <= fields["part"] < fields["num_parts"] <= _MAX_PARTS,
+        E(f"not 0 <= part < num_parts <= {_MAX_PARTS}"),
         "teeworlds-snap-part",
         "part",
         "part {part} of {num_parts}",
     ),
 )
 _SIZE_CHECK = Check(
-    lambda fields: not 0 <= fields["part_size"] <= _MAX_PART_SIZE,
+    E(f"not 0 <= part_size <= {_MAX_PART_SIZE}"),
     "teeworlds-snap-part",
     "part_size",
     "part of {part_size} bytes",
 )
 _INPUT_CHECK = Check(
-    lambda fields: fields["size"] % 4 or fields["size"] < 0,
+    E("size % 4 or size < 0"),
     "teeworlds-input-size",
     "size",
     "input of {size} bytes",
@@ -330,7 +330,7 @@ def _checks(row: MessageRow) -> tuple[Check, ...]:
     if sender is not None:
         found.append(
             Check(
-                lambda fields: fields["_direction"] not in (None, sender),
+                E(f"_direction is not None and _direction != {int(sender)}"),
                 "teeworlds-wrong-direction",
                 "message_id",
                 f"{name} is sent by the {'server' if sender else 'client'} only",
@@ -339,7 +339,7 @@ def _checks(row: MessageRow) -> tuple[Check, ...]:
     if row.vital:
         found.append(
             Check(
-                lambda fields: not fields["vital"],
+                E("not vital"),
                 "teeworlds-not-vital",
                 "message_id",
                 f"{name} counts in a vital chunk only",

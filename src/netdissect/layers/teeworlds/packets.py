@@ -157,7 +157,7 @@ def _message_name(fields: Mapping[str, Any]) -> str | None:
 
 
 _PLAIN_BITS = Check(
-    lambda fields: not fields["vital"] and fields["sequence_high"],
+    E("not vital and sequence_high"),
     "teeworlds-chunk-bits",
     "sequence_high",
     "sequence bits {sequence_high} without the vital flag",
@@ -174,9 +174,7 @@ class Tw06Chunk(_Chunk):
     checks = (
         _PLAIN_BITS,
         Check(
-            lambda fields: (
-                fields["vital"] and (fields["sequence_high"] & 3) != fields["sequence_low"] >> 6
-            ),
+            E("vital and sequence_high & 3 != sequence_low >> 6"),
             "teeworlds-sequence-copies",
             "sequence_low",
             "{sequence_high:04b} against {sequence_low:08b}: receivers read {sequence}",
@@ -240,13 +238,13 @@ def _flags(fields: Mapping[str, Any]) -> dict[str, bool]:
 
 _HEADER_CHECKS = (
     Check(
-        lambda fields: fields["reserved"],
+        E("reserved"),
         "teeworlds-reserved-bits",
         "reserved",
         "reserved bits {reserved:#04b}",
     ),
     Check(
-        lambda fields: fields["control_flag"] and fields["compressed_flag"],
+        E("control_flag and compressed_flag"),
         "teeworlds-control-compressed",
         "compressed_flag",
         "a control message with compression flag",
@@ -505,6 +503,7 @@ class Tw07Connless(_Connless):
     generated = _CONNLESS_GENS
     checks = (
         Check(
+            # No expression: those are what `scan` notes too.
             lambda fields: fields["reserved"] or fields["other_flags"],
             "teeworlds-reserved-bits",
             "reserved",
