@@ -243,7 +243,7 @@ def _tail(writer: _Writer, field: Any) -> None:
 
 
 def _nul_string(writer: _Writer, field: Any) -> None:
-    writer.put("k = buf.find(b'\\0', p, end)")
+    writer.put(f"k = buf.find({field.mark!r}, p, end)")
     writer.put("if k < 0: return None")
     writer.put(f"{writer.name(field)} = buf[p:k]")
     writer.put("p = k + 1")

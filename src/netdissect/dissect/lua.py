@@ -350,7 +350,7 @@ def _octets(field: Any) -> dict[str, Any]:
     """Return the step of a field of bytes; nothing for another one."""
     text = hasattr(field, "plain")
     if isinstance(field, NulString):
-        return {"k": "until_", "mark": 0, "code": "unterminated-string"}
+        return {"k": "until_", "mark": field.mark[0], "code": field.code}
     if isinstance(field, SizedBytes):
         length = field.length
         known = length if isinstance(length, E) else E("length")

@@ -418,27 +418,34 @@ class SizedBytes(_Octets, StrField):  # type: ignore[misc]
 
 
 class NulString(StrField):  # type: ignore[misc]
-    """Bytes up to a NUL, which is not part of the value."""
+    """Bytes up to a NUL, or another mark of a subclass, which is not part of the value."""
 
     __slots__ = ["private"]
+    mark = b"\0"
+    code = "unterminated-string"
+    """The finding where there is no mark."""
 
     def __init__(self, name: str, default: bytes = b"", *, private: str = TEXT) -> None:
         StrField.__init__(self, name, default)
         self.private = private
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
-        """Read up to the NUL; FieldFault `unterminated-string` when there is none."""
-        end = s.find(b"\0")
+        """Read up to the mark; FieldFault when there is none."""
+        end = s.find(self.mark)
         if end < 0:
-            raise FieldFault("unterminated-string", f"{self.name} has no NUL", s)
+            raise self.endless(s)
         return s[end + 1 :], s[:end]
 
+    def endless(self, octets: bytes) -> FieldFault:
+        """Return what is wrong with bytes that have no mark."""
+        return FieldFault(self.code, f"{self.name} has no NUL", octets)
+
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
-        """Append the bytes and a NUL."""
-        return s + bytes(self.i2m(pkt, val)) + b"\0"
+        """Append the bytes and the mark."""
+        return s + bytes(self.i2m(pkt, val)) + self.mark
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in bytes with the NUL."""
+        """Return the length in bytes with the mark."""
         return len(x or b"") + 1
 
     def randval(self) -> Any:
