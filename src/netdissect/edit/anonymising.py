@@ -155,8 +155,7 @@ class _Frames:
         self._frame = block.frame
         out = bytearray(data)
         for place in _MACS.get(block.link, ()):
-            if len(out) >= place + 6:
-                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+            self._mac(out, place)
         reader = LINK_READERS.get(block.link)
         located = None if reader is None else skip_tags(data, reader(data))
         end = 0 if located is None else located[1]
@@ -170,11 +169,18 @@ class _Frames:
         """Rewrite the addresses of an ARP packet; return its end."""
         if out[at + 2 : at + 6] == b"\x08\x00\x06\x04" and len(out) >= at + 28:
             for place in (at + 8, at + 18):
-                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
-                ip = slice(place + 6, place + 10)
-                out[ip] = self._names.address(bytes(out[ip]))
+                self._mac(out, place)
+                self._address(out, slice(place + 6, place + 10))
             return at + 28
         return at
+
+    def _mac(self, out: bytearray, place: int) -> None:
+        """Rewrite a hardware address that is there whole."""
+        if 0 <= place <= len(out) - 6:
+            out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+
+    def _address(self, out: bytearray, where: slice) -> None:
+        out[where] = self._names.address(bytes(out[where]))
 
     def _network(self, out: bytearray, kind: int, at: int, wire_end: int, depth: int) -> int:
         """Rewrite an IP packet; return where that ends which may be given away."""
@@ -193,12 +199,11 @@ class _Frames:
         """Rewrite source and destination, and the checksum of IPv4."""
         size, place = (4, at + 12) if kind == ETHERTYPE_IPV4 else (16, at + 8)
         for start in (place, place + size):
-            out[start : start + size] = self._names.address(bytes(out[start : start + size]))
+            self._address(out, slice(start, start + size))
         if kind == ETHERTYPE_IPV4:
             end = at + (out[at] & 15) * 4
             if len(out) >= end:
-                pack_into(">H", out, at + 10, 0)
-                pack_into(">H", out, at + 10, _folded(bytes(out[at:end])) ^ 0xFFFF)
+                _check(out, at + 10, at, end)
 
     def _transport(self, out: bytearray, header: IpHeader, before: bytes, depth: int) -> int:
         """Rewrite what an IP packet carries."""
@@ -236,9 +241,8 @@ class _Frames:
 
     def _inner_macs(self, out: bytearray, network: int) -> None:
         """Rewrite the hardware addresses of an Ethernet frame inside a tunnel, untagged."""
-        for place in (network - 14, network - 8):
-            if place >= 0:
-                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+        self._mac(out, network - 14)
+        self._mac(out, network - 8)
 
     def _remember(self, key: FlowKey, old: bytes, new: bytes) -> None:
         self._sent[key] = (old, new)
@@ -307,9 +311,7 @@ class _Frames:
         """Set the checksum of what an IP packet carries."""
         protocol, start = header.protocol, header.start
         if protocol == _GRE and out[start : start + 1] and out[start] & 0x80:
-            end = min(len(out), header.end)
-            pack_into(">H", out, start + 4, 0)
-            pack_into(">H", out, start + 4, _folded(bytes(out[start:end])) ^ 0xFFFF)
+            _check(out, start + 4, start, min(len(out), header.end))
         place = start + _CHECKSUM.get(protocol, 0)
         if protocol not in _CHECKSUM or len(out) < place + 2:
             return
@@ -322,10 +324,11 @@ class _Frames:
             old = b"" if protocol == _ICMP else header.addresses
             _adjust(out, place, _difference(old + before[start:], both + bytes(out[start:])))
             return
-        pack_into(">H", out, place, 0)
         pseudo = both + pack(">II", header.end - start, protocol) if both else b""
-        found = _folded(pseudo + bytes(out[start : header.end])) ^ 0xFFFF
-        pack_into(">H", out, place, found or (0xFFFF if protocol == _UDP else 0))
+        _check(out, place, start, header.end, pseudo)
+        if protocol == _UDP and out[place : place + 2] == b"\0\0":
+            # To UDP 0 is no checksum; its other form says the same sum (RFC 768).
+            pack_into(">H", out, place, 0xFFFF)
 
 
 def _data_offset(out: bytearray, start: int) -> int:
@@ -339,6 +342,12 @@ def _folded(octets: bytes) -> int:
     # 65536 is 1 modulo 65535, so the words of the number need no loop.
     number = int.from_bytes(octets, "big")
     return number and (number % 0xFFFF or 0xFFFF)
+
+
+def _check(out: bytearray, place: int, start: int, end: int, pseudo: bytes = b"") -> None:
+    """Set the checksum at `place` of the bytes from `start` to `end`, and of a pseudo header."""
+    pack_into(">H", out, place, 0)
+    pack_into(">H", out, place, _folded(pseudo + bytes(out[start:end])) ^ 0xFFFF)
 
 
 def _difference(old: bytes, new: bytes) -> int:
