@@ -41,6 +41,7 @@ class CaptureReader:
         self._format: Format = PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger)
         self._called: Callable[[], None] | None = None
 
+    # Not from `Closing`: compiled, a class takes nothing from one that is interpreted.
     def __enter__(self) -> Self:
         return self
 

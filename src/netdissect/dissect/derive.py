@@ -150,6 +150,7 @@ class _Writer:
         fmt = field.fmt if field.fmt[0] in "<>!" else "!" + field.fmt
         fmt = fmt.replace(">", "!")
         if self.fixed and self.fixed[0][1][0] != fmt[0] and struct.calcsize(fmt) > 1:
+            # Single bytes have no order: they go with a run of either.
             if all(struct.calcsize(item[1]) == 1 for item in self.fixed):
                 self.fixed = [(local, fmt[0] + f[1:], x) for local, f, x in self.fixed]
             else:

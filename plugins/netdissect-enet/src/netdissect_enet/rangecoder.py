@@ -90,6 +90,7 @@ class _Decoder:
             if (self._low ^ (self._low + self._range & _WORD)) >= _TOP:
                 if self._range >= _BOTTOM:
                     return
+                # Too narrow, and a carry may still change the top byte: the range ends before that.
                 self._range = -self._low & _BOTTOM - 1
             octet = self._octets[self._at] if self._at < len(self._octets) else 0
             self._at += 1

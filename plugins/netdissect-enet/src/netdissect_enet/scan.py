@@ -47,10 +47,12 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     learnt: Learnt = hints.extra or Learnt()
     events: list[Event] = []
     first = commands[0][3] if commands else 0
-    new = {None, commands[0][-2] if first == VERIFY else None}
-    if (first, direction) == (CONNECT, _CLIENT) or (
-        (first, direction) == (VERIFY, _SERVER) and learnt.connect_id in new
-    ):
+    asks = (first, direction) == (CONNECT, _CLIENT)
+    # One that names another connectID answers a CONNECT of the life before.
+    answers = (first, direction) == (VERIFY, _SERVER) and (
+        learnt.connect_id in {None, commands[0][-2]}
+    )
+    if asks or answers:
         told = _told(learnt, head, commands[0])
         if told is None:
             return [(Ev.RESTART, "*")]
