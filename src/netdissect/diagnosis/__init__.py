@@ -33,7 +33,7 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
         None if span is None else around_of(report, span),
         lag,
         badness(report, ending, cause, loss),
-        words.verdict(report, ending, cause, loss, lag),
+        words.verdict(report, ending, cause, loss),
         ruled_out(report, ending, cause, loss, limits),
         settles(report, cause, loss, limits),
         _names(report),
@@ -45,7 +45,7 @@ def reworded(report: ConnectionReport) -> ConnectionReport:
     found = report.diagnosis
     if found is None:
         return report
-    verdict = words.verdict(report, found.ending, found.cause, found.loss, found.lag)
+    verdict = words.verdict(report, found.ending, found.cause, found.loss)
     cause = found.cause
     known = all(part.basis == "joined" for part in found.loss)
     if known and cause.what in ("none", "closed"):

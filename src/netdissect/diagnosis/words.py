@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.diagnosis.measures import spans
-from netdissect.model.diagnosis import Cause, Ending, Lag, Loss
+from netdissect.model.diagnosis import Cause, Ending, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
@@ -40,10 +40,9 @@ _ARROWS: Final = ("client to server", "server to client")
 
 
 def verdict(
-    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss], lag: Lag
+    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]
 ) -> str:
     """Return the one sentence that answers: who, when, why."""
-    del lag
     main = _ended(report, ending, cause)
     more = []
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:

@@ -36,14 +36,11 @@ class Columns:
 
     def head(self) -> Iterator[Line]:
         """Yield the lines above the rows."""
-        yield self._line([[(head, "title")] for head in self._heads])
+        yield self.row([[(head, "title")] for head in self._heads])
         yield [("─" * self.width, "")]
 
     def row(self, row: Sequence[Line]) -> Line:
         """Return the line of a row."""
-        return self._line(row)
-
-    def _line(self, row: Sequence[Line]) -> Line:
         line: Line = []
         room = 0
         for cell, width, right in zip(row, self._widths, self._right, strict=True):

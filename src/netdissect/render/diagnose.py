@@ -46,7 +46,7 @@ def show_diagnoses(
         found = report.diagnosis
         screen.line(*_title(screen, report, found), hang=HANG)
         screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
-        for name, text in _facts(report, found, clock, file):
+        for name, text in _facts(found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
 
@@ -85,9 +85,7 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
     ]
 
 
-def _facts(
-    report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
-) -> Iterator[tuple[str, str]]:
+def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str]]:
     ending = found.ending
     by = {None: "", "nobody": "", "both": " on both sides"}.get(ending.by, f" by the {ending.by}")
     yield "ended", f"{_HOW.get(ending.how, ending.how)}{by} ({ending.confidence})"
@@ -125,7 +123,6 @@ def _facts(
         yield "see", f"netdissect show {name} {found.ending.frame}"
     elif found.cause.from_frame is not None:
         yield "see", f"netdissect show {name} {found.cause.from_frame}"
-    del report
 
 
 _HOW = {
