@@ -27,7 +27,14 @@ from netdissect.dissect.steps import (
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import OCTETS, Dissection, FieldNode, MessageView, concluded
+from netdissect.model.dissection import (
+    OCTETS,
+    Buffer,
+    Dissection,
+    FieldNode,
+    MessageView,
+    concluded,
+)
 from netdissect.model.native import i64
 
 __all__ = ["Walker", "node_fields", "node_value", "own_value"]
@@ -137,6 +144,15 @@ class Walker:
         self.free()
         self.trailing(node, data, used)
         holder.children += [node] if shows else node.children
+
+    def into(self, dissection: Dissection, buffer: Buffer) -> Walker:
+        """Add a buffer that was made of the payload, and return what walks it: what that finds, and
+        its messages, are found by this one too.
+        """
+        inner = Walker(self.catalogue, buffer=len(dissection.buffers))
+        inner.annotations, inner.messages = self.annotations, self.messages
+        dissection.buffers.append(buffer)
+        return inner
 
     def free(self) -> None:
         """Have the fields of layers that were read forget what is around them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from types import new_class
 from typing import Any, ClassVar
 
@@ -20,7 +19,6 @@ from scapy.fields import (
 )  # fmt: skip
 from scapy.packet import bind_bottom_up
 
-from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.walker import Walker
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
@@ -200,15 +198,9 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         except RangeCoderError as fault:
             walker.note("enet-compression", str(fault), packed.bit_offset, packed.bit_length)
             return
-        source = (packed.bit_offset, packed.bit_length)
-        dissection.buffers.append(Buffer("decompressed", opened, source))
-        inner = Walker(Catalogue(CODES), buffer=1)
-        held, _scope, used = inner.walk(_Commands, opened)
-        inner.trailing(held, opened, used)
-        node.children += held.children
-        walker.annotations += [replace(note, buffer=1) for note in inner.annotations]
-        walker.messages += inner.messages
-        commands, plain = held.children[0] if held.children else None, payload[:start] + opened
+        made = Buffer("decompressed", opened, (packed.bit_offset, packed.bit_length))
+        walker.into(dissection, made).payload(node, "", _Commands, opened)
+        commands, plain = node.child("commands"), payload[:start] + opened
     if commands is not None and "peer" in fields:
         _check(fields, commands.children, plain, request.hints, walker)
 

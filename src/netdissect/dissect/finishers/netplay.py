@@ -215,11 +215,7 @@ class _Reader:
             if start + 1 == len(data) and not position:
                 walker.note(*incomplete(LENGTH_OCTETS), 8 * start, 8)
         whole = bytes(frames)
-        self._dissection.buffers.append(Buffer("reassembled", whole))
-        inner = Walker(walker.catalogue, buffer=1)
-        self.frames(whole, inner, buffer=1)
-        walker.annotations += inner.annotations
-        walker.messages += inner.messages
+        self.frames(whole, walker.into(self._dissection, Buffer("reassembled", whole)), buffer=1)
 
     # -- text --------------------------------------------------------------------------------------
 

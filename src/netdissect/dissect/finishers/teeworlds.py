@@ -63,10 +63,10 @@ def _body(
     walker.used = len(payload)
     root.bit_length = 8 * len(payload)
     if fields["compressed_flag"].value:
-        opened = _open(dissection, request, walker, start)
-        if opened is None:
+        inner = _open(dissection, request, walker, start)
+        if inner is None:
             return
-        data, reader, start = opened, Walker(walker.catalogue, buffer=1), 0
+        data, reader, start = dissection.buffers[-1].data, inner, 0
     dialect = form_of(request.dialect).dialect.removeprefix("teeworlds-")
     layer = body_layer(dialect, data, control=control)
     around = Around()
@@ -76,16 +76,13 @@ def _body(
     kind = root.child("control")
     if kind is not None and kind.value == "close" and root.child("reason") is None:
         root.conclude("reason", None)
-    _contradictions(root, reader)
-    if reader is not walker:
-        walker.annotations.extend(reader.annotations)
-        walker.messages.extend(reader.messages)
+    _contradictions(root, walker)
 
 
-def _contradictions(root: FieldNode, reader: Walker) -> None:
+def _contradictions(root: FieldNode, walker: Walker) -> None:
     """Show the number that receivers read where the two copies of its bits differ."""
     code = "teeworlds-sequence-copies"
-    at = [note.bit_offset for note in reader.annotations if note.code == code]
+    at = [note.bit_offset for note in walker.annotations if note.code == code]
     chunks = root.child("chunks")
     if not at or chunks is None:
         return
@@ -95,8 +92,8 @@ def _contradictions(root: FieldNode, reader: Walker) -> None:
             root.conclude("sequence_reference", read)
 
 
-def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:
-    """Decompress the body into the second buffer; None where it cannot be done."""
+def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> Walker | None:
+    """Decompress the body into a second buffer; return what walks it, None where there is none."""
     packed = dissection.buffers[0].data[start:]
     node = FieldNode("compressed", packed, 8 * start, 8 * len(packed), packed.hex())
     dissection.root.children.append(node)
@@ -109,10 +106,12 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> b
     if end is not None and len(packed) - end > _BEHIND_END:
         text = f"{len(packed) - end} bytes behind the end symbol"
         walker.note("teeworlds-huffman-tail", text, 8 * (start + end), 8 * (len(packed) - end))
-    dissection.buffers.append(Buffer("decompressed", opened, (8 * start, 8 * len(packed))))
+    inner = walker.into(
+        dissection, Buffer("decompressed", opened, (8 * start, 8 * len(packed)))
+    )
     dissection.root.conclude("decompressed_hex", opened.hex())
     dissection.root.conclude("decompressed_length", len(opened))
-    return opened
+    return inner
 
 
 def _lines(dissection: Dissection) -> list[str]:
