@@ -16,7 +16,7 @@ from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms, new_key
 from netdissect.model.errors import UsageError
 from netdissect.model.files import read_octets
-from netdissect.model.packets import Packet, flow_endpoints
+from netdissect.model.packets import Packet
 
 __all__ = ["command"]
 
@@ -129,11 +129,10 @@ def _planned(
     """Work out what becomes of each payload; return what tells the packets of known connections,
     and how many places stay as they are.
     """
-    from netdissect.edit.frames import assembled  # noqa: PLC0415
+    from netdissect.edit.frames import assembled, of_connections  # noqa: PLC0415
     from netdissect.pipeline.privacy import rewritten  # noqa: PLC0415
 
     left = 0
-    spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
     with Session(file, choices) as session:
         for record in session.records():
             new, stay = rewritten(record, names)
@@ -143,18 +142,7 @@ def _planned(
                     plan.stream(*record.stream, new)
             elif record.protocol is not None:
                 plan.datagram(record.frame, record.payload, new)
-        for report in session.reports:
-            ends = frozenset({report.client, report.server})
-            spans.setdefault((report.transport, ends), []).append(
-                (report.first_frame, report.last_frame)
-            )
-
-    def known(packet: Packet) -> bool:
-        transport = "tcp" if packet[5] is not None else "udp"
-        ends = frozenset(map(str, flow_endpoints(packet[3])))
-        found = spans.get((transport, ends), ())
-        return any(first <= packet[1] <= last for first, last in found)
-
+        known = of_connections(session.reports)
     with Session(file, choices, quiet=True) as session:
         for packet, pieces in assembled(session.reader):
             if pieces and known(packet):

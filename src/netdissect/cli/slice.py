@@ -12,7 +12,6 @@ from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Match, Session, missing
 from netdissect.cli.spans import SPAN, in_order, reached
 from netdissect.model.errors import UsageError
-from netdissect.model.packets import Packet, flow_endpoints
 
 __all__ = ["command"]
 
@@ -113,26 +112,17 @@ def _chosen(
 
 def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> Iterator[int]:
     """Yield the frames between the endpoints of connections, from the first to the last."""
-    from netdissect.edit import pieces  # noqa: PLC0415
+    from netdissect.edit import of_connections, pieces  # noqa: PLC0415
 
     with Session(file, choices, quiet=True) as session:
         reports = session.analysis().connections
-        spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
+        found = []
         for number in numbers:
             report = reports.by_number(number)
             if report is None:
                 raise missing(number, reports)
-            ends = frozenset({report.client, report.server})
-            spans.setdefault((report.transport, ends), []).append(
-                (report.first_frame, report.last_frame)
-            )
-
-    def wanted(packet: Packet) -> bool:
-        transport = "tcp" if packet[5] is not None else "udp"
-        ends = frozenset(map(str, flow_endpoints(packet[3])))
-        found = spans.get((transport, ends), ())
-        return any(first <= packet[1] <= last for first, last in found)
-
+            found.append(report)
+    wanted = of_connections(found)
     with Session(file, choices, quiet=True) as session:
         yield from pieces(session.reader, wanted)
 

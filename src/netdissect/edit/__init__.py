@@ -6,9 +6,17 @@ and what is to be said of them, the pipeline tells.
 
 from __future__ import annotations
 
-from netdissect.edit.frames import FrameSet, parse_frames, pieces
+from netdissect.edit.frames import FrameSet, of_connections, parse_frames, pieces
 from netdissect.edit.merging import merge
 from netdissect.edit.notes import annotate
 from netdissect.edit.slicing import slice_capture
 
-__all__ = ["FrameSet", "annotate", "merge", "parse_frames", "pieces", "slice_capture"]
+__all__ = [
+    "FrameSet",
+    "annotate",
+    "merge",
+    "of_connections",
+    "parse_frames",
+    "pieces",
+    "slice_capture",
+]

@@ -10,10 +10,11 @@ from netdissect.flow import Decapsulator
 from netdissect.flow.ip import IP_READERS
 from netdissect.flow.links import LINK_READERS, skip_tags
 from netdissect.model.errors import UsageError
-from netdissect.model.packets import LINK_TYPE, Frame, Packet
+from netdissect.model.packets import LINK_TYPE, Frame, Packet, flow_endpoints
+from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import quoted
 
-__all__ = ["FrameSet", "assembled", "parse_frames", "pieces"]
+__all__ = ["FrameSet", "assembled", "of_connections", "parse_frames", "pieces"]
 
 MAX_PENDING = 4096
 """Fragmented datagrams followed at once; of the oldest beyond, the pieces are not kept together."""
@@ -73,6 +74,26 @@ def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterato
         if wanted(packet):
             yield packet[1]
             yield from (frame for frame, _ in found)
+
+
+def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bool]:
+    """Return what tells of a packet whether it went between the endpoints of one of these
+    connections while that lasted.
+    """
+    spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
+    for report in reports:
+        ends = frozenset({report.client, report.server})
+        spans.setdefault((report.transport, ends), []).append(
+            (report.first_frame, report.last_frame)
+        )
+
+    def known(packet: Packet) -> bool:
+        transport = "tcp" if packet[5] is not None else "udp"
+        ends = frozenset(map(str, flow_endpoints(packet[3])))
+        found = spans.get((transport, ends), ())
+        return any(first <= packet[1] <= last for first, last in found)
+
+    return known
 
 
 def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int, int]]]]:
