@@ -207,6 +207,7 @@ class Layer(_Base):  # type: ignore[misc]
         return found, text + self.doubt, needed
 
     def _show_or_dump(self, *args: Any, **kwargs: Any) -> Any:
+        # Scapy has no hook for its title: it reads the packet's name.
         title: Any = self
         name, title.name = title.name, title.name + self.doubt
         try:
@@ -259,6 +260,7 @@ class Layer(_Base):  # type: ignore[misc]
                 break
             if field.isconditional and value is None:
                 continue
+            # As Scapy's own: what is changed in place is noticed when the packet is built again.
             if (field.islist or field.holds_packets or field.ismutable) and value is not None:
                 self.raw_packet_cache_fields[field.name] = self._raw_packet_cache_field_value(
                     field, value, copy=True
