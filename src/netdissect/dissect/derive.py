@@ -368,9 +368,6 @@ def _optional(writer: _Writer, field: Any) -> None:
     writer.put(f"    {local} = None")
 
 
-# -- LSB-first layers: everything comes out of one little-endian number --------------------------
-
-
 def _text(
     rule: E, names: dict[str, str], some: Callable[[str, str], str] = "{}.{}".format
 ) -> str:

@@ -96,7 +96,18 @@ def _append(state: Any, number: int, size: int) -> Any:
     return (done, pending, held) if pending else done
 
 
-class _Enum:
+class _Limited:
+    """Random values of a number with limits, shared by the fields below."""
+
+    __slots__ = ()
+    limits: tuple[int, int]
+
+    def randval(self) -> Any:
+        """Return a random value within the limits."""
+        return RandNum(*self.limits)
+
+
+class _Enum(_Limited):
     """Display of a number by name, shared by the fields below."""
 
     names: dict[int, str] | None
@@ -188,12 +199,8 @@ class LsbBits(_Enum, _Placed, Field):  # type: ignore[misc]
         """Return the length in bytes."""
         return self.size / 8
 
-    def randval(self) -> Any:
-        """Return a random value of the field's range."""
-        return RandNum(*self.limits)
 
-
-class LsbVarULong(_Placed, Field):  # type: ignore[misc]
+class LsbVarULong(_Limited, _Placed, Field):  # type: ignore[misc]
     """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
 
     __slots__ = ["keep", "limits"]
@@ -210,8 +217,7 @@ class LsbVarULong(_Placed, Field):  # type: ignore[misc]
         )
         value &= self.limits[1]
         if not complete:
-            short = 8 * len(data) < bit + 80
-            if short:
+            if 8 * len(data) < bit + 80:
                 raise FieldFault("truncated", f"{self.name} is an unterminated varULong", value)
             raise FieldFault("overlong-varint", f"{self.name} has more than ten groups", value)
         return value, before + after
@@ -224,18 +230,12 @@ class LsbVarULong(_Placed, Field):  # type: ignore[misc]
         """Return the length in bytes of the shortest form."""
         return varulong_groups(x or 0)[1] / 8
 
-    def randval(self) -> Any:
-        """Return a random value of the kept width."""
-        return RandNum(*self.limits)
-
 
 class LsbTail(_Octets, _Placed, Field):  # type: ignore[misc]
     """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
     zeros.
     """
 
-    islist = 0
-    ismutable = False
     private = OCTETS
 
     def __init__(self, name: str) -> None:
@@ -326,10 +326,6 @@ class Varint(_Enum, Field):  # type: ignore[misc]
     def i2len(self, pkt: Any, x: Any) -> int:
         """Return the length in bytes of the shortest form."""
         return len(self.codec.write(x or 0))
-
-    def randval(self) -> Any:
-        """Return a random value of the family's range."""
-        return RandNum(*self.limits)
 
 
 class IfLeft(Field):  # type: ignore[misc]
@@ -422,8 +418,7 @@ class NulString(StrField):  # type: ignore[misc]
 
     __slots__ = ["private"]
     mark = b"\0"
-    code = "unterminated-string"
-    """The finding where there is no mark."""
+    code = "unterminated-string"  # the finding where there is no mark
 
     def __init__(self, name: str, default: bytes = b"", *, private: str = TEXT) -> None:
         StrField.__init__(self, name, default)
@@ -559,8 +554,7 @@ class Items(PacketListField):  # type: ignore[misc]
             left = b"" if padding is None else padding.load
             if padding is not None:
                 del padding.underlayer.payload
-            stuck = len(left) >= len(rest) or getattr(item, "fault", None) is not None
-            rest = left
-            if stuck:
+            before, rest = rest, left
+            if len(rest) >= len(before) or getattr(item, "fault", None) is not None:
                 break
         return rest + kept, items
