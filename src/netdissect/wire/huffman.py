@@ -54,10 +54,6 @@ _LONGEST: Final = 15
 _GOOD: Final = 57
 """Bits of a word that are left where it is read at a byte and wanted from a bit of that on."""
 _USED: Final = 15
-_BITS: Final = 7 << 3
-"""Where an entry, shifted by one, has the bits of its bytes."""
-_SEVEN_OCTETS: Final = 56
-"""Bits that are kept until they are written: a shift must not touch the sign."""
 _ENDS: Final = 1 << 7
 _PADDING: Final = bytes(8)
 """A word is read at the last byte too."""
@@ -118,8 +114,9 @@ class _Tables:
     """What the next bits of the code stand for, asked `_WINDOW_BITS` at a time.
 
     An entry holds the bits used (4 bits), the bytes they stand for (3 bits: how many), whether they
-    are the end symbol, and from bit 8 the bytes. Without either the code is longer than a window:
-    from bit 8 stands its row in `longer`, which the bits behind the window choose an entry of.
+    are the end symbol, and from bit 8 the bytes. Without any bits the code is longer than a window,
+    as that of the end symbol is: from bit 8 stands its row in `longer`, of which the bits behind
+    the window choose an entry.
     """
 
     def __init__(self) -> None:
@@ -198,38 +195,32 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
     bits: i64 = 8 * len(data)
     at: i64 = 8 * start
     at = min(at, bits)
-    room = 8 * limit
-    size: i64 = 0
-    """Bits decoded, and those of them that were written."""
-    written: i64 = 0
-    text: i64 = 0
-    """The others: what is written costs as much as three entries."""
-    entry: i64 = 0
-    word: i64 = 0
     good: i64 = -1
     """Codes that begin at this bit or before are whole in `word`."""
-    while size <= room:
+    word: i64 = 0
+    entry: i64 = 0
+    size: i64 = 0
+    while size <= limit:
         if at > good:
+            if at > bits:
+                break
             word = read_i64_le(padded, at >> 3) >> (at & 7)
-            good = at + _GOOD - _LONGEST
+            good = min(at + _GOOD - _LONGEST, bits)
         entry = windows[word & _WINDOWS - 1]
-        if not entry & _USED:
-            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
         used = entry & _USED
+        if not used:
+            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
+            used = entry & _USED
+            if entry & _ENDS:
+                at += used
+                break
         at += used
-        if at > bits or entry & _ENDS:
-            break
         word >>= used
-        many = entry >> 1 & _BITS
-        if size + many - written > _SEVEN_OCTETS:
-            write_i64_le(out, text)
-            written = size
-            out.truncate(written >> 3)
-            text = 0
-        text |= entry >> 8 << size - written
-        size += many
-    write_i64_le(out, text)
-    out.truncate(size >> 3)
+        write_i64_le(out, entry >> 8)
+        size += entry >> 4 & 7
+        out.truncate(size)
+    if at > bits and not entry & _ENDS:
+        out.truncate(size - (entry >> 4 & 7))  # it has bits that are not there
     decoded = out.getvalue()
     if at > bits:
         decoded += _rest(data, int(at - (entry & _USED)))
