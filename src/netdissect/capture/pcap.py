@@ -95,6 +95,7 @@ class PcapFile(Format):
         header: i64 = self._header
         scale: i64 = self._scale
         second: i64 = NS_PER_S
+        longest: i64 = MAX_FRAME_OCTETS
         link: i64 = self._link
         number: i64 = self._number
         before: i64 = number
@@ -114,7 +115,7 @@ class PcapFile(Format):
                 captured, wire = sizes & _WORD, sizes >> 32 & _WORD
             start = pos + header
             stop = start + captured
-            if stop > end or captured > MAX_FRAME_OCTETS:
+            if stop > end or captured > longest:
                 need = header + captured
                 break
             number += 1

@@ -10,6 +10,7 @@ from typing import Final
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, reverse_key
 from netdissect.model.reports import Parting
 from netdissect.pipeline.observer import Observer, Seen
@@ -95,7 +96,11 @@ class Flow:
 class Taker:
     """What takes the datagrams of one direction of a UDP flow."""
 
-    __slots__ = ()
+    __slots__ = ("addresses", "ports")
+
+    addresses: i64
+    ports: i64
+    """Those of its datagrams over IPv4, as `Packets.known` has them, once they were asked for."""
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Take one datagram."""

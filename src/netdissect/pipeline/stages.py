@@ -29,7 +29,7 @@ from netdissect.pipeline.recogniser import Recogniser, turned
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.streams import StreamPort
-from netdissect.pipeline.table import FlowTable
+from netdissect.pipeline.table import FlowTable, place_of
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
 from netdissect.track.conclusion import conclude, place
@@ -109,8 +109,8 @@ class Pipeline(Packets):
         table = self._table
         if time_ns > table.due_ns:
             return False
-        taker = table.takers.known(addresses, ports)
-        if taker is None:
+        taker = table.takers.at[place_of(addresses, ports)]
+        if taker is None or taker.ports != ports or taker.addresses != addresses:
             return False
         if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would cost more than the rest
             self.now_ns = time_ns

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from netdissect.model.native import i64, read_i64_be, vec
+from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
 
-__all__ = ["KEYS_A_FRAME", "FlowTable", "Takers"]
+__all__ = ["KEYS_A_FRAME", "FlowTable", "Takers", "place_of"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -39,35 +39,22 @@ _IPV4_KEY: Final = 12
 class Takers:
     """UDP key -> what takes its datagrams; flows under recognition have nothing here.
 
-    Over IPv4 those that were asked for last are found without a key too: by a place that follows
-    from addresses and ports. Where two flows have the same one, it is that of the newer.
+    Over IPv4 those that were asked for last are found without a key too, by `place_of`. Where two
+    flows have the same place, it is that of the newer.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[FlowKey, Taker] = {}
-        self._words = vec[i64]([-1] * (2 * _PLACES))
-        """Addresses and ports at each place; no ports are negative."""
-        self._at: list[Taker | None] = [None] * _PLACES
-
-    def known(self, addresses: i64, ports: i64) -> Taker | None:
-        """Return what takes datagrams with these addresses and ports (see `Packets.known`), None
-        where `get` has to be asked.
-        """
-        place = _place(addresses, ports)
-        words = self._words
-        if words[2 * place + 1] != ports or words[2 * place] != addresses:
-            return None
-        return self._at[place]
+        self.at: list[Taker | None] = [None] * _PLACES
+        """Those that were asked for last, each with the numbers it was asked for with."""
 
     def get(self, key: FlowKey) -> Taker | None:
         """Return what takes datagrams with this key, None where nothing does."""
         taker = self.by_key.get(key)
         if taker is not None and len(key) == _IPV4_KEY:
             addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
-            place = _place(addresses, ports)
-            self._words[2 * place] = addresses
-            self._words[2 * place + 1] = ports
-            self._at[place] = taker
+            taker.addresses, taker.ports = addresses, ports
+            self.at[place_of(addresses, ports)] = taker
         return taker
 
     def put(self, key: FlowKey, taker: Taker) -> None:
@@ -79,9 +66,7 @@ class Takers:
         """Have nothing take the datagrams with this key any more."""
         if self.by_key.pop(key, None) is not None and len(key) == _IPV4_KEY:
             addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
-            place = _place(addresses, ports)
-            self._words[2 * place + 1] = -1
-            self._at[place] = None
+            self.at[place_of(addresses, ports)] = None
 
     def clear(self) -> None:
         """Have nothing take anything."""
@@ -89,11 +74,9 @@ class Takers:
             self.drop(key)
 
 
-def _place(addresses: i64, ports: i64) -> i64:
-    """Return a place for a flow; both directions have different ones as a rule."""
-    first = (addresses >> 32 & 0xFFFF) + (ports >> 16)
-    second = (addresses & 0xFFFF) + (ports & 0xFFFF)
-    return (3 * first + second) & (_PLACES - 1)
+def place_of(addresses: i64, ports: i64) -> i64:
+    """Return the place of a flow in `Takers`; both directions have different ones as a rule."""
+    return (3 * ((addresses >> 32) + (ports >> 16)) + addresses + ports) & _PLACES - 1
 
 
 class FlowTable:
