@@ -110,7 +110,7 @@ class Acknowledged(Ledger):
                 unit = self.take_out(seq)
                 if unit is not None:
                     self._settle(seq, unit, frame, time_ns)
-        if self.missing.size and self.missing.touches(low, int(base)):
+        if self.missing.size:
             for seq in self.missing.within(low, int(base)):
                 if bits >> (base - 1 - seq) & 1:
                     self._unseen(seq, frame, time_ns)

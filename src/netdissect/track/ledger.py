@@ -252,7 +252,9 @@ class Ledger(Placed):
 
     def extend(self, wire_seq: i64) -> i64:
         """Return the extended number closest to the newest one."""
-        newest = self.reached()
+        newest: i64 = self.newest
+        if newest == ABSENT:
+            newest = 0
         ahead = (wire_seq - newest) & self._mask
         if ahead > self._half:
             ahead -= self._modulus
@@ -269,9 +271,9 @@ class Ledger(Placed):
 
     # -- findings ----------------------------------------------------------------------------------
 
-    def hit(self, limit: str) -> None:
+    def hit(self, limit: str, times: int = 1) -> None:
         """Count that a bound was reached."""
-        self.findings.hit(limit, self.direction, self.rule.name)
+        self.findings.hit(limit, self.direction, self.rule.name, times)
 
     def find(
         self, code: str, frame: int | None, time_ns: int, side: int, text: str,
@@ -413,14 +415,17 @@ class Ledger(Placed):
         over = len(outstanding) > MAX_OUTSTANDING
         horizon = now_ns - EXPIRY_NS
         leaving: list[int] = []
+        units: list[Unit] = []
         for seq, unit in outstanding.items():
             if len(leaving) == MAX_OUTSTANDING // 4 if over else unit.last_ns > horizon:
                 break
             leaving.append(seq)
-        for seq in leaving:
-            unit = outstanding.pop(seq)
-            if over:
-                self.hit("MAX_OUTSTANDING")
+            units.append(unit)
+        if over:
+            self.hit("MAX_OUTSTANDING", len(leaving))
+        for place, seq in enumerate(leaving):
+            unit = units[place]
+            del outstanding[seq]
             self.end(seq, unit, seen=not over and self.heard_since(unit))
 
     def may_restart(self, time_ns: int) -> bool:

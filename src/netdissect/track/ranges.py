@@ -114,6 +114,8 @@ class Recent:
         """Return the numbers from `start` up to `end`, which is not one of them, in order."""
         starts, ends = self._starts, self._ends
         found: list[int] = []
+        if not ends or start >= ends[-1] or end <= starts[0]:
+            return found
         for index in range(bisect_right(ends, start), len(starts)):
             low = starts[index]
             if low >= end:

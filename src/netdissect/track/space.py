@@ -369,14 +369,16 @@ class Space(Repeated):
     def _late_first(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy is, as those show that were sent later and came before."""
         held_ns = 0
-        for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(self.newest)) + 1):
+        outstanding = self.outstanding
+        last = min(seq + OVERTAKEN_BY, int(self.newest))
+        for later in range(seq + 1, last + 1):
             slot = self.slot_of(later)
             if slot >= 0:
                 held_ns = max(held_ns, time_ns - int(self._ring[slot + TIME]))
-                continue
-            unit = self.outstanding.get(later)
-            if unit is not None:
-                held_ns = max(held_ns, time_ns - int(unit.first_ns))
+            elif outstanding:
+                unit = outstanding.get(later)
+                if unit is not None:
+                    held_ns = max(held_ns, time_ns - int(unit.first_ns))
         self._hold(seq, held_ns)
 
 

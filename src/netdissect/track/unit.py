@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdissect.model.native import i64
+from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import UnitRecord
 
 __all__ = ["Stray", "Unit"]
 
 
+@mypyc_attr(free_list_len=1)
 class Unit:
     """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
 

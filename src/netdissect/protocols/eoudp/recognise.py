@@ -49,8 +49,6 @@ def candidates(payload: bytes) -> tuple[str, ...]:
 
 
 def _possible(row: Row, payload: bytes) -> bool:
-    if ((len(payload) - row.start) & 0xFF) not in payload[: row.start]:  # as above
-        return False
     head = row.read(payload, 0, len(payload))
     if head is None or head[-2] + row.start != len(payload) or not _known(row, head[0]):
         return False

@@ -54,6 +54,8 @@ _ID_BIT: Final = 20
 _LATEST_BIT: Final = 44
 """Where the first group of a message id begins, and the last one that ends in seven bytes."""
 _IN_A_WORD: Final = 7
+_WHOLE_BYTES: Final = 5
+"""Bytes of type, number (two) and message id (two) in the byte packings."""
 
 _TELLING: Final = {
     (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
@@ -162,6 +164,8 @@ class RiptideScanner(Scanner):
             # The message id fits: only the number matters here. It stands where one of an
             # invalid type does.
             number = read.word_RiptideInvalid(payload, 0, size)[1]
+        elif not self._bits and size >= _WHOLE_BYTES:
+            number = low_word(payload, 1, 2)
         else:
             if self._bits:
                 values = read.read_RiptideReliable(payload, 0, size)
