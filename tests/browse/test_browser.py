@@ -568,3 +568,18 @@ def test_what_nobody_sends_again_is_not_drawn_like_lost_reliable_data() -> None:
     keys(browser, "2")
     assert " x Notify" in screen(browser)
     assert "lost, not resent" in screen(browser)
+
+
+def test_reading_can_be_stopped_and_what_was_read_stays() -> None:
+    backend = Browsed(str(LOSSY), Choices())
+    browser = Browser(backend)
+    assert "Ctrl-C stop reading" in screen(browser)
+    keys(browser, "ctrl+c")
+    assert not browser.leaving
+    backend.read()
+    browser.tick()
+    assert backend.loaded.done
+    assert browser.index.rows < 1073
+    assert "! Reading was stopped at 0% of the file; all before it is shown." in screen(browser)
+    keys(browser, "ctrl+c")
+    assert browser.leaving

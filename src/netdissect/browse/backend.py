@@ -82,6 +82,9 @@ class Backend(Protocol):
     def stop(self) -> None:
         """Have what runs end soon."""
 
+    def halt(self) -> bool:
+        """Read no further, and keep what was read; return whether anything is left to read."""
+
     def connection(self, number: int) -> ConnectionReport | None:
         """Return the report of a connection; None while it is not known."""
 

@@ -221,7 +221,7 @@ class Browser:
             record, fate = self.packets.record(row), self.packets.fate(row)
             ends = f"{record.src} → {record.dst}"
             said = "  ".join(
-                part for part in (f"#{record.frame}", record.dialect, ends, fate) if part
+                part for part in (f"#{record.frame}", fate, record.dialect, ends) if part
             )
         self.tree.show(record, said)
         self.octets.look(record, self.tree.node(), width)

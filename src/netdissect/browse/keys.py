@@ -33,7 +33,7 @@ HELP = """\
  Live    p pause, go on              F follow the end
  Take    y copy the line             Y copy the filter
          w write what is shown       r write the report
- Leave   q                           Ctrl-C at once
+ Leave   q                           Ctrl-C stops the reading, then quits
 """
 
 _HINTS: Final = {
@@ -62,8 +62,11 @@ def hints(browser: Browser, width: int) -> str:
     """Return the keys of the pane in focus, the most used first; on a narrow screen without those
     that the help tells.
     """
-    live = "p pause  F follow the end  " if browser.backend.loaded.live else ""
-    text = f"{live}{_HINTS.get((browser.view, browser.focus)) or _SCROLLS}{_ALWAYS}"
+    loaded = browser.backend.loaded
+    first = "p pause  F follow the end  " if loaded.live else ""
+    if not loaded.ready:
+        first = "Ctrl-C stop reading  "
+    text = f"{first}{_HINTS.get((browser.view, browser.focus)) or _SCROLLS}{_ALWAYS}"
     if browser.prompt is not None:
         more = "Tab completes  ↑ typed before  " if browser.prompt.has_offers else ""
         text = f"⏎ takes it  {more}Esc leaves it as it was"
@@ -82,7 +85,7 @@ def press(browser: Browser, key: str, character: str | None = None) -> None:
     """Take one key, by Textual's name and the character that it types."""
     browser.say("")
     if key == "ctrl+c":
-        browser.leaving = True
+        browser.leaving = not browser.backend.halt()
     elif browser.prompt is not None:
         prompt = browser.prompt
         if prompt.press(key, character) and browser.prompt is prompt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,10 +64,18 @@ class Browsed:
         self._session = Session(file, choices, quiet=True) if session is None else session
         self._examples: dict[tuple[str, int | None], Anomaly] = {}
         self._ended = Event()
+        self._halted = Event()
 
     def stop(self) -> None:
         """Have what runs end soon."""
         self._ended.set()
+
+    def halt(self) -> bool:
+        """Read no further, and keep what was read; return whether anything is left to read."""
+        if self.loaded.ready or self._halted.is_set():
+            return False
+        self._halted.set()
+        return True
 
     def told_to_end(self) -> bool:
         """Return whether a signal asks the program to end, or its terminal has gone."""
@@ -88,6 +97,8 @@ class Browsed:
             for packets in Decapsulator().batches(reader.batches()):
                 if self._ended.is_set():
                     return
+                if self._halted.is_set():
+                    break
                 loaded.first_ns = session.first_ns or 0
                 for count, packet in enumerate(packets):
                     pipeline.feed(packet)
@@ -114,6 +125,7 @@ class Browsed:
         loaded.entries = [entry_of(report) for report in reports]
         loaded.notes = self._notes(session)
         self.index.finish()
+        gc.freeze()  # stays until the program ends: no search for garbage walks it again
         loaded.share, loaded.live, loaded.done = 1.0, "", True
         loaded.version += 1
 
@@ -146,6 +158,9 @@ class Browsed:
             why = f": {safe(info.damage)}" if info.damage else ""
             notes.append(f"The file is cut short at offset {info.truncated_at}{why}; all before it"
                          " is shown.")  # fmt: skip
+        if self._halted.is_set():
+            share = self.loaded.share or 0.0
+            notes.append(f"Reading was stopped at {share:.0%} of the file; all before it is shown.")
         hit = dict(session.limits_hit)
         if self.index.left_out:
             hit["MAX_ROWS"] = self.index.left_out

@@ -87,7 +87,7 @@ _LINES: Final = {
     "gave-up": "given up{by}, no answer",
     "never-answered": "no answer in {lasted}",
     "info-only": "information only",
-    "open": "open when the capture ends",
+    "open": "still open",
     "said": "closed{by}{because}",
     "dropped": "forgotten{by}",
     "unknown": "its end is not in the capture",
@@ -144,9 +144,14 @@ def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
             if ending.by
             else "The capture ends in silence"
         ),
-        quiet=f": {_spell(report, cause)}" if ended_by_silence else "",
+        quiet=f"{_joint(ending)}{_spell(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
+
+
+def _joint(ending: Ending) -> str:
+    """Return what stands between an ending and the silence before it."""
+    return "; before, " if ending.how == "said" else ": "
 
 
 def _unheard_goodbye(report: ConnectionReport) -> str:

@@ -412,8 +412,10 @@ def _outcome(
 
 
 def _quiet_findings(connection: Connection, end_ns: int) -> None:
+    # Of one that was closed the rest of the capture tells nothing.
+    over_ns = end_ns if connection.machine.close is None else connection.last_ns
     for span in connection.quiet.spans:
-        until_ns = span.to_ns or end_ns
+        until_ns = span.to_ns or over_ns
         side = SIDES[span.direction]
         lasted = f"{(until_ns - span.from_ns) / 1e9:.1f} s" + ("" if span.to_ns else ", to the end")
         if span.kind == "one-way":
