@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
-from netdissect.browse.connections import lanes
+from netdissect.browse.connections import answer, lanes
 from netdissect.browse.keys import HELP, help_lines, press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
@@ -29,6 +30,7 @@ from samples import unit
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+DARK = CAPTURES / "riptide" / "udp_2.2.1_blackout_timeout_clientleg.pcap"
 STREAM = CAPTURES / "netplay" / "bin1_coalesced__client_leg.pcap"
 SIZES = [(80, 24), (160, 50), (40, 10), (30, 5), (110, 30), (59, 14), (80, 12)]
 
@@ -583,3 +585,18 @@ def test_reading_can_be_stopped_and_what_was_read_stays() -> None:
     assert "! Reading was stopped at 0% of the file; all before it is shown." in screen(browser)
     keys(browser, "ctrl+c")
     assert browser.leaving
+
+
+def test_what_runs_is_open_so_far_and_its_silence_is_counted() -> None:
+    backend = Browsed(str(DARK), Choices())
+    backend.read()
+    report = backend.connection(1)
+    assert report is not None
+    assert report.diagnosis is not None
+    report.diagnosis.ending.how = "open"
+    (timer,) = [timer for timer in report.timeouts if timer.side == "client"]
+    now_ns = (timer.last_heard_ns or 0) + 4_000_000_000
+    report.timeouts = [replace(timer, fired=None)]
+    said = " ".join(line_plain(line) for line in answer(report, Clock(), 200, now_ns=now_ns))
+    assert "Open so far." in said
+    assert "The server has been silent for 4.00 s of 5.00 s; then the client gives up." in said

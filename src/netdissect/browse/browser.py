@@ -243,7 +243,8 @@ class Browser:
         lines = self._drawn.lanes(number, width)
         if report is not None:
             named += f"  {dialect_text(report.dialects)}  {report.client} → {report.server}"
-            lines = answer(report, self.clock, width, lines)
+            now_ns = self.index.times[-1] if self.backend.loaded.live and self.index.rows else None
+            lines = answer(report, self.clock, width, lines, now_ns)
         self.verdict.show(named, lines)
 
     def _nothing(self) -> list[Line]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from netdissect.browse.backend import Entry
 from netdissect.browse.pane import Pane, padded
 from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline.index import Index
 from netdissect.render.console import Line, fit_end
@@ -32,6 +33,8 @@ _NARROW = 60
 _WIDE = 110
 _WIDTHS = ((13, 16), (14, 21))
 """Columns of dialect and client: of 80, and where there are more."""
+_QUIET_NS = 2_000_000_000
+"""A silence in a capture that runs is told from here on."""
 _LABEL = 9
 _MAX_SAMPLED = 400_000
 """Rows that lanes are drawn from; of more, every n-th."""
@@ -123,10 +126,11 @@ def deciding_frame(report: ConnectionReport) -> int:
 
 
 def answer(
-    report: ConnectionReport, clock: Clock, width: int, lanes: Sequence[Line] = ()
-) -> list[Line]:
+    report: ConnectionReport, clock: Clock, width: int, lanes: Sequence[Line] = (),
+    now_ns: int | None = None,
+) -> list[Line]:  # fmt: skip
     """Return the answer about a connection, with its frames; `lanes` stand above what is not read
-    first.
+    first, `now_ns` is the time of the newest packet of a capture that runs.
     """
     lines: list[Line] = []
 
@@ -136,7 +140,10 @@ def answer(
 
     found = report.diagnosis
     if found is not None:
-        say(found.verdict, "title")
+        running = now_ns is not None and found.ending.how in {"open", "unknown"}
+        say("Open so far." if running else found.verdict, "title")
+        if running:
+            _waiting(report, now_ns or 0, say)
         if found.cause.text and found.cause.text not in found.verdict:
             say(f"{found.cause.text} ({found.cause.confidence})")
         _frames(report, found, clock, say)
@@ -152,6 +159,19 @@ def answer(
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
     return lines
+
+
+def _waiting(report: ConnectionReport, now_ns: int, say: Callable[[str, str], None]) -> None:
+    """Say which side has waited for the other for how long, and when it gives up."""
+    for timer in report.timeouts:
+        if timer.last_heard_ns is None or timer.due_ns is None or timer.fired:
+            continue
+        quiet, patience = now_ns - timer.last_heard_ns, timer.due_ns - timer.last_heard_ns
+        if quiet > _QUIET_NS:
+            other = SIDES[1 - SIDES.index(timer.side)]
+            lasted = f"{duration(quiet / 1e6)} of {duration(patience / 1e6)}"
+            then = f"then the {timer.side} gives up"
+            say(f"The {other} has been silent for {lasted}; {then}.", "warn")
 
 
 def _frames(

@@ -68,7 +68,7 @@ def _unacked(spaces: Sequence[SpaceReport], reliable: Sequence[SpaceReport]) -> 
     value, more = _both(reliable, "unacked", "✗")
     others = sum(space.unacked for space in spaces if space not in reliable)
     if others:
-        more += f"{'; ' if more else ''}and {others:,} that are not sent again by design"
+        more += f"{'; ' if more else ''}{others:,} more by design"
     return value, more
 
 
