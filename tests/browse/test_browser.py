@@ -12,7 +12,7 @@ from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer, lanes
-from netdissect.browse.keys import HELP, help_lines, press
+from netdissect.browse.keys import HELP, help_lines, hints, press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.time import ladder
@@ -600,3 +600,29 @@ def test_what_runs_is_open_so_far_and_its_silence_is_counted() -> None:
     said = " ".join(line_plain(line) for line in answer(report, Clock(), 200, now_ns=now_ns))
     assert "Open so far." in said
     assert "The server has been silent for 4.00 s of 5.00 s; then the client gives up." in said
+
+
+@pytest.mark.parametrize("view", range(5))
+def test_each_key_that_is_told_does_something(view: int) -> None:
+    browser = opened()
+    for focus in range(3):
+        keys(browser, str(view + 1))
+        browser.focus = min(focus, len(browser.panes) - 1)
+        for word in hints(browser, 500).split("  "):
+            told = word.partition(" ")[0] if word != "< > other plot" else "<"
+            for key in {
+                "←/→": ["left", "right"],
+                "⏎": ["enter"],
+                "⌫": ["backspace"],
+                "Tab": ["tab"],
+                "+": ["+", "-", "0"],
+            }.get(told, told.split("/") if len(told) > 1 else [told]):
+                press(browser, key, key if len(key) == 1 else None)
+                assert "no such key" not in browser.said, word
+                browser.prompt, browser.help, browser.leaving, browser.pending = (
+                    None,
+                    False,
+                    False,
+                    "",
+                )
+                browser.view, browser.focus = view, min(focus, len(browser.panes) - 1)

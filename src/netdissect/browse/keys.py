@@ -37,15 +37,17 @@ HELP = """\
 """
 
 _HINTS: Final = {
-    (CONNECTIONS, 0): "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane",
-    (PACKETS, 0): "Tab tree  n/N mark  o other copy  a its ack  ⌫ back  / filter",
+    (CONNECTIONS, 0): "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  r report",
+    (PACKETS, 0): "Tab tree  n/N mark  o other copy  a its ack  ⌫ back  / filter"
+    "  f search  # frame  @ time  m mark  w write",
     (PACKETS, 1): "j/k field  h/l fold  * filter on it  x bits  Tab bytes  ⌫ back",
+    (PACKETS, 2): "j/k scroll  x bits  Tab list  \\ full and back  ⌫ back",
     (TIME, 0): "⏎ frame  s order  Tab ladder  2 packets  4 plots  / filter",
     (PLOTS, 0): "←/→ walk  < > other plot  + - 0 zoom  L direction  ⏎ frame",
     (FINDINGS, 0): "⏎ first frame  * filter on it  / filter  Tab explanation",
 }
 """(view, pane) -> its keys, the most used first."""
-_SCROLLS: Final = "j/k scroll  Tab pane  \\ full and back  x bits  ⌫ back"
+_SCROLLS: Final = "j/k scroll  Tab pane  \\ full and back  ⌫ back"
 _ALWAYS: Final = "  ? help  q quit"
 _SPELT: Final = {"⏎": "Enter", "⌫": "b", "←/→": "h/l", "↑": "Up"}
 """Key -> its name where signs are ASCII."""
