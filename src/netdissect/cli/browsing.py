@@ -155,9 +155,8 @@ class Browsed:
     def _notes(self, session: Session) -> list[str]:
         info, notes = session.reader.info, []
         if info.truncated_at is not None:
-            why = f": {safe(info.damage)}" if info.damage else ""
-            notes.append(f"The file is cut short at offset {info.truncated_at}{why}; all before it"
-                         " is shown.")  # fmt: skip
+            why = f" ({safe(info.damage)})" if info.damage else ""
+            notes.append(f"Cut short at offset {info.truncated_at:,}; all before it is shown{why}.")
         if self._halted.is_set():
             share = self.loaded.share or 0.0
             notes.append(f"Reading was stopped at {share:.0%} of the file; all before it is shown.")
