@@ -113,7 +113,7 @@ class Port(Taker):
     """
 
     __slots__ = (
-        "_intake", "_lane", "_other", "calls", "connection", "direction", "flow", "observer",
+        "_intake", "_lane", "_other", "_recorder", "connection", "direction", "flow", "observer",
         "protocol", "scan", "scanner",
     )  # fmt: skip
 
@@ -128,16 +128,16 @@ class Port(Taker):
         self.direction = direction
         self._lane, self._other = connection.lanes[direction], connection.lanes[1 - direction]
         self.protocol = protocol
-        recorder = connection.recorder
+        self._recorder = recorder = connection.recorder
         # Who has units counted looks at no events either.
         watched = observer is not None if recorder is None else not recorder.counted
-        plain = flow.transport == "udp" and not watched
         self.scan = protocol.scan
-        self.scanner = protocol.scanner(direction) if plain else None
-        """What reads each datagram where nobody looks at its events."""
-        self.calls = self.scanner is not None and observer is None and recorder is None
-        """Whether it tells the connection of each by calls."""
-        if self.scanner is not None and self.calls:
+        udp = flow.transport == "udp"
+        self.scanner = protocol.scanner(direction) if udp and not watched else None
+        """What reads each datagram, and tells the connection by calls, where nobody looks at its
+        events.
+        """
+        if self.scanner is not None:
             connection.speak(self.scanner.types, self.scanner.spaces)
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
@@ -146,12 +146,16 @@ class Port(Taker):
         try:
             if scanner is None:
                 events = self.scan(payload, self.direction, connection.hints)
-            elif not self.calls or self.flow.held:
+            elif self.flow.held:
                 events = scanner.events(payload, connection.hints)
             else:
                 connection.at(self._lane, self._other, frame, time_ns, len(payload))
+                if self._recorder is not None:
+                    self._recorder.touched.clear()
                 told = scanner.scan(connection, payload, connection.hints)
                 if told is None:
+                    if self.observer is not None:
+                        self.observer.seen(self._seen(connection, frame, time_ns, payload))
                     return
                 events = told
             if events and events[0][0] == _RESTART:
@@ -208,14 +212,19 @@ class Port(Taker):
         if events and events[-1][0] == _PART and connection is self.connection:
             self.flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
-            item = Seen(frame, time_ns, payload)
-            item.connection, item.protocol, item.direction = connection, self.protocol, direction
+            item = self._seen(connection, frame, time_ns, payload)
             item.events, item.hints, item.frames, item.faults = events, hints, frames, faults
             if offset >= 0:
                 item.stream = (self.flow.key_of(direction), self.flow.ordinal, offset)
-            if recorder is not None:
-                item.touched = tuple(recorder.touched)
             self.observer.seen(item)
+
+    def _seen(self, connection: Connection, frame: int, time_ns: int, payload: bytes) -> Seen:
+        """Return what an observer is told of a datagram, where it asks for no events."""
+        item = Seen(frame, time_ns, payload)
+        item.connection, item.protocol, item.direction = connection, self.protocol, self.direction
+        if connection.recorder is not None:
+            item.touched = tuple(connection.recorder.touched)
+        return item
 
     def _in_stream(
         self, frame: int, time_ns: int, events: list[Event], start: int, end: int
