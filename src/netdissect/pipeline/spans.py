@@ -44,11 +44,12 @@ class Counted:
     """Counts each datagram: an `Observer`."""
 
     def __init__(self, count: Count, *, units: bool = True, ordered: bool = True) -> None:
-        """Take who counts, whether all is wanted that is known of units and events, and whether
-        datagrams count in the order of frames; if not, none waits for another.
+        """Take who counts, whether all is wanted that is known of units and events, and whether the
+        datagram that counts first is the first in the order of frames; if not, none waits.
         """
         self.recorder = Recorder(counted=not units)
         self._ordered = ordered
+        """Whether none has counted yet; further ones do so at once, in any order."""
         self.early = 0
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
@@ -110,6 +111,8 @@ class Counted:
                 heapq.heappop(late)
             else:
                 held.popleft()
+            self._ordered = False
+            oldest_frame = None
             self._count(number, protocol, direction, time_ns, octets, repeated)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Container, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import SIDES
@@ -47,6 +47,8 @@ _COUNTS = (
     "rtt_samples",
 )
 """What is added where two processes have counted the same span."""
+_NEVER: Final = 1 << 62
+"""Beyond all frames."""
 LATE_NS = 120_000_000_000
 """Copies of a unit that come later than this after its first one are not counted."""
 
@@ -88,6 +90,13 @@ class Intervals:
         self._lately: list[Interval | None] = [None, None]
         """Direction -> the row asked for last."""
         self._rtts: dict[tuple[int, int], _Packed] = {}
+        self._timed_row: Interval | None = None
+        """Of what span and direction the last round trip was; its key, what is kept of it, and the
+        last frame of which more is wanted.
+        """
+        self._timed_key = (0, 0)
+        self._frames, self._times = array("q"), array("d")
+        self._enough = _NEVER
         self._most = MAX_SAMPLES
         """Round trips kept of a span now."""
         self._newest_kept: dict[tuple[int, int], int] = {}
@@ -198,7 +207,7 @@ class Intervals:
         self._oldest_ns = _moment_ns(self._waiting[0][0])
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
-        if isinstance(item, UnitRecord) and "parts" in item.extra:
+        if isinstance(item, UnitRecord) and item.extra and "parts" in item.extra:
             for part in item.extra["parts"]:
                 self._count(part, frames)
             return
@@ -230,6 +239,7 @@ class Intervals:
         if not record.copies:
             return
         lane = record.connection, record.direction, record.space
+        extra = record.extra
         late = arrived is None and _by_place(record)
         if late and self._late_count < MAX_WAITING:
             self._late_count += 1
@@ -239,23 +249,23 @@ class Intervals:
             self.early += late
             self._count_copies(lane, record, frames)
             timed = record.rtt_ms
-        if "continued" in record.extra:
+        if extra and "continued" in extra:
             return
         time_ns = record.copies[0].time_ns
-        units: int = record.extra.get("run", 1)
+        units: int = extra.get("run", 1) if extra else 1
         row = self._row(record.direction, time_ns)
         row.units += units
         if record.outcome == "unacked" or record.outcome == "given_up":  # noqa: PLR1714 - compiled
             row.unacked += units
-        lost = record.lost or record.extra.get("reported") == "lost"
+        lost = record.lost or (bool(extra) and extra.get("reported") == "lost")
         known = lost or record.outcome == "acked"
-        rtts = [] if timed is None else [(record.copies[0].frame, timed)] * units
         if arrived is False:  # by far the usual one
             row.decided += units if known else 0
             row.lost += units if lost else 0
-            if rtts:
-                self._timed(row, rtts)
+            if timed is not None:
+                self._timed(row, record.copies[0].frame, timed, units)
             return
+        rtts = [] if timed is None else [(record.copies[0].frame, timed)] * units
         either = _Either()
         if arrived is None:
             either.decided, either.rtts = units if known else 0, rtts
@@ -267,9 +277,10 @@ class Intervals:
     def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
         known = lane in self._repeating
         again = record.space == "tcp" or record.next_resend_due_ns is not None
-        units: int = record.extra.get("run", 1)
+        units: int = record.extra.get("run", 1) if record.extra else 1
+        first_ns = record.copies[0].time_ns
         for copy in record.copies:
-            late = copy.time_ns - record.copies[0].time_ns > LATE_NS
+            late = copy.time_ns - first_ns > LATE_NS
             if not late and (frames is None or copy.frame in frames):
                 row = self._row(record.direction, copy.time_ns)
                 row.copies += units
@@ -361,22 +372,24 @@ class Intervals:
             return
         row.decided += either.decided
         row.lost += either.lost
-        if either.rtts:
-            self._timed(row, either.rtts)
+        for frame, rtt_ms in either.rtts:
+            self._timed(row, frame, rtt_ms)
 
-    def _timed(self, row: Interval, rtts: list[tuple[int, float]]) -> None:
-        """Take round trips of units of a span and direction."""
-        row.rtt_samples += len(rtts)
-        key = self._index(row.start_ns), row.direction
-        frames, times = self._samples(key)
-        newest = self._newest_kept.get(key)
-        for frame, rtt_ms in rtts:
-            if newest is None or frame <= newest:
+    def _timed(self, row: Interval, frame: int, rtt_ms: float, units: int = 1) -> None:
+        """Take the round trip of units of a span and direction."""
+        row.rtt_samples += units
+        if row is not self._timed_row:
+            self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
+            self._frames, self._times = self._samples(self._timed_key)
+            self._enough = self._newest_kept.get(self._timed_key, _NEVER)
+        frames, times = self._frames, self._times
+        if frame <= self._enough:
+            for _ in range(units):
                 frames.append(frame)
                 times.append(rtt_ms)
         if len(frames) > 2 * self._most:
             _first(frames, times, self._most)
-            self._newest_kept[key] = frames[-1]
+            self._enough = self._newest_kept[self._timed_key] = frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
         """Return the round trips of a span and direction."""
