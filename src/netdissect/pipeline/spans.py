@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -24,8 +22,8 @@ from netdissect.track.recorder import HOLD_NS, Recorder
 __all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "Counted", "tell"]
 
 MAX_UNCOUNTED = 65_536
-"""Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, the
-oldest count before it.
+"""Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, they
+count before it.
 """
 
 OVER_NS: Final = HOLD_NS + LATE_NS
@@ -53,10 +51,8 @@ class Counted:
         self.early = 0
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
-        self._held: deque[_Held] = deque()
-        self._late: list[_Held] = []
-        """Those that came after later ones, as a heap: their flow has just been recognised."""
-        self._newest = 0
+        self._held: list[_Held] = []
+        """Those that wait, the first in the order of frames before all others."""
 
     def seen(self, item: Seen) -> None:
         """Take one datagram of a known protocol."""
@@ -78,11 +74,10 @@ class Counted:
                 frame, connection.number, connection.protocol, item.direction, item.time_ns,
                 len(item.payload), repeated,
             )  # fmt: skip
-            if frame < self._newest:
-                heapq.heappush(self._late, held)
-            else:
-                self._newest = frame
-                self._held.append(held)
+            waiting = self._held
+            waiting.append(held)
+            if frame < waiting[0][0]:
+                waiting[0], waiting[-1] = held, waiting[0]
 
     def other(self, packet: Packet) -> None:
         """Take nothing: what is of no known protocol has no direction."""
@@ -91,29 +86,23 @@ class Counted:
         """Take nothing: findings are told elsewhere."""
 
     def ready(self, oldest_frame: int | None) -> None:
-        """Count what may be counted.
+        """Count what waits, where the first of it is the first of all.
 
         Args:
             oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
 
         """
-        held, late = self._held, self._late
-        while held or late:
-            behind = bool(late) and (not held or late[0][0] < held[0][0])
-            frame, number, protocol, direction, time_ns, octets, repeated = (
-                late[0] if behind else held[0]
-            )
-            if oldest_frame is not None and frame > oldest_frame:
-                if len(held) + len(late) <= MAX_UNCOUNTED:
-                    return
-                self.early += 1
-            if behind:
-                heapq.heappop(late)
-            else:
-                held.popleft()
-            self._ordered = False
-            oldest_frame = None
+        held = self._held
+        if not held:
+            return
+        if oldest_frame is not None and held[0][0] > oldest_frame:
+            if len(held) <= MAX_UNCOUNTED:
+                return
+            self.early = len(held)
+        self._ordered = False
+        for _, number, protocol, direction, time_ns, octets, repeated in held:
             self._count(number, protocol, direction, time_ns, octets, repeated)
+        held.clear()
 
 
 class _Teller:
