@@ -77,7 +77,7 @@ def test_only_what_is_told_is_tracked_again(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Session,
         "collect",
-        lambda self, pipeline: (tracked.append(len(pipeline.reports)), made(self, pipeline)),
+        lambda self, reports, hit: (tracked.append(len(reports)), made(self, reports, hit)),
     )
     for narrow in (True, False):
         with Session(path, Choices(), quiet=True) as session:
