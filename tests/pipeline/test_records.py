@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import held as held_module
 from netdissect.pipeline import records as records_module
+from netdissect.pipeline.early import early_records
 from netdissect.pipeline.iterate import iter_both, iter_records
 from netdissect.pipeline.options import NOT_KNOWN
 from netdissect.pipeline.records import Records
@@ -431,3 +433,12 @@ def test_only_flows_that_will_be_a_connection_hold_records_back(
         waited.append(len(records.held))
     assert found == list(range(1 if others else 2, 406))
     assert (max(waited) > 40) == others
+
+
+def test_datagrams_of_hundreds_of_units_leave_early_only_a_few_at_a_time(tmp_path: Path) -> None:
+    """Each unit is decoded, and tracked for every place: 64 such datagrams took 280 MiB."""
+    path = vital_chunks(tmp_path / "vital.pcap", 100, 250)
+    early = early_records(str(path), lambda: Records(lazy=True), Options())
+    assert 0 < len(early) < 12
+    frames = [record.frame for record in islice(iter_records(path), len(early))]
+    assert [each.record and each.record.frame for each in early] == frames

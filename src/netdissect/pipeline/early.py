@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple
 
 from netdissect.flow import Decapsulator
@@ -28,8 +29,12 @@ __all__ = ["MAX_EARLY", "MAX_PACKETS", "Early", "early_records"]
 
 MAX_EARLY: Final = 64
 """Datagrams that leave early: what fits a large terminal."""
+MAX_UNITS: Final = 1024
+"""Units of these datagrams: each is decoded, and tracked once for each place."""
 MAX_PACKETS: Final = 512
 """Packets that are tracked for them, once for each place."""
+MAX_OCTETS: Final = 128 * 1024
+"""Bytes of payload of these: a datagram may be of hundreds of units, and each place keeps all."""
 _AT_ONCE: Final = 16
 """Packets after which it is looked whether that was enough."""
 
@@ -60,7 +65,7 @@ class _Run:
         """Whether nothing more can leave for good."""
         self._records, self._makes, self._most = records, makes, most
         self._until_ns: int | None = None
-        self._begun = 0
+        self._begun = self._units = 0
 
     def take(self, packets: Sequence[Packet]) -> None:
         """Take packets."""
@@ -83,7 +88,8 @@ class _Run:
         if self.over:
             return None
         self.told.append(_told(item))
-        self.over = len(self.told) >= self._most
+        self._units += len(item.touched)
+        self.over = len(self.told) >= self._most or self._units >= MAX_UNITS
         if self._makes:
             record = self._records.next(item)
             if record is not None:
@@ -103,14 +109,18 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
     """
     packets: list[Packet] = []
     firsts: list[int | None] = []
+    held = 0
     run = _Run(make(), options, NOT_KNOWN, makes=True)
     with opened(source) as reader:
         for taken in Decapsulator().batches(reader.batches()):
-            more = taken[: MAX_PACKETS - len(packets)]
+            sizes = accumulate((len(packet[4]) for packet in taken), initial=held)
+            fit = sum(size < MAX_OCTETS for size in islice(sizes, len(taken)))
+            more = taken[: min(fit, MAX_PACKETS - len(packets))]
             packets += more
+            held += sum(len(packet[4]) for packet in more)
             run.take(more)
             firsts += [reader.info.first_time_ns] * (len(run.told) - len(firsts))
-            if run.over or len(packets) >= MAX_PACKETS:
+            if run.over or len(packets) >= MAX_PACKETS or held >= MAX_OCTETS:
                 break
     sure = len(run.told)
     for place in PLACES[1:]:
