@@ -233,10 +233,12 @@ def _connected(scheduler: str | None, workers: int | None, patience: str) -> Ite
                     security=Security.temporary(),
                     silence_logs=logging.CRITICAL,  # what became of each capture is said here
                 )
-            except BaseException:
+            except BaseException as error:
                 # Half started it cannot be closed, over which Dask would fail aloud at the end. Its
                 # processes end with this one.
                 atexit.unregister(close_clusters)
+                if isinstance(error, RuntimeError):  # no descriptors; its text says it
+                    raise NetdissectError(str(error)) from error
                 raise
             stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster))
