@@ -384,3 +384,14 @@ def test_connections_are_bounded_and_the_longest_idle_goes_first(monkeypatch):
     assert [p[5].stream[0].data for p in released] == [b"b"]
     assert found.index(released[0]) == len(found) - 2
     assert len(flow._streams._sides) == 0
+
+
+def test_those_that_go_on_after_the_idle_ones_were_looked_for_stay(monkeypatch):
+    monkeypatch.setattr(streams, "MAX_TCP_CONNECTIONS", 4)
+    flow = Decapsulator()
+    # Each new connection takes the place of the one idle for longest: of 1, then of 3, 4 and 5.
+    ports = [1, 2, 3, 4, 5, 2, 6, 2, 7, 8, 2]
+    frames = [frame(n + 1, ipv4(tcp(b"x", sport=port), 6)) for n, port in enumerate(ports)]
+    assert len(list(flow.packets(frames))) == len(ports)
+    assert flow.stats.tcp_evicted == 4
+    assert flow.stats.tcp_connections == len(set(ports))

@@ -157,11 +157,8 @@ class Decapsulator(Frames):
                 return
             segment = read_segment(data, start + 34, end)
             if segment[5] >= 0:
-                into = self._into
-                for packet in self._streams.take(
-                    key, segment, number, time_ns, first & 0xFFFF, faults=()
-                ):
-                    into.packet(packet)
+                ip_id = int(first & 0xFFFF)
+                self._streams.take(key, segment, number, time_ns, ip_id, self._into)
                 return
         self._odd((number, time_ns, link, data[start:stop], wire))
 
@@ -309,8 +306,11 @@ class Decapsulator(Frames):
         if self._choice is not None and self._choice.leaves_tcp(key):
             self._into.tick(frame[0], frame[1])
             return []
-        number, time_ns = frame[:2]
-        return self._streams.take(key, segment, number, time_ns, header.ip_id, faults=header.faults)
+        taken = PacketsTaken()
+        self._streams.take(
+            key, segment, frame[0], frame[1], header.ip_id, taken, header.faults
+        )
+        return taken.packets
 
     def _icmp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         """Return the packet of a port-unreachable error that quotes a UDP datagram."""

@@ -7,11 +7,11 @@ the SYN is not in the capture. The first copy of a byte stays.
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
 from netdissect.flow.pieces import PieceBuffer
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.segments import StreamPiece
 
 if TYPE_CHECKING:
@@ -57,6 +57,19 @@ _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
 
 
+class _Kept:
+    """Bytes handed on, between those of the same direction before and after them."""
+
+    __slots__ = ("after", "before", "data", "offset", "side")
+
+    def __init__(self, side: Side, offset: i64, data: bytes, before: _Kept | None) -> None:
+        self.side = side
+        self.offset: i64 = offset
+        self.data = data
+        self.before = before
+        self.after: _Kept | None = None
+
+
 class Pool:
     """What all directions share: the counters, and the bytes that they hold together."""
 
@@ -66,23 +79,32 @@ class Pool:
         self.stats = stats
         self.buffered = 0
         """Bytes held behind gaps, PIECE_COST included."""
-        self._recent: deque[Side] = deque()
-        self._recent_octets = 0
+        self._recent: deque[_Kept] = deque()
+        self._recent_octets: i64 = 0
 
-    def remember(self, side: Side, offset: int, data: bytes) -> None:
+    def remember(self, side: Side, offset: i64, data: bytes) -> None:
         """Keep bytes just handed on, and let the oldest go."""
-        if side.history is None:
-            side.history = deque()
-        side.history.append((offset, data))
-        self._recent.append(side)
+        before = side.newest
+        kept = side.newest = _Kept(side, offset, data, before)
+        if before is not None:
+            before.after = kept
+        self._recent.append(kept)
         self._recent_octets += len(data) + PIECE_COST
         while self._recent_octets > MAX_HISTORY_OCTETS:
             oldest = self._recent.popleft()
-            history = oldest.history
-            if history:
-                self._recent_octets -= len(history.popleft()[1]) + PIECE_COST
-                if not history:
-                    oldest.history = None
+            self._recent_octets -= len(oldest.data) + PIECE_COST
+            after = oldest.after
+            if after is None:
+                oldest.side.newest = None
+            else:
+                after.before = oldest.after = None
+
+    def forget(self) -> None:
+        """Let go of all that was handed on."""
+        for kept in self._recent:
+            kept.before = kept.after = kept.side.newest = None
+        self._recent.clear()
+        self._recent_octets = 0
 
 
 class Side:
@@ -96,9 +118,9 @@ class Side:
         "base",
         "buffer",
         "end",
-        "history",
         "isn",
         "key",
+        "newest",
         "next",
     )
 
@@ -106,38 +128,39 @@ class Side:
         self._pool = pool
         self.key = key
         """Flow key of its segments."""
-        self.isn: int | None = None
-        """Sequence number of its SYN; None where that was not seen."""
-        self.base: int | None = None
-        """Wire sequence number of offset 0; None before its first segment."""
-        self.next = 0
+        self.isn: i64 = ABSENT
+        """Sequence number of its SYN; ABSENT where that was not seen."""
+        self.base: i64 = ABSENT
+        """Wire sequence number of offset 0; ABSENT before its first segment."""
+        self.next: i64 = 0
         """Offset of the next byte to hand on."""
-        self.acked = 0
+        self.acked: i64 = 0
         """Offset up to which the peer has acknowledged it."""
-        self.end: int | None = None
+        self.end: i64 = ABSENT
         """Offset of its FIN."""
         self.buffer: PieceBuffer | None = None
-        """Bytes behind a gap."""
-        self.history: deque[tuple[int, bytes]] | None = None
+        """Bytes behind a gap; None without any."""
+        self.newest: _Kept | None = None
         """Bytes handed on last; `Pool` lets them go."""
-        self._gap = 0
+        self._gap: i64 = 0
         """Bytes skipped since the last piece."""
-        self._gap_since_ns: int | None = None
+        self._gap_since_ns: i64 = ABSENT
         """When the gap at `next` was first seen to be acknowledged."""
 
-    def offset(self, wire: int) -> int:
+    def offset(self, wire: i64) -> i64:
         """Return the extended offset of a wire sequence number: the one nearest to `next`."""
-        ahead = (wire - (self.base or 0) - self.next + _HALF) % _WRAP - _HALF
+        base = 0 if self.base == ABSENT else self.base
+        ahead = ((wire - base - self.next + _HALF) & (_WRAP - 1)) - _HALF
         return self.next + ahead
 
-    def rebase(self, isn: int) -> None:
+    def rebase(self, isn: i64) -> None:
         """Start the stream at the byte after the SYN numbered `isn`."""
         self._drop_buffer()
-        self.isn, self.base = isn, (isn + 1) % _WRAP
-        self.next, self.acked, self.end, self._gap = 0, 0, None, 0
+        self.isn, self.base = isn, (isn + 1) & (_WRAP - 1)
+        self.next, self.acked, self.end, self._gap = 0, 0, ABSENT, 0
 
     def take(
-        self, offset: int, data: bytes, length: int, frame: int
+        self, offset: i64, data: bytes, length: i64, frame: i64
     ) -> tuple[list[StreamPiece], str | None]:
         """Take a segment's data in; return what became readable, and a fault code or None.
 
@@ -148,8 +171,6 @@ class Side:
             frame: frame number.
 
         """
-        if offset == self.next and not self.buffer and length == len(data):
-            return [self._hand_on(offset, data, frame)], None
         if offset - self.next > MAX_AHEAD:
             self._pool.stats.tcp_out_of_window += 1
             return [], TCP_OUT_OF_WINDOW
@@ -164,41 +185,42 @@ class Side:
             differs = self._hold(offset, data, frame) or differs
         pieces = self._ready()
         if stop > end and self.next == end:
-            self._skip_to(min(stop, self.buffer.first) if self.buffer else stop)
+            self._skip_to(stop if self.buffer is None else min(stop, self.buffer.first))
             pieces += self._ready()
         pieces += self._keep_bounds()
         if differs:
             self._pool.stats.tcp_overlaps += 1
         return pieces, TCP_OVERLAP if differs else None
 
-    def release_acked(self, time_ns: int) -> list[StreamPiece]:
+    def release_acked(self, time_ns: i64) -> list[StreamPiece]:
         """Give up the gaps that the peer acknowledged some time ago: their bytes were not
         captured.
         """
-        if not self.buffer or self.acked <= self.next:
+        if self.buffer is None or self.acked <= self.next:
             return []
-        if self._gap_since_ns is None:
+        if self._gap_since_ns == ABSENT:
             self._gap_since_ns = time_ns
         if time_ns - self._gap_since_ns < ACKED_GAP_GRACE_NS:
             return []
         pieces: list[StreamPiece] = []
-        while self.buffer and self.acked > self.next:
+        while self.buffer is not None and self.acked > self.next:
             pieces += self._give_up()
         return pieces
 
     def finish(self) -> list[StreamPiece]:
         """Give up every gap, at the end of the connection or of the capture."""
         pieces: list[StreamPiece] = []
-        while self.buffer:
+        while self.buffer is not None:
             pieces += self._give_up()
-        if self.end is not None and self.end > self.next:
+        if self.end > self.next:
             self._skip_to(self.end)
         if self._gap:
             pieces.append(StreamPiece(self.next, b"", (), self._gap))
             self._gap = 0
         return pieces
 
-    def _hand_on(self, offset: int, data: bytes, frame: int) -> StreamPiece:
+    def hand_on(self, offset: i64, data: bytes, frame: i64) -> StreamPiece:
+        """Return the bytes at `next` as readable; nothing may be held."""
         self.next = offset + len(data)
         self._pool.remember(self, offset, data)
         gap, self._gap = self._gap, 0
@@ -208,15 +230,17 @@ class Side:
         """Hand on what is held at `next`."""
         pieces: list[StreamPiece] = []
         buffer = self.buffer
-        while buffer and buffer.first == self.next:
+        while buffer is not None and buffer.first == self.next:
             offset, data, frame = buffer.pop_first()
             self._pool.buffered -= len(data) + PIECE_COST
-            pieces.append(self._hand_on(offset, data, frame))
+            pieces.append(self.hand_on(offset, data, frame))
+            if not buffer:
+                buffer = self.buffer = None
         if pieces:
-            self._gap_since_ns = None
+            self._gap_since_ns = ABSENT
         return pieces
 
-    def _hold(self, offset: int, data: bytes, frame: int) -> bool:
+    def _hold(self, offset: i64, data: bytes, frame: i64) -> bool:
         """Keep bytes; return whether some were held with other values."""
         if self.buffer is None:
             self.buffer = PieceBuffer()
@@ -227,7 +251,7 @@ class Side:
 
     def _keep_bounds(self) -> list[StreamPiece]:
         pieces: list[StreamPiece] = []
-        while self.buffer and (
+        while self.buffer is not None and (
             self.buffer.octets > MAX_STREAM_OCTETS
             or len(self.buffer) > MAX_STREAM_PIECES
             or self._pool.buffered > MAX_BUFFERED_OCTETS
@@ -238,11 +262,11 @@ class Side:
 
     def _give_up(self) -> list[StreamPiece]:
         """Skip the gap before the first piece held, which there must be."""
-        if self.buffer:
+        if self.buffer is not None:
             self._skip_to(self.buffer.first)
         return self._ready()
 
-    def _skip_to(self, offset: int) -> None:
+    def _skip_to(self, offset: i64) -> None:
         missing = offset - self.next
         self._gap += missing
         self.next = offset
@@ -250,17 +274,20 @@ class Side:
         self._pool.stats.tcp_gap_octets += missing
 
     def _drop_buffer(self) -> None:
-        if self.buffer:
+        if self.buffer is not None:
             self._pool.buffered -= self.buffer.octets + PIECE_COST * len(self.buffer)
         self.buffer = None
 
-    def _differs(self, offset: int, data: bytes) -> bool:
+    def _differs(self, offset: i64, data: bytes) -> bool:
         """Return whether bytes already handed on are now sent with other values."""
         end = offset + len(data)
-        for have, held in islice(reversed(self.history or ()), MAX_HISTORY_COMPARED):
+        kept, left = self.newest, MAX_HISTORY_COMPARED
+        while kept is not None and left:
+            have, held = kept.offset, kept.data
             low, high = max(have, offset), min(have + len(held), end)
             if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
                 return True
             if have <= offset:
                 break
+            kept, left = kept.before, left - 1
         return False

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
+from netdissect.model.intake import Packets, PacketsTaken
+from netdissect.model.native import ABSENT
 from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, reverse_key
-from netdissect.model.segments import TcpSegment
+from netdissect.model.segments import StreamPiece, TcpSegment
 
 if TYPE_CHECKING:
+    from mypy_extensions import i64
+
     from netdissect.flow.segments import SegmentHeader
     from netdissect.flow.stats import FlowStats
     from netdissect.model.packets import FlowKey, Packet
-    from netdissect.model.segments import StreamPiece
 
 __all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
 
@@ -29,154 +32,180 @@ _TCP_STREAM: Final = PacketKind.TCP_STREAM
 class _Connection:
     """One TCP connection."""
 
-    __slots__ = ("frame", "key", "mid_stream", "ordinal", "sides", "time_ns")
+    __slots__ = ("first", "frame", "mid_stream", "ordinal", "second", "time_ns")
 
     def __init__(self, key: FlowKey, ordinal: int, pool: Pool) -> None:
-        self.key = key
-        """Flow key of its first segment: its name in the table."""
         self.ordinal = ordinal
         """Counts the connections on its addresses and ports, from 1."""
-        self.sides = (Side(key, pool), Side(reverse_key(key), pool))
+        self.first = Side(key, pool)
+        """Whoever sent its first segment, ..."""
+        self.second = Side(reverse_key(key), pool)
+        """... and the other one."""
         self.mid_stream = True
         """True while no SYN of it was seen."""
-        self.frame = 0
+        self.frame: i64 = 0
         """Its latest frame."""
-        self.time_ns = 0
+        self.time_ns: i64 = 0
         """Time of that frame."""
 
 
 class TcpStreams:
-    """The TCP connections of a capture, longest idle first."""
+    """The TCP connections of a capture."""
 
-    __slots__ = ("_connections", "_pool", "_sides", "_stats")
+    __slots__ = ("_count", "_idle", "_pool", "_sides", "_stats")
 
     def __init__(self, stats: FlowStats) -> None:
         self._stats = stats
         self._pool = Pool(stats)
-        self._connections: OrderedDict[FlowKey, _Connection] = OrderedDict()
-        self._sides: dict[FlowKey, tuple[_Connection, Side, Side]] = {}
+        self._sides: dict[FlowKey, _Connection] = {}
+        """By the keys of both sides."""
+        self._count = 0
+        self._idle: list[tuple[int, _Connection]] = []
+        """Those to be forgotten next unless they go on, the longest idle last, with their latest
+        frames when they were looked for.
+        """
 
-    def take(
+    def take(  # noqa: C901, PLR0912 - hot path: calls would cost more than what they do
         self,
         key: FlowKey,
         header: SegmentHeader,
-        frame: int,
-        time_ns: int,
+        frame: i64,
+        time_ns: i64,
         ip_id: int | None,
-        *,
-        faults: tuple[str, ...],
-    ) -> list[Packet]:
-        """Return the packet of one segment, behind whatever else it released."""
+        into: Packets,
+        faults: tuple[str, ...] = (),
+    ) -> None:
+        """Hand on the packet of one segment, behind whatever else it released."""
         seq, ack, flags, window, payload, length, timestamps, sack = header
-        out: list[Packet] = []
-        connection, side, peer = self._find(key, header, frame, time_ns, out)
+        connection = self._find(key, seq, ack, flags, frame, time_ns, into)
+        side, peer = connection.first, connection.second
+        if side.key != key:
+            side, peer = peer, side
         connection.frame, connection.time_ns = frame, time_ns
-        offset = 0
-        if side.base is not None:
+        offset: i64 = 0
+        pieces: tuple[StreamPiece, ...] = ()
+        if side.base != ABSENT:
             offset = side.offset(seq + 1 if flags & SYN else seq)
-        pieces: list[StreamPiece] = []
-        if length and side.base is not None and not flags & RST:
-            pieces, fault = side.take(offset, payload, length, frame)
-            if fault is not None:
-                faults = joined(faults, fault)
+            if not length or flags & RST:
+                pass
+            elif offset == side.next and side.buffer is None and length == len(payload):
+                pieces = (side.hand_on(offset, payload, frame),)
+            else:
+                ready, fault = side.take(offset, payload, length, frame)
+                pieces = tuple(ready)
+                if fault is not None:
+                    faults = joined(faults, fault)
         if len(payload) < length:
             self._stats.snapped += 1
             faults = joined(faults, SNAPPED)
-        if flags & FIN and side.end is None and offset - side.next < MAX_AHEAD:
+        if flags & FIN and side.end == ABSENT and offset - side.next < MAX_AHEAD:
             side.end = offset + length
-        if flags & ACK and peer.base is not None:
-            _acknowledge(peer, ack)
-        if peer.buffer:
-            _release(connection, peer, peer.release_acked(time_ns), out)
-        if side.buffer:
-            pieces += side.release_acked(time_ns)
+        if flags & ACK and peer.base != ABSENT:
+            acked = peer.offset(ack)
+            if peer.acked < acked <= peer.next + MAX_AHEAD:
+                peer.acked = acked
+        if peer.buffer is not None:
+            _release(connection, peer, peer.release_acked(time_ns), into)
+        if side.buffer is not None:
+            pieces += tuple(side.release_acked(time_ns))
         self._stats.tcp += 1
         segment = TcpSegment(
             seq, ack, flags, window, length, ip_id, timestamps, sack, offset, connection.ordinal,
-            tuple(pieces), connection.mid_stream,
+            pieces, connection.mid_stream,
         )  # fmt: skip
-        out.append((_TCP, frame, time_ns, key, payload, segment, faults))
-        return out
+        if faults:
+            into.packet((_TCP, frame, time_ns, key, payload, segment, faults))
+        else:
+            into.segment(frame, time_ns, key, payload, segment)
 
     def finish(self) -> list[Packet]:
         """Return what is still held at the end of the capture, and forget all connections."""
-        out: list[Packet] = []
-        for connection in self._connections.values():
-            _close(connection, out)
-        self._connections.clear()
+        taken = PacketsTaken()
+        self._look()
+        while self._idle:
+            _close(self._idle.pop()[1], taken)
         self._sides.clear()
-        return out
+        self._count = 0
+        self._pool.forget()
+        return taken.packets
 
     def _find(
-        self, key: FlowKey, header: SegmentHeader, frame: int, time_ns: int, out: list[Packet]
-    ) -> tuple[_Connection, Side, Side]:
-        """Return (connection, side of the sender, other side). A new SYN begins a new one."""
-        found = self._sides.get(key)
-        if found is None:
-            found = self._open(key, 1, out)
-        else:
-            self._connections.move_to_end(found[0].key)
-        connection, side, peer = found
-        seq, ack, flags, _, _, _, _, _ = header
+        self, key: FlowKey, seq: int, ack: int, flags: int, frame: i64, time_ns: i64, into: Packets
+    ) -> _Connection:
+        """Return the connection that a segment belongs to. A new SYN begins a new one."""
+        connection = self._sides.get(key)
+        if connection is None:
+            connection = self._open(key, 1, frame, into)
+        side, peer = connection.first, connection.second
+        if side.key != key:
+            side, peer = peer, side
         if flags & SYN:
-            if side.base is not None and side.base != (seq + 1) % _WRAP:
-                answers = flags & ACK and peer.isn is not None and ack == (peer.isn + 1) % _WRAP
-                if not answers or side.isn is not None:
+            base = (seq + 1) % _WRAP
+            if side.base != ABSENT and side.base != base:  # noqa: PLR1714 - compiled
+                answers = flags & ACK and peer.isn != ABSENT and ack == (peer.isn + 1) % _WRAP
+                if not answers or side.isn != ABSENT:
                     connection.frame, connection.time_ns = frame, time_ns
-                    _close(connection, out)
-                    del self._connections[connection.key]
-                    found = self._open(key, connection.ordinal + 1, out)
-                    connection, side, peer = found
+                    _close(connection, into)
+                    connection = self._open(key, connection.ordinal + 1, frame, into)
+                    side, peer = connection.first, connection.second
             connection.mid_stream = False
-            if side.base != (seq + 1) % _WRAP:
+            if side.base != base:
                 side.rebase(seq)
             side.isn = seq
-            if flags & ACK and peer.base is None:
+            if flags & ACK and peer.base == ABSENT:
                 peer.base = ack
-        elif side.base is None and not flags & RST:
+        elif side.base == ABSENT and not flags & RST:
             side.base = seq
-        return found
+        return connection
 
-    def _open(
-        self, key: FlowKey, ordinal: int, out: list[Packet]
-    ) -> tuple[_Connection, Side, Side]:
+    def _open(self, key: FlowKey, ordinal: int, frame: i64, into: Packets) -> _Connection:
         self._stats.tcp_connections += 1
         connection = _Connection(key, ordinal, self._pool)
-        first, second = connection.sides
-        self._connections[key] = connection
-        self._sides[second.key] = (connection, second, first)
-        found = self._sides[key] = (connection, first, second)
-        if len(self._connections) > MAX_TCP_CONNECTIONS:
-            _, old = self._connections.popitem(last=False)
-            self._stats.tcp_evicted += 1
-            _close(old, out)
-            for side in old.sides:
-                self._sides.pop(side.key, None)
-        return found
+        connection.frame = frame
+        self._count += ordinal == 1  # further ones take the place of one
+        self._sides[connection.second.key] = connection
+        self._sides[key] = connection
+        if self._count > MAX_TCP_CONNECTIONS:
+            self._evict(into)
+        return connection
+
+    def _evict(self, into: Packets) -> None:
+        """Forget the connection that is idle for longest."""
+        while True:
+            if not self._idle:
+                self._look()
+            frame, old = self._idle.pop()
+            if old.frame == frame and self._sides.get(old.first.key) is old:
+                break
+        self._count -= 1
+        self._stats.tcp_evicted += 1
+        _close(old, into)
+        for side in (old.first, old.second):
+            self._sides.pop(side.key, None)
+
+    def _look(self) -> None:
+        """Look which connections are idle for longest: all of them, which serves as many times."""
+        known = self._sides.items()
+        self._idle = [(int(one.frame), one) for key, one in known if key == one.first.key]
+        self._idle.sort(key=itemgetter(0), reverse=True)
 
 
-def _acknowledge(side: Side, ack: int) -> None:
-    """Note what the peer of `side` acknowledges."""
-    offset = side.offset(ack)
-    if side.acked < offset <= side.next + MAX_AHEAD:
-        side.acked = offset
-
-
-def _close(connection: _Connection, out: list[Packet]) -> None:
+def _close(connection: _Connection, into: Packets) -> None:
     """Release all that a connection holds, at its latest frame."""
-    for side in connection.sides:
-        _release(connection, side, side.finish(), out)
+    for side in (connection.first, connection.second):
+        _release(connection, side, side.finish(), into)
 
 
 def _release(
-    connection: _Connection, side: Side, pieces: list[StreamPiece], out: list[Packet]
+    connection: _Connection, side: Side, pieces: list[StreamPiece], into: Packets
 ) -> None:
-    """Add the pieces of a direction that no segment of its own released."""
+    """Hand on the pieces of a direction that no segment of its own released."""
     if not pieces:
         return
     offset = pieces[0].offset
+    base = 0 if side.base == ABSENT else side.base
     segment = TcpSegment(
-        seq=((side.base or 0) + offset) % _WRAP,
+        seq=(base + offset) % _WRAP,
         ack=0,
         flags=0,
         window=0,
@@ -189,4 +218,6 @@ def _release(
         stream=tuple(pieces),
         mid_stream=connection.mid_stream,
     )
-    out.append((_TCP_STREAM, connection.frame, connection.time_ns, side.key, b"", segment, ()))
+    into.packet(
+        (_TCP_STREAM, connection.frame, connection.time_ns, side.key, b"", segment, ())
+    )

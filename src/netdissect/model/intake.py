@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from netdissect.model.packets import FlowKey, Frame, Packet
+    from netdissect.model.segments import TcpSegment
 
 __all__ = ["Frames", "FramesTaken", "Packets", "PacketsTaken"]
 
 _UDP: Final = PacketKind.UDP
+_TCP: Final = PacketKind.TCP
 
 
 class Frames:
@@ -62,6 +64,12 @@ class Packets:
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
         """Take a whole UDP datagram in which nothing is odd."""
         raise NotImplementedError
+
+    def segment(
+        self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes, segment: TcpSegment
+    ) -> None:
+        """Take a TCP segment in which nothing is odd; else as `packet`."""
+        self.packet((_TCP, frame, time_ns, key, payload, segment, ()))
 
     def packet(self, packet: Packet) -> None:
         """Take a packet of any kind."""

@@ -130,6 +130,18 @@ class Pipeline(Packets):
         else:
             self.feed((PacketKind.UDP, frame, time_ns, key, payload, None, ()))
 
+    def segment(
+        self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes, segment: TcpSegment
+    ) -> None:
+        """Take a TCP segment in which nothing is odd."""
+        if time_ns > self._table.due_ns:
+            self._tidy(frame, time_ns)
+        if time_ns > self.now_ns:  # noqa: PLR1730 - as above
+            self.now_ns = time_ns
+        port = self._streams.get(key)
+        if port is None or not port.take(frame, time_ns, segment):
+            self.feed((PacketKind.TCP, frame, time_ns, key, payload, segment, ()))
+
     def packet(self, packet: Packet) -> None:
         """Take a packet as `feed` does, the usual ones by the shortest way."""
         kind, frame, time_ns, key, payload, segment, faults = packet
@@ -138,12 +150,8 @@ class Pipeline(Packets):
                 self.datagram(frame, time_ns, key, payload)
                 return
             if kind == _TCP and segment is not None:
-                if time_ns > self._table.due_ns:
-                    self._tidy(frame, time_ns)
-                self.now_ns = max(self.now_ns, time_ns)
-                port = self._streams.get(key)
-                if port is not None and port.take(frame, time_ns, segment):
-                    return
+                self.segment(frame, time_ns, key, payload, segment)
+                return
         self.feed(packet)
 
     def tick(self, frame: i64, time_ns: i64) -> None:
