@@ -6,6 +6,7 @@ from typing import Any
 
 from netdissect.model.native import i64
 from netdissect.model.sink import Sink
+from netdissect.track.carried import CarriedSpace
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Scribe
 
@@ -70,6 +71,19 @@ class Called(Sink):
         name = self._counted(type_)
         target = self._lane.placed[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
+
+    def carried(self, type_: i64, name: str) -> None:
+        """Count a message of a run."""
+        if type_ >= 0:
+            self.message(type_)
+        else:
+            self._lane.count(name, self._time_ns, self._frame)
+
+    def run(self, space: i64, wire_seq: i64, count: i64) -> None:
+        """Take consecutive messages that a datagram carries."""
+        target = self._lane.placed[space]
+        if isinstance(target, CarriedSpace):
+            target.run(wire_seq, count, None, self._frame, self._time_ns)
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Take a message that uses a number."""

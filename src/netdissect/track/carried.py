@@ -10,7 +10,7 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Any, cast
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.carrier import CarrierSpace
@@ -64,11 +64,12 @@ class CarriedSpace(Space):
     def _by(self) -> CarrierSpace:
         return cast("CarrierSpace", self.carrier)
 
-    def run(self, wire_seq: int, types: list[str], frame: int, time_ns: int) -> None:
-        """Take consecutive messages, one of each type in `types`."""
-        count = len(types)
-        last = self.last
-        if last is None:
+    def run(
+        self, wire_seq: i64, count: i64, types: list[str] | None, frame: int, time_ns: int
+    ) -> None:
+        """Take consecutive messages; `types` of each, where that is recorded."""
+        last = self.newest
+        if last == ABSENT:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
         recorder, record = self.recorder, None
@@ -77,12 +78,13 @@ class CarriedSpace(Space):
             recorder.counted and (wire_seq & self._mask) + count <= self._modulus
         )
         if not together or not 0 < ahead <= self.rule.reach or self._by.copied:
-            for index, type_ in enumerate(types):
+            for index in range(count):
+                type_ = None if types is None else types[index]
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
-        start = last + ahead
-        end = start + count
-        self.last = end - 1
+        start: i64 = last + ahead
+        end: i64 = start + count
+        self.newest = end - 1
         self.units += count
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)

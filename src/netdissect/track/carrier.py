@@ -8,7 +8,6 @@ Its receiver reads nothing of a datagram whose number it has got before, in what
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
@@ -17,6 +16,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
+from netdissect.track.ring import Ring
 from netdissect.track.space import Space, jump_text
 from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -100,8 +100,8 @@ class CarrierSpace(Space):
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
         """Time of the datagram before the last of them."""
-        self._marks: dict[int, int] = {}
-        """Number -> what tells its datagram from others."""
+        self._marks = Ring(2, MAX_MARKS)
+        """Datagrams: number, and what tells each from others."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -141,7 +141,7 @@ class CarrierSpace(Space):
     ) -> None:
         """Take one datagram that its sender wants acknowledged."""
         del labelled
-        mark = hash(content)
+        mark: i64 = hash(content)
         self.wanted += 1
         seq = self._take(wire_seq, mark, frame, time_ns)
         if seq == ABSENT:
@@ -167,7 +167,7 @@ class CarrierSpace(Space):
             record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
             note_dropped(record, "unknown")
 
-    def _take(self, wire_seq: i64, mark: int, frame: int, time_ns: int) -> i64:
+    def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
         """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
         last = self.newest
         before_ns, self._latest_ns = self._latest_ns, time_ns
@@ -199,13 +199,18 @@ class CarrierSpace(Space):
                     return ABSENT
         self.units += 1
         self.number_at_hand = seq
-        self._marks[seq] = mark
+        self._note(seq, mark)
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale
         if not self.units & 255:
-            self._tidy(time_ns)
+            self.shed(time_ns)
         return seq
+
+    def _note(self, seq: i64, mark: i64) -> None:
+        """Remember what tells a datagram from others of its number."""
+        place = self._marks.place(seq)
+        self._marks.cells[place + 1] = mark
 
     def _roll(self, time_ns: int) -> None:
         """Begin a window with the datagram at hand."""
@@ -224,14 +229,6 @@ class CarrierSpace(Space):
         if self.asked_rate is not None:
             found["asked"] = self.asked_rate
         return found
-
-    def _tidy(self, time_ns: int) -> None:
-        """Keep what is remembered in its bounds."""
-        self.shed(time_ns)
-        marks = self._marks
-        if len(marks) > MAX_MARKS:
-            for seq in list(islice(marks, MAX_MARKS // 2)):
-                del marks[seq]
 
     # -- numbers -----------------------------------------------------------------------------------
 
@@ -274,7 +271,7 @@ class CarrierSpace(Space):
         self._advance(stray.last, seq, stray.frame, stray.time_ns)
         if unit is None:
             return
-        self._marks[seq] = unit.content
+        self._note(seq, unit.content)
         if unit.record is not None and self.recorder is not None:
             self.recorder.adopt(unit.record, seq)
         self.plain += stray.plain
@@ -295,12 +292,13 @@ class CarrierSpace(Space):
         else:
             self.current = None
             self.stale = True
-            known = self._marks.get(seq)
-            if known is None:
+            place = self._marks.find(seq)
+            if place < 0:
                 self.hit("MAX_MARKS")
-            if known is None or (known == mark and self.collisions <= self.duplicates):
+            same = place < 0 or self._marks.cells[place + 1] == mark
+            if same and (place < 0 or self.collisions <= self.duplicates):
                 self._copy(seq, frame, time_ns)
-            elif known == mark:
+            elif same:
                 # Where most that share a number differ, equal ones may have several senders, too.
                 self._lone(seq, mark, frame, time_ns)
             else:
@@ -373,7 +371,8 @@ class CarrierSpace(Space):
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
-        self._marks.setdefault(seq, unit.content)
+        if self._marks.find(seq) < 0:
+            self._note(seq, unit.content)
         self.given_up += 1
         self.unacked += 1
         self.findings.add(

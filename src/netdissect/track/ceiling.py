@@ -8,12 +8,11 @@ chance wander away from it as a random walk does, a limit keeps to it within a d
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from netdissect.model.diagnosis import Ceiling
-from netdissect.model.reports import SoFar
+from netdissect.model.native import append, i64, vec
 
 __all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
 
@@ -61,55 +60,67 @@ class Second(NamedTuple):
 class Load:
     """The seconds of one direction, in bounded memory."""
 
-    __slots__ = ("_before", "_datagrams", "_frame", "_octets", "_rows", "_since_ns", "found",
-                 "lossy")  # fmt: skip
+    __slots__ = ("_came", "_datagrams", "_delivered", "_frame", "_lost", "_missing", "_octets",
+                 "_rows", "_since_ns", "found", "lossy")  # fmt: skip
 
     def __init__(self) -> None:
-        self._since_ns = self._frame = self._octets = self._datagrams = 0
-        self._before = SoFar("", 0, 0, 0, 0)
-        self._rows = array("q")
+        self._since_ns: i64 = 0
+        self._frame: i64 = 0
+        self._datagrams: i64 = 0
+        self._octets: i64 = 0
+        self._came: i64 = 0
+        self._missing: i64 = 0
+        self._lost: i64 = 0
+        self._delivered: i64 = 0
+        self._rows = vec[i64]()
         """A row a second, of `_WIDTH` numbers: tuples would take six times as much."""
         self.lossy = False
         self.found: list[Ceiling | None] = [None, None]
         """The longest stretch at a limit so far: by what is missing at this place, and by what the
         receiver told."""
 
-    def is_full(self, datagrams: int) -> bool:
+    def is_full(self, datagrams: i64) -> bool:
         """Return whether a second may end after so many datagrams of the direction."""
         return not self._frame or datagrams - self._datagrams >= LEAST_CAME
 
     def roll(
-        self, time_ns: int, frame: int, counts: tuple[int, int], now: SoFar, delay_ns: int
-    ) -> None:
-        """End a second before a datagram, and begin the next with it. `counts`: (datagrams, bytes)
+        self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64,
+        came: i64, missing: i64, delivered: i64, lost: i64,
+    ) -> None:  # fmt: skip
+        """End a second before a datagram, and begin the next with it; behind the delay come counts
         of the direction until now.
         """
         if self._frame:
-            self._add(time_ns - self._since_ns, counts[1] - self._octets, now, delay_ns)
-        self._since_ns, self._frame, self._before = time_ns, frame, now
-        self._datagrams, self._octets = counts
+            more, fewer = max(0, missing - self._missing), max(0, lost - self._lost)
+            rows = append(append(append(self._rows, self._since_ns), self._frame),
+                          time_ns - self._since_ns)  # fmt: skip
+            rows = append(append(append(rows, delay_ns), octets - self._octets), came - self._came)
+            self._rows = append(append(append(rows, more), delivered - self._delivered), fewer)
+            self.lossy = self.lossy or more > 0 or fewer > 0
+            if len(self._rows) > _WIDTH * (MAX_SECONDS if self.lossy else CALM_SECONDS):
+                self.judge()
+                self._halve()
+        self._since_ns, self._frame = time_ns, frame
+        self._datagrams, self._octets = datagrams, octets
+        self._came, self._missing, self._delivered, self._lost = came, missing, delivered, lost
 
-    def _add(self, span_ns: int, octets: int, now: SoFar, delay_ns: int) -> None:
-        before = self._before
-        missing = max(0, now.never_seen - before.never_seen)
-        lost = max(0, now.lost - before.lost)
-        self._rows.extend((
-            self._since_ns, self._frame, span_ns, delay_ns, octets, now.units - before.units,
-            missing, now.delivered - before.delivered, lost,
-        ))  # fmt: skip
-        self.lossy = self.lossy or missing > 0 or lost > 0
-        if len(self._rows) > _WIDTH * (MAX_SECONDS if self.lossy else CALM_SECONDS):
-            self.judge()
-            del self._rows[: len(self._rows) // (2 * _WIDTH) * _WIDTH]
+    def _halve(self) -> None:
+        """Let the older half of the seconds go."""
+        rows = self._rows
+        cut = len(rows) // (2 * _WIDTH) * _WIDTH
+        self._rows = vec[i64]([rows[at] for at in range(cut, len(rows))])
 
     def judge(self) -> None:
         """Look for a limit in the seconds that are remembered."""
         if not self.lossy:
             return
-        rows = [self._rows[at : at + _WIDTH] for at in range(0, len(self._rows), _WIDTH)]
+        rows = self._rows
         for way in (0, 1):
             seconds = []
-            for start_ns, frame, span_ns, delay_ns, octets, came, missing, told, lost in rows:
+            for at in range(0, len(rows), _WIDTH):
+                start_ns, frame, span_ns, delay_ns, octets, came, missing, told, lost = [
+                    int(rows[at + place]) for place in range(_WIDTH)
+                ]
                 counts = (told, told, lost) if way else (octets, came, missing)
                 seconds.append(Second(start_ns, frame, span_ns, delay_ns, *counts))
             before = self.found[way]

@@ -445,7 +445,7 @@ class Connection(Called):
                 lane.count(type_, time_ns, frame)
         space = lane.spaces[name]
         if isinstance(space, CarriedSpace):
-            space.run(wire_seq, types, frame, time_ns)
+            space.run(wire_seq, count, types, frame, time_ns)
 
     def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         """Pass over what the assembler takes."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
-from netdissect.model.native import ABSENT, i64, vec
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
@@ -19,6 +19,7 @@ from netdissect.track.lateness import Lateness, waits
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.ring import Ring
 from netdissect.track.unit import Stray, Unit
 
 __all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "SETTLED_NS", "TIME", "Ledger"]
@@ -29,10 +30,7 @@ EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
 SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
-_ROW_BITS: Final = 2
-_ROW: Final = 1 << _ROW_BITS
-FEW_ROWS: Final = 16
-"""Settled units that a space has room for at first: most have no more."""
+_ROW: Final = 4
 TIME: Final = 1
 CONTENT: Final = 2
 COPIES: Final = 3
@@ -51,7 +49,7 @@ class Ledger(Placed):
     __slots__ = (
         "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held", "_keeps",
         "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_named", "_never_before",
-        "_other", "_overtaken", "_placed", "_ring", "_rows", "_spans", "_stray", "_strays",
+        "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays",
         "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier",
         "consecutive", "covered", "current", "disorder", "duplicates", "far_delay_ns", "feedback",
         "findings", "first", "forgotten", "gave_up_ns", "given_up", "goes_on", "guard_ns",
@@ -176,8 +174,8 @@ class Ledger(Placed):
         """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
-        self._ring = vec[i64]()
-        """Settled units in rows of four: number, time, content, copies; empty without one."""
+        self._ring = Ring(_ROW, 0)
+        """Settled units: number, time, content, copies."""
 
     def obey(
         self,
@@ -197,8 +195,7 @@ class Ledger(Placed):
         steady = rule.consecutive or rule.stride_reach
         self.reach = min(rule.reach, int(self._half)) if steady else int(self._half)
         self.consecutive = rule.consecutive
-        self._rows: i64 = _ROW * rule.memory
-        """Places of the largest ring."""
+        self._ring.most = rule.memory
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver may hold an acknowledgement back."""
@@ -303,47 +300,17 @@ class Ledger(Placed):
     def remember(self, number: i64, unit: Unit) -> None:
         """Keep time and content of a settled unit in a ring, to judge its late copies."""
         copies = unit.copies
-        ring = self._ring
-        size: i64 = len(ring)
-        slot = (number << _ROW_BITS) & (size - 1)
-        while not size or (ring[slot] != number and ring[slot] != ABSENT):
-            if size >= self._rows:
-                break  # what is older is forgotten
-            ring = self._grow()
-            size = len(ring)
-            slot = (number << _ROW_BITS) & (size - 1)
-        ring[slot] = number
-        ring[slot + TIME] = unit.last_ns
-        ring[slot + CONTENT] = unit.content
-        ring[slot + COPIES] = copies
+        slot = self._ring.place(number)
+        cells = self._ring.cells
+        cells[slot + TIME] = unit.last_ns
+        cells[slot + CONTENT] = unit.content
+        cells[slot + COPIES] = copies
         if copies > self.max_copies:  # noqa: PLR1730 - the builtin would cost more
             self.max_copies = copies
 
-    def _grow(self) -> vec[i64]:
-        """Make the ring four times as large, up to what the rule remembers; return it."""
-        before = self._ring
-        rows = min(max(FEW_ROWS, len(before)), self.rule.memory)
-        ring = self._ring = vec[i64]([ABSENT] * (_ROW * rows))
-        place: i64 = 0
-        while place < len(before):
-            number = before[place]
-            if number != ABSENT:
-                slot = (number << _ROW_BITS) & (len(ring) - 1)
-                ring[slot] = number
-                ring[slot + TIME] = before[place + TIME]
-                ring[slot + CONTENT] = before[place + CONTENT]
-                ring[slot + COPIES] = before[place + COPIES]
-            place += _ROW
-        return ring
-
     def slot_of(self, seq: i64) -> i64:
         """Return where a settled unit stands in the ring, -1 where it is forgotten."""
-        ring = self._ring
-        size = len(ring)
-        if not size:
-            return -1
-        slot = (seq << _ROW_BITS) & (size - 1)
-        return slot if ring[slot] == seq else -1
+        return self._ring.find(seq)
 
     def recount(self, seq: int, step: int) -> None:
         """Count transmissions more or less of a unit, open or settled."""
@@ -353,9 +320,9 @@ class Ledger(Placed):
             return
         slot = self.slot_of(seq)
         if slot >= 0:
-            ring = self._ring
-            ring[slot + COPIES] += step
-            self.max_copies = max(self.max_copies, ring[slot + COPIES])
+            cells = self._ring.cells
+            cells[slot + COPIES] += step
+            self.max_copies = max(self.max_copies, cells[slot + COPIES])
 
     def exhausted(self, unit: Unit) -> bool:
         """Return True where the unit was sent exactly as often as its sender permits.
@@ -483,7 +450,7 @@ class Ledger(Placed):
             self.acked,
             self.unacked,
             self.units - self.acked - self.unacked,  # unknown
-            self._never_seen(),
+            self.never_seen(),
             self.out_of_order,
             self.given_up,
             None if last is None else first,
@@ -503,9 +470,10 @@ class Ledger(Placed):
         told = self.feedback
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
         came = self.units + self.skipped
-        return SoFar(self.rule.name, came, self._never_seen(), lost, delivered)
+        return SoFar(self.rule.name, came, self.never_seen(), lost, delivered)
 
-    def _never_seen(self) -> int:
+    def never_seen(self) -> int:
+        """Return how many numbers were not seen of those up to the newest."""
         if not self.rule.consecutive:
             return 0
         span = self._never_before

@@ -86,7 +86,7 @@ class Repeated(Acknowledged):
         time_ns: int,
     ) -> None:
         """Take a further copy of a unit that is settled."""
-        ring = self._ring
+        ring = self._ring.cells
         gap_ns = time_ns - ring[slot + TIME]
         same = content == ring[slot + CONTENT]
         if not same and self._repeats_nothing():
@@ -170,7 +170,7 @@ class Repeated(Acknowledged):
             return False
         for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(self.newest)) + 1):
             unit, slot = self.outstanding.get(later), self.slot_of(later)
-            since_ns = 0 if slot < 0 else int(self._ring[slot + TIME])
+            since_ns = 0 if slot < 0 else int(self._ring.cells[slot + TIME])
             if time_ns - gap_ns < (since_ns if unit is None else unit.first_ns):
                 return True
         return False

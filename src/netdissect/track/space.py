@@ -155,7 +155,7 @@ class Space(Repeated):
     def _burst(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Note how many numbers in a row are missing before `seq`."""
         unit, slot = self.outstanding.get(last), self.slot_of(last)
-        since_ns = time_ns if slot < 0 else int(self._ring[slot + TIME])
+        since_ns = time_ns if slot < 0 else int(self._ring.cells[slot + TIME])
         if unit is not None:
             since_ns = unit.first_ns
         bursts = self.bursts
@@ -311,7 +311,7 @@ class Space(Repeated):
         if unit is not None:
             content = unit.content
         elif slot >= 0:
-            content = self._ring[slot + CONTENT]
+            content = self._ring.cells[slot + CONTENT]
         # What its sender marks as sent again differs by the mark; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
@@ -374,7 +374,7 @@ class Space(Repeated):
         for later in range(seq + 1, last + 1):
             slot = self.slot_of(later)
             if slot >= 0:
-                held_ns = max(held_ns, time_ns - int(self._ring[slot + TIME]))
+                held_ns = max(held_ns, time_ns - int(self._ring.cells[slot + TIME]))
             elif outstanding:
                 unit = outstanding.get(later)
                 if unit is not None:

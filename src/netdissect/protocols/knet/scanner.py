@@ -43,7 +43,8 @@ _NONE: Final = -1
 
 _TYPES: Final = tuple(dict.fromkeys(READERS["knet-2.x"].names + READERS[LEGACY].names))
 _DATAGRAM: Final = 0
-_SPACES: Final = ("datagram",)
+_MESSAGES: Final = 1
+_SPACES: Final = ("datagram", "reliable")
 
 
 class _Form:
@@ -211,7 +212,7 @@ class KnetScanner(Scanner):
         else:
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
         heard: list[Heard] | None = [] if self._learning else None
-        types: list[str] = []
+        count: i64 = 0
         ordered: list[int] = []
         size: i64 = len(payload)
         while place < size:
@@ -225,11 +226,12 @@ class KnetScanner(Scanner):
             if flags & _FRAGMENT and parts is not None:
                 used = _before_fragment(payload, start, size, flags)
                 after += used
-                index = base + self._first + len(types)
+                index = base + self._first + count
                 parts.append(_part(payload, start, start + used, after, index))
                 start += used
                 if not flags & _START:
-                    types.append("fragment")
+                    sink.carried(_NONE, "fragment")
+                    count += 1
                     place = after
                     continue
             identifier: i64 = payload[start]
@@ -239,11 +241,16 @@ class KnetScanner(Scanner):
                 identifier = identifier & _LONG | more << 7
                 behind += 1
             if flags & _START:
-                types.append(f"{kind_of(identifier, form.how)}(first fragment)")
+                sink.carried(_NONE, f"{kind_of(identifier, form.how)}(first fragment)")
+                count += 1
             elif flags & _RELIABLE:
                 if flags & _IN_ORDER:
-                    ordered.append(base + self._first + len(types))
-                types.append(kind_of(identifier, form.how))
+                    ordered.append(base + self._first + count)
+                if identifier > _LONG:
+                    sink.carried(_NONE, kind_of(identifier, form.how))
+                else:
+                    sink.carried(form.places[identifier], form.how.names[identifier])
+                count += 1
             elif identifier > _LONG:
                 sink.event((Ev.MESSAGE, kind_of(identifier, form.how)))
             else:
@@ -257,8 +264,8 @@ class KnetScanner(Scanner):
             place = after
         if self._asked:
             sink.event((Ev.ORDERED, "reliable", ordered, self._asked))
-        if types:
-            sink.event((Ev.RUN, "reliable", base + self._first, types))
+        if count:
+            sink.run(_MESSAGES, base + self._first, count)
         if heard is not None and self._hints is not None:
             learnt = learn(heard, self._direction, self._hints)
             if learnt is not self._hints:
