@@ -53,8 +53,9 @@ MAX_HISTORY_COMPARED = 64
 MAX_AHEAD = 1 << 30
 """No window reaches further ahead than this. Source: RFC 7323 section 2.3."""
 
-_WRAP: Final = 1 << 32
-_HALF: Final = 1 << 31
+_LAST: Final = 0xFFFF_FFFF
+_HALF: Final = 0x8000_0000
+"""The largest wire sequence number, and half of how many there are."""
 
 
 class _Kept:
@@ -149,14 +150,13 @@ class Side:
 
     def offset(self, wire: i64) -> i64:
         """Return the extended offset of a wire sequence number: the one nearest to `next`."""
-        base = 0 if self.base == ABSENT else self.base
-        ahead = ((wire - base - self.next + _HALF) & (_WRAP - 1)) - _HALF
-        return self.next + ahead
+        near = self.next if self.base == ABSENT else self.next + self.base
+        return self.next + ((wire - near + _HALF) & _LAST) - _HALF
 
     def rebase(self, isn: i64) -> None:
         """Start the stream at the byte after the SYN numbered `isn`."""
         self._drop_buffer()
-        self.isn, self.base = isn, (isn + 1) & (_WRAP - 1)
+        self.isn, self.base = isn, (isn + 1) & _LAST
         self.next, self.acked, self.end, self._gap = 0, 0, ABSENT, 0
 
     def take(

@@ -80,8 +80,9 @@ class StreamTrack:
         """Take where findings and records go, and the input of the connection's machine."""
         self.findings = findings
         self.recorder = recorder
-        self.halves = (StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder))
-        self.messages = (_Messages(), _Messages())
+        # Lists: compiled, a tuple is made anew to take one of its items by a variable.
+        self.halves = [StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder)]
+        self.messages = [_Messages(), _Messages()]
         self._step = step
         self._syns: list[tuple[int, int | None]] = []
         self._syn_ack_ns: int | None = None

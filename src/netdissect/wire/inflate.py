@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import NamedTuple
 
 __all__ = ["Bounds", "Inflated", "inflate"]
 
@@ -22,19 +21,24 @@ class Bounds:
     """Inflated bytes at most, as a multiple of the compressed ones."""
 
 
-class Inflated(NamedTuple):
+class Inflated:
     """What came out of a compressed body."""
 
-    data: bytes
-    """Bytes inflated before the end, the limit or the fault."""
-    complete: bool
-    """True where the stream reached its end marker with a right checksum."""
-    limited: bool
-    """True where the limit stopped it."""
-    trailing: int
-    """Bytes after the end of the stream."""
-    error: str | None
-    """zlib's message, or None."""
+    __slots__ = ("complete", "data", "error", "limited", "trailing")
+
+    def __init__(
+        self, data: bytes, complete: bool, limited: bool, trailing: int, error: str | None  # noqa: FBT001
+    ) -> None:  # fmt: skip
+        self.data = data
+        """Bytes inflated before the end, the limit or the fault."""
+        self.complete = complete
+        """True where the stream reached its end marker with a right checksum."""
+        self.limited = limited
+        """True where the limit stopped it."""
+        self.trailing = trailing
+        """Bytes after the end of the stream."""
+        self.error = error
+        """zlib's message, or None."""
 
 
 def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Inflated:

@@ -6,8 +6,8 @@ Source: docs/protocols/netplay.md sections 2 to 5 and 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from netdissect.wire.inflate import Bounds, inflate
 
@@ -153,17 +153,22 @@ def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:
         start = second + 1
 
 
-class Body(NamedTuple):
+class Body:
     """What the payload of a binary frame holds."""
 
-    data: bytes
-    """The bytes of the values: inflated where that was possible, else as on the wire."""
-    inflated: bool
-    """True where `data` is not what was on the wire."""
-    usable: bool
-    """False where the values in `data` are cut or damaged, so that a mismatch means nothing."""
-    findings: tuple[tuple[str, str], ...]
-    """(catalogue code, sentence)."""
+    __slots__ = ("data", "findings", "inflated", "usable")
+
+    def __init__(
+        self, data: bytes, *, inflated: bool, usable: bool, findings: Sequence[tuple[str, str]]
+    ) -> None:
+        self.data = data
+        """The bytes of the values: inflated where that was possible, else as on the wire."""
+        self.inflated = inflated
+        """True where `data` is not what was on the wire."""
+        self.usable = usable
+        """False where the values in `data` are cut or damaged, so that a mismatch means nothing."""
+        self.findings = findings
+        """(catalogue code, sentence)."""
 
 
 def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
@@ -187,7 +192,7 @@ def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
         findings.append(_fault(result.error))
     if result.trailing:
         findings.append(("zlib-trailing-bytes", f"{result.trailing} bytes after the zlib stream"))
-    return Body(result.data, inflated=True, usable=result.complete, findings=tuple(findings))
+    return Body(result.data, inflated=True, usable=result.complete, findings=findings)
 
 
 def _is_zlib(body: bytes) -> bool:
@@ -201,14 +206,14 @@ def _foreign(body: bytes, bounds: Bounds) -> Body:
     text = f"flagged as compressed, but begins with {body[:2].hex()}: no zlib header"
     findings = [("compressed-flag-not-zlib", text)]
     if not body.startswith(_GZIP):
-        return Body(body, inflated=False, usable=True, findings=tuple(findings))
+        return Body(body, inflated=False, usable=True, findings=findings)
     findings.append(("gzip-payload", "gzip: inflated here, refused by the library"))
     result = inflate(body, limit=bounds.octets, ratio=bounds.ratio, gzip=True)
     if result.limited:
         findings.append(_limit(result.data, body))
     elif result.error is not None:
         findings.append(_fault(result.error))
-    return Body(result.data, inflated=True, usable=result.complete, findings=tuple(findings))
+    return Body(result.data, inflated=True, usable=result.complete, findings=findings)
 
 
 def _limit(data: bytes, body: bytes) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,14 +45,19 @@ def is_plain_object(text: str) -> bool:
     False says nothing: `read_json` then tells more.
     """
     try:
-        value, end = _FAST.raw_decode(text)
-    except (ValueError, RecursionError):
+        value, end = _SCAN(text, 0)
+    except (ValueError, RecursionError, StopIteration):
         return False
     if end != len(text) or not isinstance(value, dict):
         return False
     if "\\ud" in text or "\\uD" in text:  # perhaps half of a pair
         return False
-    return text.count("[") + text.count("{") <= DEPTH_LIMIT
+    return not (_may_be_deep(text) and _too_deep(value))
+
+
+def _may_be_deep(text: str) -> bool:
+    """Return whether a text has brackets enough to nest too deeply."""
+    return len(text) > 2 * DEPTH_LIMIT and text.count("[") + text.count("{") > DEPTH_LIMIT
 
 
 def read_json(text: str) -> Json:
@@ -62,8 +68,7 @@ def read_json(text: str) -> Json:
         return Json(None, valid=False, fault=None, too_deep=True)
     except ValueError:
         return _thorough(text)
-    # Only a text with so many brackets can nest too deeply.
-    if text.count("[") + text.count("{") > DEPTH_LIMIT and _too_deep(value):
+    if _may_be_deep(text) and _too_deep(value):
         return Json(None, valid=False, fault=None, too_deep=True)
     lone = "\\u" in text and _SURROGATE.search(text) is not None and _has_lone(value)
     return Json(value, valid=True, fault=None, lone_surrogate=lone)
@@ -138,3 +143,5 @@ def _has_lone(value: Any) -> bool:
 
 _FAST = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_constant)
 """Reads what has nothing odd about it; made once, because making it costs more than most texts."""
+_SCAN: Callable[[str, int], tuple[Any, int]] = _FAST.scan_once  # type: ignore[attr-defined]
+"""The same at a place of a text, without a frame of the interpreter."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -65,8 +65,9 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
     return events
 
 
-def _note(events: list[Event], findings: Iterable[tuple[str, str]]) -> None:
-    events += ((Ev.NOTE, code, text) for code, text in findings)
+def _note(events: list[Event], findings: Sequence[tuple[str, str]]) -> None:
+    for code, text in findings:
+        events.append((Ev.NOTE, code, text))
 
 
 def _short(payload: bytes) -> list[Event]:
