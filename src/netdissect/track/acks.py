@@ -10,7 +10,7 @@ from netdissect.track.feedback import Feedback
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS, Ledger
 from netdissect.track.recorder import note_acked
-from netdissect.track.unit import Unit
+from netdissect.track.unit import Carried, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["Acknowledged"]
@@ -185,9 +185,9 @@ class Acknowledged(Ledger):
         first = (unit.frame, unit.first_ns)
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
-    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of what carried these units."""
-        for seq in range(first, first + count):
+        for seq in range(item.first, item.first + item.count):
             unit = self.take_out(seq)
             if unit is not None:
                 self._settle(seq, unit, frame, time_ns)
@@ -281,9 +281,9 @@ class Acknowledged(Ledger):
     def _deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit as one of all that it carried."""
         if unit.carried is not None:
-            for item, first, count in unit.carried:
-                space: Ledger = item  # the module of units does not know it
-                space.delivered(first, count, frame, time_ns)
+            for item in unit.carried:
+                space: Ledger = item.space
+                space.delivered(item, frame, time_ns)
 
     # -- findings ----------------------------------------------------------------------------------
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
-from netdissect.model.reports import UnitRecord
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
-from netdissect.track.unit import Unit
+from netdissect.track.unit import Carried, Unit
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
 
@@ -27,13 +26,16 @@ MAX_AGAIN = 4096
 """Messages sent more than once whose copies are counted."""
 MAX_LISTED = 256
 """Datagrams listed per message."""
+_FEW_RUNS: Final = 32
+"""Runs that are open no longer are let go when there are more of them than of others and so many.
+"""
 
 
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
     __slots__ = (
-        "_far", "_highest", "_runs", "_seen", "_sent_again", "_starts", "disordered", "strays",
+        "_far", "_highest", "_open", "_runs", "_seen", "_sent_again", "disordered", "strays",
     )  # fmt: skip
 
     def __init__(
@@ -41,12 +43,10 @@ class CarriedSpace(Space):
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
-        self._runs: dict[int, tuple[int, int, int, UnitRecord | None]] = {}
-        """First number -> (time, number of the datagram, count, record) of open messages sent
-        once.
-        """
-        self._starts: list[int] = []
-        """First numbers in order, some of runs that are open no longer."""
+        self._runs: list[Carried] = []
+        """Messages sent once, by number, some of which are open no longer."""
+        self._open: i64 = 0
+        """Runs that are."""
         self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
         self._highest = -1
@@ -90,17 +90,31 @@ class CarriedSpace(Space):
         self._seen.add(start, end)
         if recorder is not None:
             record = recorder.run(self, start, wire_seq & self._mask, count, frame, time_ns)
-        self._runs[start] = (time_ns, self._by.number_at_hand, count, record)
-        self._starts.append(start)
-        if len(self._starts) > 2 * MAX_OUTSTANDING:
-            self._starts = list(self._runs)
-        self._load(start, count)
-        if len(self._runs) > MAX_OUTSTANDING:
-            for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
-                self.hit("MAX_OUTSTANDING")
-                dropped = self._runs.pop(old)[3]
-                if dropped is not None:
-                    note_dropped(dropped, "unknown")
+        run = Carried(self, start, count)
+        run.open = True
+        run.sent_ns = time_ns
+        run.number = self._by.number_at_hand
+        run.record = record
+        self._runs.append(run)
+        self._open += 1
+        self._load(run)
+        if self._open > MAX_OUTSTANDING:
+            self._shed_runs()
+        if len(self._runs) > 2 * self._open + _FEW_RUNS:
+            self._runs = self._waiting()
+
+    def _waiting(self) -> list[Carried]:
+        """Return the runs that are open."""
+        return [run for run in self._runs if run.open]
+
+    def _shed_runs(self) -> None:
+        """Settle a quarter of the open runs as unknown, because there are too many."""
+        for run in self._waiting()[: MAX_OUTSTANDING // 4]:
+            self.hit("MAX_OUTSTANDING")
+            run.open = False
+            self._open -= 1
+            if run.record is not None:
+                note_dropped(run.record, "unknown")
 
     def ordered(self, numbers: list[int], frame: int, time_ns: int) -> None:
         """Take the numbers of messages to come that ask to be delivered in order."""
@@ -118,18 +132,22 @@ class CarriedSpace(Space):
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
-        index = bisect_right(self._starts, seq) - 1
-        start = self._starts[index] if index >= 0 else 0
-        run = self._runs.get(start)
-        if run is not None and seq < start + run[2]:
-            del self._runs[start]
-            sent_ns, number, count, record = run
-            entry = Unit(sent_ns, number, sent_ns, 0, None)
-            self.outstanding.update(dict.fromkeys(range(start, start + count), entry))
+        index = bisect_right(self._runs, seq, key=_first) - 1
+        if index < 0:
+            return
+        run = self._runs[index]
+        first, record = run.first, run.record
+        if run.open and seq < first + run.count:
+            run.open = False
+            self._open -= 1
+            entry = Unit(run.sent_ns, run.number, run.sent_ns, 0, None)
+            for each in range(first, first + run.count):
+                self.outstanding[int(each)] = entry
             if record is not None and self.recorder is not None:
                 frame = record.copies[0].frame
                 for part in self.recorder.split(record):
-                    self.outstanding[part.seq] = Unit(sent_ns, number, sent_ns, frame, part)
+                    entry = Unit(run.sent_ns, run.number, run.sent_ns, frame, part)
+                    self.outstanding[part.seq] = entry
 
     def unit(
         self,
@@ -172,7 +190,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load(seq, 1)
+        self._load(Carried(self, seq, 1))
         if len(self.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
 
@@ -201,7 +219,7 @@ class CarriedSpace(Space):
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
         copied = self._by.copied
         recorded = self.recorder is not None
-        if (recorded or not copied) and seq not in self.outstanding and self._runs:
+        if (recorded or not copied) and seq not in self.outstanding and self._open:
             self._explode(seq)
         entry = self.outstanding.get(seq)
         if self.recorder is not None:
@@ -231,7 +249,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, number, time_ns, frame, entry.record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load(seq, 1)
+        self._load(Carried(self, seq, 1))
 
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
@@ -245,17 +263,18 @@ class CarriedSpace(Space):
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram that carried these messages."""
-        run = self._runs.pop(first, None)
-        if run is None:
-            super().delivered(first, count, frame, time_ns)
+        if not item.open:
+            super().delivered(item, frame, time_ns)
             return
-        sent_ns, _, sent, record = run
-        self.acked += sent
-        self.rtt.add_many(max(0, time_ns - sent_ns), sent)
-        if record is not None:
-            note_acked(record, frame, time_ns, ambiguous=False)
+        item.open = False
+        self._open -= 1
+        self.acked += item.count
+        sample = time_ns - item.sent_ns
+        self.rtt.add_many(max(0, sample), item.count)
+        if item.record is not None:
+            note_acked(item.record, frame, time_ns, ambiguous=False)
 
     def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
@@ -283,13 +302,13 @@ class CarriedSpace(Space):
             waited = end_ns - entry.first_ns > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.outstanding.clear()
-        for sent_ns, _, count, record in self._runs.values():
-            waited = end_ns - sent_ns > patience_ns
+        for run in self._waiting():
+            waited = end_ns - run.sent_ns > patience_ns
             unacked = self.peer_seen and waited and not self.findings.misses
-            self.unacked += count if unacked else 0
-            if record is not None:
-                note_dropped(record, "unacked" if unacked else "unknown")
-        self._runs.clear()
+            self.unacked += run.count if unacked else 0
+            if run.record is not None:
+                note_dropped(run.record, "unacked" if unacked else "unknown")
+        self._forget_runs()
         if self._seen.merged:
             times = self._seen.merged
             self.findings.hit("MAX_RANGES", self.direction, self.rule.name, times)
@@ -306,11 +325,14 @@ class CarriedSpace(Space):
         self._seen.clear()
         self._highest = -1
         self._far = None
-        for _, _, _, record in self._runs.values():
-            if record is not None:
-                note_dropped(record, "unknown")
+        for run in self._waiting():
+            if run.record is not None:
+                note_dropped(run.record, "unknown")
+        self._forget_runs()
+
+    def _forget_runs(self) -> None:
         self._runs.clear()
-        self._starts.clear()
+        self._open = 0
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
@@ -319,3 +341,7 @@ class CarriedSpace(Space):
         if self._highest >= 0:
             extra["disordered"] = self.disordered
         return extra
+
+
+def _first(run: Carried) -> int:
+    return run.first

@@ -79,7 +79,7 @@ class CarrierSpace(Space):
         super().__init__(rule, direction, findings, recorder)
         self.twin: CarrierSpace | None = None
         """The datagrams of the other direction, which carry the acknowledgements of these."""
-        self.number_at_hand = 0
+        self.number_at_hand: i64 = 0
         """Extended number of the datagram at hand."""
         self.copied = False
         """True: the datagram at hand is a network copy."""

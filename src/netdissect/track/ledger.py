@@ -20,7 +20,7 @@ from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.ring import Ring
-from netdissect.track.unit import Stray, Unit
+from netdissect.track.unit import Carried, Stray, Unit
 
 __all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "SETTLED_NS", "TIME", "Ledger"]
 
@@ -331,7 +331,7 @@ class Ledger(Placed):
         """
         return bool(self._limit) and bool(unit.copies == self._limit)
 
-    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of what carried these units."""
         raise NotImplementedError
 

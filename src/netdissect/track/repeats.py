@@ -9,7 +9,7 @@ from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME
 from netdissect.track.recorder import note_dropped, note_turned
-from netdissect.track.unit import Unit
+from netdissect.track.unit import Carried, Unit
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = [
@@ -73,7 +73,7 @@ class Repeated(Acknowledged):
             unit.due_ns = time_ns + self.delay_ns
         self.current = None if copied else unit
         if self.carrier is not None:
-            self._load(seq, 1)
+            self._load(Carried(self, seq, 1))
 
     def _settled_again(
         self,
@@ -320,13 +320,13 @@ class Repeated(Acknowledged):
         for code, frame, time_ns, text, evidence in held if beside else ():
             self.find(code, frame, time_ns, self.direction, text, **evidence)
 
-    def _load(self, first: int, count: int) -> None:
+    def _load(self, item: Carried) -> None:
         """Note with the unit of the datagram at hand that it carries units of this space."""
         carrier = self.carrier
         if carrier is None or carrier.current is None:
             return
         unit = carrier.current
         if unit.carried is None:
-            unit.carried = [(self, first, count)]
+            unit.carried = [item]
         else:
-            unit.carried.append((self, first, count))
+            unit.carried.append(item)

@@ -7,7 +7,7 @@ from typing import Any
 from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import UnitRecord
 
-__all__ = ["Stray", "Unit"]
+__all__ = ["Carried", "Stray", "Unit"]
 
 
 @mypyc_attr(free_list_len=1)
@@ -34,8 +34,28 @@ class Unit:
         """Frame of the first copy."""
         self.record = record
         """Its record in the timeline."""
-        self.carried: list[tuple[Any, int, int]] | None = None
-        """What it carries: (space, first number, how many)."""
+        self.carried: list[Carried] | None = None
+        """What it carries."""
+
+
+class Carried:
+    """Consecutive units of a space that a datagram carries."""
+
+    __slots__ = ("count", "first", "number", "open", "record", "sent_ns", "space")
+
+    def __init__(self, space: Any, first: i64, count: i64) -> None:
+        self.space = space
+        """Their ledger, of which this module knows nothing."""
+        self.first: i64 = first
+        self.count: i64 = count
+        self.open = False
+        """While they wait together, without units of their own: ..."""
+        self.sent_ns: i64 = 0
+        """... when they were sent, ..."""
+        self.number: i64 = 0
+        """... the number of their datagram, ..."""
+        self.record: UnitRecord | None = None
+        """... and their record in the timeline."""
 
 
 class Stray:
