@@ -37,14 +37,8 @@ class Sink:
         """Take a PLAIN_UNIT; type as above."""
         raise NotImplementedError
 
-    def carried(self, type_: i64, name: str) -> None:
-        """Take a message of the RUN that `run` tells next; `name` is that of its type, which is -1
-        where it is not one of those known by their place.
-        """
-        raise NotImplementedError
-
-    def run(self, space: i64, wire_seq: i64, count: i64) -> None:
-        """Take the RUN of the messages told by `carried`."""
+    def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
+        """Take a RUN."""
         raise NotImplementedError
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:

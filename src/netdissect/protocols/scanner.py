@@ -20,7 +20,7 @@ _NACK: Final = Ev.NACK
 class Events(Sink):
     """Makes a list of what it is told: for whoever looks at events."""
 
-    __slots__ = ("_carried", "_messages", "_spaces", "_types", "listed")
+    __slots__ = ("_messages", "_spaces", "_types", "listed")
 
     def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
         self._types = types
@@ -28,12 +28,10 @@ class Events(Sink):
         # Shared, as events are never changed.
         self._messages: list[Event] = [(_MESSAGE, name) for name in types]
         self.listed: list[Event] = []
-        self._carried: list[str] = []
 
     def begin(self) -> None:
         """Begin a list."""
         self.listed = []
-        self._carried = []
 
     def message(self, type_: i64) -> None:
         """List a MESSAGE."""
@@ -51,15 +49,9 @@ class Events(Sink):
         name = self._types[type_] if type_ >= 0 else None
         self.listed.append((Ev.PLAIN_UNIT, name, self._spaces[space], wire_seq, content))
 
-    def carried(self, type_: i64, name: str) -> None:
-        """Keep the type of a message for the RUN to come."""
-        del type_
-        self._carried.append(name)
-
-    def run(self, space: i64, wire_seq: i64, count: i64) -> None:
+    def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
         """List a RUN."""
-        del count
-        self.listed.append((Ev.RUN, self._spaces[space], wire_seq, self._carried))
+        self.listed.append((Ev.RUN, self._spaces[space], wire_seq, types))
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """List a NUMBERED."""

@@ -9,6 +9,7 @@ from netdissect.model.sink import Sink
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Scribe
+from netdissect.track.space import Space
 
 __all__ = ["Called"]
 
@@ -52,9 +53,7 @@ class Called(Sink):
             cell.add(1, self._time_ns, self._frame)
 
     def _counted(self, type_: i64) -> str | None:
-        """Count a unit as a message, if it is one; return its type where that is recorded."""
-        if type_ < 0:
-            return None
+        """Count a unit as a message; return its type where that is recorded."""
         self.message(type_)
         return None if self.recorder is None else self._types[type_]
 
@@ -62,28 +61,32 @@ class Called(Sink):
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
         """Take one copy of a unit."""
-        name = self._counted(type_)
+        name = None if type_ < 0 else self._counted(type_)
         target = self._lane.placed[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
         """Take one copy of a unit that nobody acknowledges."""
-        name = self._counted(type_)
+        name = None if type_ < 0 else self._counted(type_)
         target = self._lane.placed[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
 
-    def carried(self, type_: i64, name: str) -> None:
-        """Count a message of a run."""
-        if type_ >= 0:
-            self.message(type_)
-        else:
-            self._lane.count(name, self._time_ns, self._frame)
-
-    def run(self, space: i64, wire_seq: i64, count: i64) -> None:
+    def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
         """Take consecutive messages that a datagram carries."""
-        target = self._lane.placed[space]
-        if isinstance(target, CarriedSpace):
-            target.run(wire_seq, count, None, self._frame, self._time_ns)
+        self.carry(self._lane.placed[space], wire_seq, types)
+
+    def carry(self, space: Space, wire_seq: i64, types: list[str]) -> None:
+        """Count consecutive messages of a space, and take them."""
+        lane, frame, time_ns = self._lane, self._frame, self._time_ns
+        first, count = types[0], len(types)
+        cell = lane.messages.get(first)
+        if cell is not None and (count == 1 or types.count(first) == count):
+            cell.add(count, time_ns, frame)
+        else:
+            for type_ in types:
+                lane.count(type_, time_ns, frame)
+        if isinstance(space, CarriedSpace):
+            space.run(wire_seq, types, frame, time_ns)
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Take a message that uses a number."""

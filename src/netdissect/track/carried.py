@@ -64,10 +64,10 @@ class CarriedSpace(Space):
     def _by(self) -> CarrierSpace:
         return cast("CarrierSpace", self.carrier)
 
-    def run(
-        self, wire_seq: i64, count: i64, types: list[str] | None, frame: int, time_ns: int
-    ) -> None:
-        """Take consecutive messages; `types` of each, where that is recorded."""
+    def run(self, wire_seq: i64, types: list[str], frame: int, time_ns: int) -> None:
+        """Take consecutive messages, one of each type in `types`."""
+        by = self._by
+        count: i64 = len(types)
         last = self.newest
         if last == ABSENT:
             last = self._begin(wire_seq)
@@ -77,9 +77,8 @@ class CarriedSpace(Space):
             # The numbers on the wire of what shares a record are consecutive, too.
             recorder.counted and (wire_seq & self._mask) + count <= self._modulus
         )
-        if not together or not 0 < ahead <= self.rule.reach or self._by.copied:
-            for index in range(count):
-                type_ = None if types is None else types[index]
+        if not together or not 0 < ahead <= self.rule.reach or by.copied:
+            for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
         start: i64 = last + ahead
@@ -90,11 +89,7 @@ class CarriedSpace(Space):
         self._seen.add(start, end)
         if recorder is not None:
             record = recorder.run(self, start, wire_seq & self._mask, count, frame, time_ns)
-        run = Carried(self, start, count)
-        run.open = True
-        run.sent_ns = time_ns
-        run.number = self._by.number_at_hand
-        run.record = record
+        run = Carried(self, start, count, time_ns, by.number_at_hand, record, is_open=True)
         self._runs.append(run)
         self._open += 1
         self._load(run)
@@ -190,7 +185,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load(Carried(self, seq, 1))
+        self._load(self._one(seq))
         if len(self.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
 
@@ -249,7 +244,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, number, time_ns, frame, entry.record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load(Carried(self, seq, 1))
+        self._load(self._one(seq))
 
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""

@@ -199,7 +199,8 @@ class CarrierSpace(Space):
                     return ABSENT
         self.units += 1
         self.number_at_hand = seq
-        self._note(seq, mark)
+        place = self._marks.place(seq)
+        self._marks.cells[place + 1] = mark
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale

@@ -187,7 +187,7 @@ class Connection(Called):
         elif kind == _PLAIN_UNIT:
             self._plain_unit(event, lane, frame, time_ns)
         elif kind == _RUN:
-            self._run(event, lane, frame, time_ns)
+            self.carry(lane.spaces[event[1]], event[2], event[3])
         elif kind == _NUMBERED:
             self._numbered(event, lane, frame, time_ns)
         elif kind == _COUNTER:
@@ -432,20 +432,6 @@ class Connection(Called):
                 "rate", time_ns, frame, lane.direction, text if taken else f"{text}; not obeyed",
                 {"per_second": per_second, "taken": taken},
             )  # fmt: skip
-
-    def _run(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        _, name, wire_seq, types = event
-        first = types[0]
-        count = len(types)
-        cell = lane.messages.get(first)
-        if cell is not None and (count == 1 or types.count(first) == count):
-            cell.add(count, time_ns, frame)
-        else:
-            for type_ in types:
-                lane.count(type_, time_ns, frame)
-        space = lane.spaces[name]
-        if isinstance(space, CarriedSpace):
-            space.run(wire_seq, count, types, frame, time_ns)
 
     def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         """Pass over what the assembler takes."""

@@ -73,7 +73,7 @@ class Repeated(Acknowledged):
             unit.due_ns = time_ns + self.delay_ns
         self.current = None if copied else unit
         if self.carrier is not None:
-            self._load(Carried(self, seq, 1))
+            self._load(self._one(seq))
 
     def _settled_again(
         self,
@@ -319,6 +319,10 @@ class Repeated(Acknowledged):
         beside = self.receiver_near and not self.findings.misses
         for code, frame, time_ns, text, evidence in held if beside else ():
             self.find(code, frame, time_ns, self.direction, text, **evidence)
+
+    def _one(self, seq: i64) -> Carried:
+        """Return a unit as something that a datagram carries."""
+        return Carried(self, seq, 1, 0, 0, None, is_open=False)
 
     def _load(self, item: Carried) -> None:
         """Note with the unit of the datagram at hand that it carries units of this space."""

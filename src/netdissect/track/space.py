@@ -10,7 +10,7 @@ from netdissect.model.policy import AckRule
 from netdissect.track.ledger import CONTENT, MAX_OUTSTANDING, TIME
 from netdissect.track.recorder import note_acked
 from netdissect.track.repeats import OVERTAKEN_BY, Repeated
-from netdissect.track.unit import Carried, Stray, Unit
+from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
@@ -82,7 +82,7 @@ class Space(Repeated):
         else:
             self.remember(seq, unit)
         if self.carrier is not None:
-            self._load(Carried(self, seq, 1))
+            self._load(self._one(seq))
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int

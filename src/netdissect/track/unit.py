@@ -43,18 +43,21 @@ class Carried:
 
     __slots__ = ("count", "first", "number", "open", "record", "sent_ns", "space")
 
-    def __init__(self, space: Any, first: i64, count: i64) -> None:
+    def __init__(
+        self, space: Any, first: i64, count: i64, sent_ns: i64, number: i64,
+        record: UnitRecord | None, *, is_open: bool,
+    ) -> None:  # fmt: skip
         self.space = space
         """Their ledger, of which this module knows nothing."""
         self.first: i64 = first
         self.count: i64 = count
-        self.open = False
+        self.open = is_open
         """While they wait together, without units of their own: ..."""
-        self.sent_ns: i64 = 0
+        self.sent_ns: i64 = sent_ns
         """... when they were sent, ..."""
-        self.number: i64 = 0
+        self.number: i64 = number
         """... the number of their datagram, ..."""
-        self.record: UnitRecord | None = None
+        self.record = record
         """... and their record in the timeline."""
 
 

@@ -206,13 +206,15 @@ class KnetScanner(Scanner):
     ) -> None:  # fmt: skip
         """Tell what stands in a datagram; fragments go to `parts`."""
         form = self._form
+        how = form.how
+        names = how.names
         sink.begin()
         if self._count:
             sink.unit(_NONE, _DATAGRAM, number, None, payload)
         else:
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
         heard: list[Heard] | None = [] if self._learning else None
-        count: i64 = 0
+        types: list[str] = []
         ordered: list[int] = []
         size: i64 = len(payload)
         while place < size:
@@ -226,12 +228,11 @@ class KnetScanner(Scanner):
             if flags & _FRAGMENT and parts is not None:
                 used = _before_fragment(payload, start, size, flags)
                 after += used
-                index = base + self._first + count
+                index = base + self._first + len(types)
                 parts.append(_part(payload, start, start + used, after, index))
                 start += used
                 if not flags & _START:
-                    sink.carried(_NONE, "fragment")
-                    count += 1
+                    types.append("fragment")
                     place = after
                     continue
             identifier: i64 = payload[start]
@@ -241,18 +242,13 @@ class KnetScanner(Scanner):
                 identifier = identifier & _LONG | more << 7
                 behind += 1
             if flags & _START:
-                sink.carried(_NONE, f"{kind_of(identifier, form.how)}(first fragment)")
-                count += 1
+                types.append(f"{kind_of(identifier, how)}(first fragment)")
             elif flags & _RELIABLE:
                 if flags & _IN_ORDER:
-                    ordered.append(base + self._first + count)
-                if identifier > _LONG:
-                    sink.carried(_NONE, kind_of(identifier, form.how))
-                else:
-                    sink.carried(form.places[identifier], form.how.names[identifier])
-                count += 1
+                    ordered.append(base + self._first + len(types))
+                types.append(names[identifier] if identifier <= _LONG else kind_of(identifier, how))
             elif identifier > _LONG:
-                sink.event((Ev.MESSAGE, kind_of(identifier, form.how)))
+                sink.event((Ev.MESSAGE, kind_of(identifier, how)))
             else:
                 sink.message(form.places[identifier])
                 if form.control[identifier]:
@@ -264,8 +260,8 @@ class KnetScanner(Scanner):
             place = after
         if self._asked:
             sink.event((Ev.ORDERED, "reliable", ordered, self._asked))
-        if count:
-            sink.run(_MESSAGES, base + self._first, count)
+        if types:
+            sink.run(_MESSAGES, base + self._first, types)
         if heard is not None and self._hints is not None:
             learnt = learn(heard, self._direction, self._hints)
             if learnt is not self._hints:
