@@ -112,7 +112,7 @@ class Decapsulator(Frames):
         for packet in self._rest():
             into.packet(packet)
 
-    def frame(  # noqa: C901 - hot path
+    def frame(
         self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
     ) -> None:
         """Hand on the packets that this frame completes: of the usual frame, four words tell."""

@@ -27,6 +27,8 @@ MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
+_USUAL_MARKS: Final = 64
+"""There is room for so many at first."""
 LATEST: Final = 1024
 """So many skipped numbers before a newer one are looked for among the missing ones."""
 MAX_SKIPS = 256
@@ -100,7 +102,7 @@ class CarrierSpace(Space):
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
         """Time of the datagram before the last of them."""
-        self._marks = Ring(2, MAX_MARKS)
+        self._marks = Ring(2, MAX_MARKS, _USUAL_MARKS)
         """Datagrams: number, and what tells each from others."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)

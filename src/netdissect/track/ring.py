@@ -9,7 +9,7 @@ from netdissect.model.native import ABSENT, i64, vec
 __all__ = ["Ring"]
 
 FEW_ROWS: Final = 16
-"""Rows that there is room for at first: most spaces need no more."""
+"""Rows that there is room for at first, unless more are asked for: most need no more."""
 
 
 class Ring:
@@ -17,10 +17,13 @@ class Ring:
     the owner's. Where there is no more room, the row of a newer number takes an older one's place.
     """
 
-    __slots__ = ("_bits", "cells", "most")
+    __slots__ = ("_bits", "_few", "cells", "most")
 
-    def __init__(self, width: i64, most: i64) -> None:
-        """Take the words of a row, and a power of two of rows to be remembered."""
+    def __init__(self, width: i64, most: i64, few: i64 = FEW_ROWS) -> None:
+        """Take the words of a row, a power of two of rows to be remembered, and another one of
+        those that there is room for at first.
+        """
+        self._few: i64 = few
         self._bits: i64 = 0
         while width > 1:
             self._bits += 1
@@ -55,15 +58,12 @@ class Ring:
         """Make the ring larger, up to what is remembered; return its cells."""
         before = self.cells
         width = 1 << int(self._bits)
-        rows = min(max(FEW_ROWS, len(before) * 4 // width), int(self.most))
+        rows = min(max(int(self._few), len(before) * 4 // width), int(self.most))
         cells = self.cells = vec[i64]([ABSENT] * (width * rows))
-        start: i64 = 0
-        while start < len(before):
-            if before[start] != ABSENT:
-                place = (before[start] << self._bits) & (len(cells) - 1)
-                at: i64 = 0
-                while at < width:
+        for start in range(0, len(before), width):
+            number = before[start]
+            if number != ABSENT:
+                place = (number << self._bits) & (len(cells) - 1)
+                for at in range(width):
                     cells[place + at] = before[start + at]
-                    at += 1
-            start += width
         return cells
