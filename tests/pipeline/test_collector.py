@@ -7,7 +7,7 @@ import pytest
 from agreement import CAPTURES
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
-from netdissect.pipeline.collector import RareCollections, rare_collections
+from netdissect.pipeline.collector import FEW, RareCollections, rare_collections
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.stages import Pipeline
 
@@ -39,6 +39,28 @@ def test_thresholds_come_back_in_whatever_order_runs_end(usual: tuple[int, int, 
     first.__exit__(None, None, None)
     assert gc.get_threshold()[0] > usual[0]
     second.__exit__(None, None, None)
+    assert gc.get_threshold() == usual
+
+
+def test_brief_searches_walk_few_objects(usual: tuple[int, int, int]) -> None:
+    """A search of a million objects holds the keys of `browse` up for half a second."""
+    rare = RareCollections()
+    walked = []
+
+    def told(phase: str, facts: dict[str, int]) -> None:
+        if phase == "start":
+            walked.append((facts["generation"], gc.get_count()[0]))
+
+    gc.collect()
+    with rare(brief=True):
+        gc.callbacks.append(told)
+        try:
+            kept = [[number] for number in range(3 * FEW)]
+        finally:
+            gc.callbacks.remove(told)
+    assert len(kept) == 3 * FEW
+    assert walked
+    assert all(generation == 0 and young <= FEW + 1 for generation, young in walked)
     assert gc.get_threshold() == usual
 
 

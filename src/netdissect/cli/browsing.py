@@ -88,7 +88,7 @@ class Browsed:
         from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
 
         index, loaded = self.index, self.loaded
-        with self._session as session, rare_collections():
+        with self._session as session, rare_collections(brief=True):
             options = session.ahead(
                 session.choices.options(on_anomaly=self._found, on_late=self._late), MAX_AHEAD
             )
