@@ -13,6 +13,7 @@ from scapy.volatile import VolatileValue
 
 from netdissect.layers.fields import FieldFault, innermost
 from netdissect.model.annotations import Severity
+from netdissect.model.text import quoted
 
 __all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer", "listed"]
 
@@ -182,8 +183,8 @@ class Layer(_Base):  # type: ignore[misc]
         for field in vars(cls).get("fields_desc", ()):
             if isinstance(field, Field) and field.name in Packet.__slots__:
                 raise TypeError(
-                    f"{cls.__name__}: no field can be called {field.name!r}: packets of Scapy have"
-                    " an attribute of that name"
+                    f"{cls.__name__}: no field can be called {quoted(field.name)}: packets of"
+                    " Scapy have an attribute of that name"
                 )
 
     def __getattr__(self, attr: str) -> Any:

@@ -121,7 +121,7 @@ class Foreign(Protocol):
         for event in events:
             # Without a row it would be a fault far from here, that names no plug-in.
             if event[0] == Ev.NOTE and event[1] not in self._codes:
-                raise LookupError(f"scan notes {event[1]!r}, of which `codes` has no row")
+                raise LookupError(f"scan notes {quoted(event[1])}, of which `codes` has no row")
         return events
 
     def _ask(self, fallback: Any, call: Any, *args: Any) -> Any:
