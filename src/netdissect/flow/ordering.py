@@ -196,16 +196,23 @@ class Side:
         """Give up the gaps that the peer acknowledged some time ago: their bytes were not
         captured.
         """
-        if self.buffer is None or self.acked <= self.next:
+        if self.acked <= self.next or not self._holds():
             return []
         if self._gap_since_ns == ABSENT:
             self._gap_since_ns = time_ns
         if time_ns - self._gap_since_ns < ACKED_GAP_GRACE_NS:
             return []
         pieces: list[StreamPiece] = []
-        while self.buffer is not None and self.acked > self.next:
+        while self.acked > self.next and self._holds():
             pieces += self._give_up()
         return pieces
+
+    def _holds(self) -> bool:
+        """Return whether anything waits behind a gap.
+
+        Asked anew each time: tested once, the attribute is compiled as if it could not become None.
+        """
+        return self.buffer is not None
 
     def finish(self) -> list[StreamPiece]:
         """Give up every gap, at the end of the connection or of the capture."""
