@@ -14,7 +14,6 @@ import types
 from dataclasses import is_dataclass
 from enum import IntEnum
 from functools import cache
-from itertools import chain
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from netdissect.export.json import SCHEMA
@@ -137,15 +136,18 @@ def _meanings(cls: type) -> dict[str, str]:
     made = [each.body for each in body.body
             if isinstance(each, ast.FunctionDef) and each.name == "__init__"]  # fmt: skip
     found: dict[str, str] = {}
-    name = ""
-    for each in chain(*made, body.body):
-        target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
-        if isinstance(target, ast.Name):
-            name = target.id
-        elif isinstance(target, ast.Attribute):
-            name = target.attr
-        elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and name:
-            found.setdefault(name, " ".join(str(each.value.value).split()))
+    for block in (*made, body.body):
+        name = ""  # the docstring of a function or a class is none of an attribute
+        for each in block:
+            target = getattr(each, "target", None)
+            if isinstance(each, ast.Assign):
+                target = each.targets[0]
+            if isinstance(target, ast.Name):
+                name = target.id
+            elif isinstance(target, ast.Attribute):
+                name = target.attr
+            elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and name:
+                found.setdefault(name, " ".join(str(each.value.value).split()))
     return found
 
 
@@ -606,7 +608,8 @@ def _commands() -> dict[str, list[Shape]]:
         "fields": [
             printed(
                 of(FieldInfo, rename={"name": "field", "kind": "type"},
-                   meaning=also_null(TEXT), unit=also_null(TEXT))
+                   meaning=also_null(TEXT), unit=also_null(TEXT),
+                   least=also_null({"type": "number"}), most=also_null({"type": "number"}))
             )
         ],
         "follow": [message],

@@ -433,6 +433,8 @@ def field(info: FieldInfo) -> dict[str, Any]:
         "type": info.kind,
         "unit": info.unit or None,
         "meaning": info.meaning or None,
+        "least": info.least if math.isfinite(info.least) else None,
+        "most": info.most if math.isfinite(info.most) else None,
     }
 
 

@@ -8,7 +8,7 @@ a datagram.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeAlias
 
@@ -474,4 +474,4 @@ class Names:
         for protocol, fields in sorted(self.protocols.items()):
             yield FieldInfo(protocol, "presence", f"decoded as {protocol}")
             for path, info in fields.items():
-                yield FieldInfo(f"{protocol}.{path}", info.kind, info.meaning, info.unit)
+                yield replace(info, name=f"{protocol}.{path}")

@@ -58,9 +58,9 @@ class FieldInfo:
     unit: str = ""
     """Unit of numbers."""
     least: float = -inf
-    """The least number that it can hold."""
+    """The least number that it can hold, where that is known."""
     most: float = inf
-    """The largest."""
+    """The largest, likewise."""
 
     @classmethod
     def read(cls, name: str, text: str) -> Self:
