@@ -67,7 +67,8 @@ def test_a_span_leaves_the_connections_that_are_in_it() -> None:
     assert len(every) > 10
     found = objects("diagnose", BROWSE, "--connection", "1", "--to", "1ms")
     assert [row["connection"] for row in found] == [1]
-    assert objects("diagnose", BROWSE, "--from", "10m") == []
+    assert objects("diagnose", BROWSE, "--from", "3.999s", "--connection", "1") == []
+    run("diagnose", BROWSE, "--from", "10m", code=2)
 
 
 def test_a_part_around_a_frame_or_a_moment_is_written(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_a_frequent_failure_does_not_hide_others_and_can_be_masked(tmp_path: Pat
 def test_examples_of_a_kind_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     target = free_target()
     report = fuzz_target(
-        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=200, rate=0, examples=1,
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=400, rate=0, examples=1,
         monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
         mutators=["octets:extend", "octets:repeat"],
     )  # fmt: skip
