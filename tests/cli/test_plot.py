@@ -64,6 +64,17 @@ def test_of_several_connections_one_is_named_and_others_can_be_compared() -> Non
     assert "connection 2  Time until acknowledged" in both
 
 
+@pytest.mark.parametrize("ending", [".svg", ".html"])
+def test_pictures_of_several_connections_name_each(tmp_path: Path, ending: str) -> None:
+    picture = tmp_path / f"both{ending}"
+    assert invoke("acks", TWO, "1,2", "-o", str(picture)).exit_code == 0
+    text = picture.read_text()
+    assert "connection 1  Time until acknowledged" in text
+    assert "connection 2  Time until acknowledged" in text
+    assert invoke("acks", TWO, "1", "-o", str(picture)).exit_code == 0
+    assert "connection 1" not in picture.read_text()
+
+
 def test_ascii_alone_where_it_is_asked_for() -> None:
     for kind in ("acks", "seq", "rate", "gaps"):
         result = invoke(kind, LOSSY, "--ascii", "--width", "80", "--height", "8")

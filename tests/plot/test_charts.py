@@ -10,7 +10,7 @@ import pytest
 import gallery
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly, Copy, UnitRecord
-from netdissect.plot.charts import KINDS, Wanted, charts, level
+from netdissect.plot.charts import KINDS, Wanted, charts, compare
 from netdissect.plot.history import History
 from netdissect.plot.rows import COLUMNS, rows
 from netdissect.plot.svg import MAX_MARKS, document, picture
@@ -153,7 +153,7 @@ def test_charts_that_are_compared_have_the_same_axes() -> None:
         for chart in charts("acks", history)
     ]
     assert len({chart.connection for chart in found}) == 2
-    level(found)
+    compare(found)
     assert len({(chart.high, chart.end_ns - chart.zero_ns) for chart in found}) == 1
 
 

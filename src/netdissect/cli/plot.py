@@ -15,7 +15,7 @@ from netdissect.cli.session import Choices, Session, missing
 from netdissect.cli.spans import LENGTH, Part
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
-from netdissect.plot.charts import KINDS, Wanted, charts, level
+from netdissect.plot.charts import KINDS, Wanted, charts, compare
 from netdissect.plot.rows import COLUMNS, rows
 from netdissect.plot.thin import MAX_POINTS
 from netdissect.render.console import Screen
@@ -143,7 +143,7 @@ def command(
         if not drawn:
             raise UsageError(_nothing(kind, histories, drawing.space))
         if len(numbers) > 1:
-            level(drawn)
+            compare(drawn)
         _put(screen, drawn, drawing)
         others = len(session.reports) - len(numbers)
         if connections is None and others and output is None and not drawing.as_json:
@@ -216,11 +216,8 @@ def _on_screen(screen: Screen, drawn: Sequence[Chart], height: int | None, *, pl
         "utf"
     )
     width = 100 if screen.wide else screen.width
-    numbers = {chart.connection for chart in drawn}
     for index, chart in enumerate(drawn):
         if index:
             screen.text()
-        if len(numbers) > 1:
-            chart.title = f"connection {chart.connection}  {chart.title}"
         for line in draw(chart, width=width, height=height or HEIGHT, plain=plain):
             screen.line(*line)

@@ -14,7 +14,7 @@ from netdissect.plot.history import Bin, History, Track
 from netdissect.plot.sequence import sequence
 from netdissect.render.units import arrow_of, duration
 
-__all__ = ["KINDS", "LOCAL_NOTE", "Wanted", "charts", "level"]
+__all__ = ["KINDS", "LOCAL_NOTE", "Wanted", "charts", "compare"]
 
 _BARS = 60
 """Bars of a rate at most."""
@@ -63,8 +63,10 @@ def charts(kind: str, history: History, wanted: Wanted | None = None) -> list[Ch
     return found
 
 
-def level(found: Sequence[Chart]) -> None:
-    """Give charts that are to be compared the same axes: equal spans of time, equal heights."""
+def compare(found: Sequence[Chart]) -> None:
+    """Give charts of several connections the same axes, equal spans of time and equal heights, and
+    the connection in the title.
+    """
     for group in {(chart.kind, chart.unit) for chart in found}:
         same = [chart for chart in found if (chart.kind, chart.unit) == group]
         span = max(chart.end_ns - chart.zero_ns for chart in same)
@@ -72,6 +74,8 @@ def level(found: Sequence[Chart]) -> None:
         for chart in same:
             if chart.kind != "seq":
                 chart.end_ns, chart.high = chart.zero_ns + span, high
+    for chart in found:
+        chart.title = f"connection {chart.connection}  {chart.title}"
 
 
 def _frame(chart: Chart, history: History, wanted: Wanted) -> None:

@@ -70,10 +70,6 @@ def figure(chart: Chart, name: str, *, most: int) -> Html:
 
 def plots(found: Sequence[Chart], heading: str) -> str:
     """Return charts as a page of their own."""
-    several = len({chart.connection for chart in found}) > 1
-    for chart in found:
-        if several:
-            chart.title = f"#{chart.connection}  {chart.title}"
     figures = [figure(chart, f"p{index}", most=4000) for index, chart in enumerate(found)]
     main = tag("main", tag("h1", heading), tag("section", zoom_tools(), *figures), id="main")
     return page(f"netdissect: {heading}", main)
