@@ -34,7 +34,7 @@ def tiles(subject: Subject, worst: str | None) -> Html:
     units, acked = sum(space.units for space in spaces), sum(space.acked for space in spaces)
     names = " and ".join(sorted({space.space for space in spaces}))
     rows: list[tuple[str, str, Child]] = [
-        ("Acknowledged", f"{acked:,}", f"of {units:,} {names}" if units else "no such units"),
+        ("Acknowledged", f"{acked:,}", f"of {units:,} {names} units" if units else "no such units"),
         ("Sent again", *_both(report.spaces, "retransmissions", "»")),
         ("Never acknowledged", *_unacked(report.spaces, spaces)),
         ("Never seen here", *_both(report.spaces, "never_seen", "○")),
