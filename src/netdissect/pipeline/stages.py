@@ -119,12 +119,8 @@ class Pipeline(Packets):
 
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
         """Take a UDP datagram in which nothing is odd."""
-        table = self._table
-        if time_ns > table.due_ns:
-            self._tidy(frame, time_ns)
-        if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would cost more than the rest
-            self.now_ns = time_ns
-        taker = table.takers.get(key)
+        self.tick(frame, time_ns)
+        taker = self._table.takers.get(key)
         if taker is not None:
             taker.take(frame, time_ns, payload)
         else:
@@ -134,10 +130,7 @@ class Pipeline(Packets):
         self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes, segment: TcpSegment
     ) -> None:
         """Take a TCP segment in which nothing is odd."""
-        if time_ns > self._table.due_ns:
-            self._tidy(frame, time_ns)
-        if time_ns > self.now_ns:  # noqa: PLR1730 - as above
-            self.now_ns = time_ns
+        self.tick(frame, time_ns)
         port = self._streams.get(key)
         if port is None or not port.take(frame, time_ns, segment):
             self.feed((PacketKind.TCP, frame, time_ns, key, payload, segment, ()))
@@ -155,7 +148,7 @@ class Pipeline(Packets):
         self.feed(packet)
 
     def tick(self, frame: i64, time_ns: i64) -> None:
-        """Let time pass as a packet does that another process tracks."""
+        """Let time pass as each packet does, those that another process tracks, too."""
         if time_ns > self._table.due_ns:
             self._tidy(frame, time_ns)
         if time_ns > self.now_ns:  # noqa: PLR1730 - as above
@@ -164,9 +157,7 @@ class Pipeline(Packets):
     def feed(self, packet: Packet) -> None:
         """Take one packet."""
         kind, frame, time_ns, _, _, segment, faults = packet
-        self.now_ns = max(self.now_ns, time_ns)
-        if time_ns > self._table.due_ns:
-            self._tidy(frame, time_ns)
+        self.tick(frame, time_ns)
         if CAPTURE_DUPLICATE in faults:
             self._capture_duplicate(packet)
             return
