@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
 from typing import Any, Final, NamedTuple
 
 from netdissect.flow import Decapsulator
@@ -113,12 +112,13 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
     run = _Run(make(), options, NOT_KNOWN, makes=True)
     with opened(source) as reader:
         for taken in Decapsulator().batches(reader.batches()):
-            sizes = accumulate((len(packet[4]) for packet in taken), initial=held)
-            fit = sum(size < MAX_OCTETS for size in islice(sizes, len(taken)))
-            more = taken[: min(fit, MAX_PACKETS - len(packets))]
-            packets += more
-            held += sum(len(packet[4]) for packet in more)
-            run.take(more)
+            known = len(packets)
+            for packet in taken:
+                if len(packets) >= MAX_PACKETS or held >= MAX_OCTETS:
+                    break
+                packets.append(packet)
+                held += len(packet[4])
+            run.take(packets[known:])
             firsts += [reader.info.first_time_ns] * (len(run.told) - len(firsts))
             if run.over or len(packets) >= MAX_PACKETS or held >= MAX_OCTETS:
                 break
