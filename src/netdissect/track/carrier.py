@@ -201,8 +201,7 @@ class CarrierSpace(Space):
                     return ABSENT
         self.units += 1
         self.number_at_hand = seq
-        place = self._marks.place(seq)
-        self._marks.cells[place + 1] = mark
+        self._note(seq, mark)
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.native import append, i64, vec
+from netdissect.model.reports import SoFar
 
 __all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
 
@@ -60,18 +61,15 @@ class Second(NamedTuple):
 class Load:
     """The seconds of one direction, in bounded memory."""
 
-    __slots__ = ("_came", "_datagrams", "_delivered", "_frame", "_lost", "_missing", "_octets",
-                 "_rows", "_since_ns", "found", "lossy")  # fmt: skip
+    __slots__ = ("_before", "_datagrams", "_frame", "_octets", "_rows", "_since_ns", "found",
+                 "lossy")  # fmt: skip
 
     def __init__(self) -> None:
         self._since_ns: i64 = 0
         self._frame: i64 = 0
         self._datagrams: i64 = 0
         self._octets: i64 = 0
-        self._came: i64 = 0
-        self._missing: i64 = 0
-        self._lost: i64 = 0
-        self._delivered: i64 = 0
+        self._before = SoFar("", 0, 0, 0, 0)
         self._rows = vec[i64]()
         """A row a second, of `_WIDTH` numbers: tuples would take six times as much."""
         self.lossy = False
@@ -84,25 +82,28 @@ class Load:
         return not self._frame or datagrams - self._datagrams >= LEAST_CAME
 
     def roll(
-        self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64,
-        came: i64, missing: i64, delivered: i64, lost: i64,
-    ) -> None:  # fmt: skip
-        """End a second before a datagram, and begin the next with it; behind the delay come counts
-        of the direction until now.
+        self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64, now: SoFar
+    ) -> None:
+        """End a second before a datagram, and begin the next with it; behind the delay comes what
+        the direction has had until now.
         """
         if self._frame:
-            more, fewer = max(0, missing - self._missing), max(0, lost - self._lost)
-            rows = append(append(append(self._rows, self._since_ns), self._frame),
-                          time_ns - self._since_ns)  # fmt: skip
-            rows = append(append(append(rows, delay_ns), octets - self._octets), came - self._came)
-            self._rows = append(append(append(rows, more), delivered - self._delivered), fewer)
-            self.lossy = self.lossy or more > 0 or fewer > 0
-            if len(self._rows) > _WIDTH * (MAX_SECONDS if self.lossy else CALM_SECONDS):
+            before, rows = self._before, self._rows
+            missing = max(0, now.never_seen - before.never_seen)
+            lost = max(0, now.lost - before.lost)
+            for number in (
+                self._since_ns, self._frame, time_ns - self._since_ns, delay_ns,
+                octets - self._octets, now.units - before.units, missing,
+                now.delivered - before.delivered, lost,
+            ):  # fmt: skip
+                rows = append(rows, number)
+            self._rows = rows
+            self.lossy = self.lossy or missing > 0 or lost > 0
+            if len(rows) > _WIDTH * (MAX_SECONDS if self.lossy else CALM_SECONDS):
                 self.judge()
                 self._halve()
-        self._since_ns, self._frame = time_ns, frame
+        self._since_ns, self._frame, self._before = time_ns, frame, now
         self._datagrams, self._octets = datagrams, octets
-        self._came, self._missing, self._delivered, self._lost = came, missing, delivered, lost
 
     def _halve(self) -> None:
         """Let the older half of the seconds go."""

@@ -151,12 +151,8 @@ class Lane:
         """Begin another second of the load with a datagram."""
         numbered = self._numbered
         if numbered is not None:
-            told = numbered.feedback
-            self.load.roll(
-                time_ns, frame, delay_ns, self.datagrams, self.octets,
-                numbered.units + numbered.skipped, numbered.never_seen(),
-                0 if told is None else told.delivered, 0 if told is None else told.lost,
-            )  # fmt: skip
+            now = numbered.so_far()
+            self.load.roll(time_ns, frame, delay_ns, self.datagrams, self.octets, now)
             self.due_ns = time_ns + SECOND_NS
 
     def open(self, name: str) -> Space | None:

@@ -249,9 +249,7 @@ class Ledger(Placed):
 
     def extend(self, wire_seq: i64) -> i64:
         """Return the extended number closest to the newest one."""
-        newest: i64 = self.newest
-        if newest == ABSENT:
-            newest = 0
+        newest = self.reached()
         ahead = (wire_seq - newest) & self._mask
         if ahead > self._half:
             ahead -= self._modulus
