@@ -120,6 +120,8 @@ class Clock:
         common = self.pieces[0].common(time_ns)
         if not self.starts_ns:
             return common
+        # In common time a piece's start is known only by the piece before it: so they are tried in
+        # turn.
         for start, later in zip(self.starts_ns, self.pieces[1:], strict=True):
             if common < start:
                 break
@@ -147,6 +149,7 @@ def find_steps(
 
     """
     by_a = sorted(anchors)
+    # Jumps are named by frames of their own capture; overtaking gives B another order than A.
     by_b = sorted(anchors, key=lambda anchor: anchor.frame_b)
     changes = _changes([anchor.difference for anchor in by_a])
     places = [_placed(by_a, by_b, index, step, jumps) for index, step in changes]
@@ -161,12 +164,14 @@ def _changes(differences: list[int]) -> list[tuple[int, int]]:
     while index <= last:
         before, after = _middles(differences, index)
         if abs(after - before) > STEP_NS:
+            # The medians begin to move before the step itself: it is where they move most.
             for further in range(index + 1, min(index + width, last) + 1):
                 earlier, later = _middles(differences, further)
                 if abs(later - earlier) > abs(after - before):
                     index, before, after = further, earlier, later
             best = _sharpest(differences, index - width, index + width, before, after)
             found.append((best, after - before))
+            # Windows that still touch this step would find it again.
             index = best + width
         index += 1
     return found
@@ -208,12 +213,15 @@ def _placed(
     place = by_a[index]
     in_b = by_b.index(place)
     choices: list[tuple[float, int, int]] = []
+    # B less A grows when B's clock is set forward, or A's back.
     for capture, (ordered, at, sign) in enumerate(((by_a, index, -1), (by_b, in_b, 1))):
+        # An anchor has the frame of A at 0, of B at 2.
         low = ordered[max(at - _STEP_WINDOW, 0)][2 * capture]
         high = ordered[min(at + _STEP_WINDOW, len(ordered) - 1)][2 * capture]
         for frame, span in jumps[capture]:
             if low < frame <= high:
                 choices.append((abs(span - sign * step), capture, frame))
+    # A jump holds the ordinary pause before its frame, too: it is never the step exactly.
     if not choices or min(choices)[0] > max(abs(step) / 4, STEP_NS):
         return None
     _, capture, frame = min(choices)
@@ -249,6 +257,7 @@ class _Lines:
     def __init__(self, anchors: Sequence[Anchor], at_ns: int) -> None:
         self.anchors = anchors
         self.at_ns = at_ns
+        # Unrelated clocks may be 10^18 ns apart, more than a float holds to the ns.
         self.base = anchors[0].difference
         points = [(a.a_ns - at_ns, a.difference - self.base, a.toward) for a in anchors]
         self.start = min(x for x, _, _ in points)
@@ -275,6 +284,7 @@ class _Lines:
     def best(self) -> float:
         """Return the slope of the line that stays furthest from all points."""
         limit = MAX_DRIFT_PPM * 1e-6
+        # Of one direction alone, delays that grow look like drift: none is claimed.
         if not (self.upper and self.lower):
             return 0.0
         slope = _peak(self.margin, -limit, limit)
@@ -298,6 +308,7 @@ class _Lines:
         if two_sided:
             middle = (self.ceiling(slope) + self.floor(slope)) / 2
         else:
+            # One way only: its least delay counts as none.
             middle = self.ceiling(slope) if self.upper else self.floor(slope)
         low, high = self._slopes(slope)
         bound = None

@@ -91,6 +91,7 @@ def _paired(paths: tuple[str, str], files: ExitStack) -> tuple[tuple[Sample, Sam
     """
     tokens = Tokens()
     samples = _sampled(paths, tokens, files)
+    # How far packets were cut is known only now; names must be of what all captures hold.
     if tokens.shortest < NO_LIMIT:
         tokens = Tokens(tokens.shortest)
         samples = _sampled(paths, tokens, files)
@@ -98,6 +99,7 @@ def _paired(paths: tuple[str, str], files: ExitStack) -> tuple[tuple[Sample, Sam
     try:
         return samples, pair(*samples, resolution_ns=resolution)
     except NotJoinedError as error:
+        # Of UDP, nothing that a firewall or a proxy rewrites is in a name.
         if not all(any(flow.tcp for flow in sample.flows.values()) for sample in samples):
             raise
         why = error
@@ -131,6 +133,8 @@ def _streams(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[Str
             delays[way].append(there - clock.common(0, anchor.frame_a, anchor.a_ns))
         told = [delay if way == 0 else -delay for way in (0, 1) for delay in delays[way]]
         if told and max(map(abs, told)) <= MAX_APART_NS:
+            # Bytes reach the receiver's capture later than the sender's: the sign says which is
+            # which.
             found.append((streams, 1 if median(told) >= 0 else -1))
     return found
 
@@ -171,6 +175,7 @@ def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> C
         theirs = [sight for sight in receiving.sights.get(name, ()) if sight[2] in flows[1]]
         lost += max(0, count - len(theirs))
         copied += max(0, len(theirs) - count)
+        # Where all is sent twice, the second arrival is no copy by the network.
         if most == 1 and len(theirs) > 1:
             lags.append(theirs[1][1] - theirs[0][1])
     slack = SAME_PLACE_NS if pairing.same_place else _resolution(samples)
@@ -178,6 +183,8 @@ def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> C
     return Chances(
         delays=Delays(delays, MAX_DELAY_NS, usual),
         lags=Delays(lags, MAX_DELAY_NS),
+        # No share may be 0 or 1, which would rule something out for good; of few datagrams little
+        # is known. Without any, 1 in 20 is lost and 1 in 100 copied.
         lost=(lost + 1) / (sent + 20),
         copied=(copied + 1) / (sent + 100),
         slack_ns=max(slack, MAX_SLACK_NS),
@@ -197,6 +204,8 @@ def _outside(
         going = chances[1 if capture == 0 else -1].delays.quantile(0.5)
         coming = chances[-1 if capture == 0 else 1].delays.quantile(0.5)
         table = tables[capture]
+        # The other capture should have it a delay after it was sent here, or before it arrived
+        # here.
         away = {LOST: going, APPEARED: -coming}
         for frame, row in table.of(away):
             if not start <= row[5] + away[row[0]] <= end:

@@ -70,6 +70,8 @@ class Evidence:
     def _unit(self, unit: UnitRecord) -> None:
         table = self._table
         fates = [table.kind(copy.frame) for copy in unit.copies]
+        # All copies of a unit are of one direction: the first tells whether it was sent or
+        # received.
         if fates[0] in _ARRIVALS:
             self._received(unit, fates)
             return
@@ -81,6 +83,7 @@ class Evidence:
         if arrived:
             self.answered += table.flag(unit.copies[fates.index(DELIVERED)].frame, ANSWERED)
         elif _MISSING.issuperset(fates):
+            # Of two copies sent before the acknowledgement, either may be the one that arrived.
             before = [
                 copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
@@ -101,6 +104,7 @@ class Evidence:
         arrived, open_ = False, False
         for index, (copy, row) in enumerate(zip(unit.copies, rows, strict=True)):
             fate, flags = row[0], row[1]
+            # Nobody sent again what the network copied.
             if index and copy.kind != "duplicate":
                 says = "spurious" if arrived else "unknown" if open_ else "needed"
                 if self._counts(row):
@@ -140,6 +144,8 @@ class Evidence:
             return True
         if appeared < MISSES:
             return False
+        # A capture that misses this share would miss as much of what was answered: none is
+        # unlikely.
         share = appeared / (appeared + sent)
         return (1 - share) ** self.answered > _RARE or self.unseen > 0
 

@@ -138,6 +138,7 @@ class Joined(Closing):
         if partner:
             away = self.tables[1 - capture].row(partner)[5] - common
             sends = (self.lanes[lane].toward > 0) == (capture == 0)
+            # From sender to receiver, whichever of their captures asks.
             delay = (away if sends else -away) / 1e6
         return FateRow(
             Fate(fate),
@@ -157,6 +158,7 @@ class Joined(Closing):
         pipeline = Pipeline(options, recorder=recorder)
         evidence = Evidence(self.tables[capture], self.window)
         with open_capture(self.paths[capture]) as reader:
+            # Units are dropped once read: a timeline would grow with the capture.
             reader.on_batch(lambda: evidence.read(recorder.ready(pipeline.now_ns)))
             Decapsulator().hand_over(reader, pipeline)
             pipeline.finish(reader.info.last_time_ns)
@@ -254,6 +256,7 @@ class _Known:
         members = self._members[group]
         lanes = [lane for lane in self._joined.lanes if lane.group == group]
         client = self._client(members)
+        # Where no tracker knows the client, what goes from A to B comes first.
         ordered = [ways[client or 0], ways[1 - (client or 0)]]
         for direction, way in enumerate(ordered):
             way.resends = self._resends(members, direction, way.sender, client)
@@ -331,6 +334,7 @@ class _Known:
             swapped = False
             for capture, (kind, source, destination) in enumerate(names):
                 loners = self._loners[capture]
+                # Who is the client, the tracker knows better than the order of first packets.
                 swapped = (kind, destination, source) in loners
                 members[capture].extend(loners.get((kind, source, destination), []))
                 members[capture].extend(loners.get((kind, destination, source), []))

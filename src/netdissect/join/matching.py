@@ -183,6 +183,7 @@ class Matcher:
         if self._queue:
             self._oldest_ns = self._queue[0][0]
         equal = channel.equals.get(name)
+        # A datagram of the same name and time had its turn before.
         if equal is None:
             return
         if equal.last_ns <= since_ns:
@@ -200,6 +201,7 @@ class Matcher:
         times = sorted([time for time, *_ in equal.sent] + [time for time, *_ in equal.arrived])
         limit = None
         for before, after in pairwise(times):
+            # All before this has had half of MAX_DELAY_NS or more to arrive.
             if before > since_ns + MAX_DELAY_NS // 2:
                 break
             if after - before > channel.longest_ns:
@@ -207,6 +209,8 @@ class Matcher:
         if limit is None:
             if len(times) <= 4 * MAX_GROUP:
                 return
+            # No pause anywhere, as in a flood of equal datagrams: half goes, or they would pile
+            # up.
             limit = times[len(times) // 2]
         old = _Equal(
             [s for s in equal.sent if s[0] < limit],
@@ -295,6 +299,7 @@ class Matcher:
             partner=partner or 0,
             common_ns=sight[0],
         )
+        # Only TCP segments are cut or joined on the way.
         if sight[3] is not None:
             channel.ranges.sent(sight)
             if partner is None:
@@ -326,6 +331,7 @@ def _clusters(
     """
     slack = channel.chances.slack_ns
     events = [(sight[0], 0, sight) for sight in sent]
+    # An arrival that seems to be earlier than its sending must still come after it here.
     events += [(sight[0] + slack, 1, sight) for sight in arrived]
     events.sort()
     found: list[tuple[list[Sight], list[Sight]]] = []
@@ -343,6 +349,7 @@ def _clusters(
         else:
             lacking = [part for part in found if len(part[0]) > len(part[1])]
             (lacking or found)[-1][1].append(sight)
+    # From the end: parts that are joined change the places of later ones only.
     for index in range(len(found) - 1, 0, -1):
         (before, came), (sent, arrived) = found[index - 1 : index + 1]
         if len(before) > len(came) and len(arrived) > len(sent):

@@ -47,6 +47,8 @@ class Observed:
             if not ours or conversation.client is None:
                 continue
             for index, number in enumerate(theirs):
+                # One capture may make more connections of a conversation (the other missed an
+                # end): those count as the last.
                 self._numbers[1][number] = ours[min(index, len(ours) - 1)]
             for number in ours:
                 self._numbers[0][number] = number
@@ -119,6 +121,7 @@ class Observed:
         for record in records:
             row = joined.fate(capture, record.frame)
             number = self._numbers[capture].get(record.connection or 0)
+            # An arrival is told with its sending, by the other capture.
             if number is None or row.fate in {Fate.APART, Fate.ARRIVED}:
                 continue
             record.connection = number

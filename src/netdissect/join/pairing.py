@@ -144,11 +144,14 @@ def _fitted(
     only_steps = Clock((), steps=steps)
     aligned = [only_steps.aligned(anchor) for anchor in anchors]
     middle = median(anchor.difference for anchor in aligned)
+    # A difference is the offset plus a delay: no clock has differences further apart than delays
+    # are.
     near = [anchor for anchor in aligned if abs(anchor.difference - middle) <= MAX_DELAY_NS]
     if len(near) < _AGREEING * len(anchors):
         raise NotJoinedError(_NO_CLOCK)
     ways = _Ways(a, b)
     directed, same_place = ways.directed(near)
+    # At one place no delay lies between the two ways: the jitter of time stamps must fit there.
     slack = max(resolution_ns, SAME_PLACE_NS) if same_place else resolution_ns
     pieces, starts = _pieces(directed, steps, slack)
     clock = Clock(tuple(pieces), tuple(starts), steps)
@@ -194,6 +197,7 @@ def _sharpened(anchors: list[Anchor], steps: Steps, clock: Clock) -> Steps:
         for index, (frame, _) in enumerate(steps[capture])
     ]
     found = ([*steps[0]], [*steps[1]])
+    # A span between two steps in which both saw nothing has no piece.
     for (_, capture, index), before, after, at_ns in zip(
         sorted(begun), clock.pieces, clock.pieces[1:], clock.starts_ns, strict=False
     ):
@@ -343,6 +347,8 @@ class _Ways:
         offset = self._offset([anchor for both in gaps for anchor in shared[both]])
         for both, these in shared.items():
             if both not in self._turns:
+                # What goes one way only: its sign by the offset that two-way conversations show.
+                # The middle of all differences lies anywhere.
                 rest = median(anchor.difference - offset for anchor in these)
                 way = self.places[0][these[0].flow_a][1]
                 self._turns[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
@@ -429,6 +435,7 @@ class _Ways:
             times = sorted([(clock.common(1, sight[0], sight[1]), sight) for sight in theirs])
             for sight in alone:
                 common = clock.common(0, sight[0], sight[1])
+                # (time,) sorts before every (time, sight) of that time.
                 low = bisect_left(times, (common - longest,))
                 near = times[low : bisect_left(times, (common + longest,))]
                 if len(near) == 1 and self.places[1][near[0][1][2]][0] not in grouped[1]:

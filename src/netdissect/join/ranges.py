@@ -55,6 +55,7 @@ class Ranges:
         if sight[3] is None or not self._lost:
             return
         first, end = self._octets(sight[3])
+        # Equal numbers after a wrap of 4 GB are not among the latest 256.
         for low, high, lost in self._lost:
             if low < end and first < high and lost[0] < sight[0]:
                 self._sender.flag(lost[1], SENT_AGAIN)
@@ -74,6 +75,8 @@ class Ranges:
         """Return (first byte, byte after the last), counted from the first segment."""
         if self._base is None:
             self._base = extent[0]
+        # The first segment may have been overtaken: numbers up to 2**31 below it count as before
+        # it.
         first = (extent[0] - self._base + _HALF) % _WRAP - _HALF
         return first, first + extent[1]
 

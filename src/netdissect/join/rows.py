@@ -20,6 +20,7 @@ __all__ = ["Cursor", "Rows"]
 MAX_IN_MEMORY: Final = 1 << 20
 """Bytes of rows in memory; further ones go to a file."""
 _ROW: Final = 32
+# sample.MAX_FLOWS fits; 47 bits are left for the frame.
 _FLOW_BITS: Final = 16
 _FLOW: Final = (1 << _FLOW_BITS) - 1
 _LENGTH_BITS: Final = 24
@@ -77,6 +78,7 @@ class Cursor:
     def __init__(self, capture: int, rows: Rows, clock: Clock) -> None:
         self.capture = capture
         self._clock = clock
+        # A's clock is the common one unless it was set: no call a row.
         self._plain = capture == 0 and not clock.steps[0]
         self._parts = rows.parts()
         self._rows = b""

@@ -117,6 +117,7 @@ class Sample:
             self.chosen > MAX_CHOSEN // 2 or len(self.counts) > MAX_SAMPLED // 2
         ):
             self.thin(self.mask * 2 + 1)
+        # Only first packets of flows are left, and still too many: those of the latest flows go.
         if len(self.counts) > MAX_SAMPLED // 2:
             self._forget(list(self.counts)[MAX_SAMPLED // 2 :])
 
@@ -190,6 +191,7 @@ class _Sampler(Packets):
         self._first = (0, 0)
         self._number: i64 = 0
         self._last_ns: i64 = 0
+        # Looked up by the key alone: a (TCP?, key) would be one more tuple a datagram.
         self._udp: dict[FlowKey, Flow] = {}
 
     def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
@@ -216,6 +218,7 @@ class _Sampler(Packets):
         jumps = self._sample.jumps
         jumps.append((frame, span_ns))
         if len(jumps) > MAX_JUMPS:
+            # Great jumps are likelier to be a clock that was set; pauses fill the list.
             kept = sorted(jumps, key=lambda jump: -abs(jump[1]))[: MAX_JUMPS // 2]
             self._sample.jumps_left_out += len(jumps) - len(kept)
             jumps[:] = sorted(kept)
@@ -234,6 +237,7 @@ class _Sampler(Packets):
     def packet(self, packet: Packet) -> None:
         """Take a packet of any kind."""
         kind, frame, time_ns, key, payload, segment, faults = packet
+        # Bytes that a later segment released belong to the flow of their own segment.
         found = (kind in _TCP_KINDS, key)
         flow = self._sample.flows.get(found)
         if flow is None:

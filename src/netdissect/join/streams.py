@@ -97,6 +97,7 @@ def _marks(one: Flow, other: Flow) -> Iterator[Anchor]:
     """Yield for each byte that ends a segment on one side when the other side had it."""
     for swap, (first, second) in enumerate(((one, other), (other, one))):
         ends = [mark[0] for mark in second.marks]
+        # The next mark that was kept may be far behind the byte: no time of the same byte.
         if second.stride > 1:
             continue
         for end, frame, time_ns in first.marks:
@@ -207,6 +208,7 @@ def _octets(
                 if segment is None or way is None:
                     continue
                 known[packet[3]] = known[packet[3]] or segment.connection
+                # Ports are used again: only the first connection on them is compared.
                 if segment.connection != known[packet[3]]:
                     continue
                 common = clock.common(capture, packet[1], packet[2])

@@ -169,6 +169,7 @@ def _arrived(
         report.appeared += inside and fate == APPEARED
         return
     lane = sent[3]
+    # Frames of the sender's capture are in the order of sending.
     if partner < way.newest.get(lane, 0):
         report.reordered += inside
         table.flag(frame, REORDERED)

@@ -127,6 +127,7 @@ class FateTable:
 
     def compared(self) -> int:
         """Return how many frames were compared."""
+        # Row 0 belongs to no frame, but has fate 0, too.
         return self.frames + 1 - self.count(0)
 
     def kind(self, frame: int) -> int:

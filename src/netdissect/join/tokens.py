@@ -43,6 +43,7 @@ class Tokens:
     def datagram(self, payload: bytes) -> int:
         """Return the name of a UDP datagram in which nothing is odd."""
         if self.limit == NO_LIMIT:
+            # Salted in every run: no sender can prepare payloads of one name.
             return hash(payload)
         return hash((len(payload), payload[: self.limit]))
 

@@ -48,6 +48,7 @@ class Delays:
         self._known = [float(delay) for delay in self.known]  # compared with floats
         size = len(self.known)
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
+        # As wide as Silverman's rule makes such windows: spread of the middle half times n^(-1/5).
         self._width = max(_LEAST_WIDTH_NS, spread * (size or 1) ** -0.2)
         self._usual = max(usual_ns, 1)
         heard = size + 2.0
@@ -152,12 +153,15 @@ def _extended(
     kept, copied = 1 - chances.lost, chances.copied
     first: list[float] = []
     for then in sent:
+        # In order of time: all further ones were sent later still.
         if time_ns - then < -chances.slack_ns:
             break
         first.append(kept * (1 - copied) * chances.delays.density(time_ns - then))
         if not first[-1]:
             first.pop()
             break
+    # A copy lags behind the first arrival of what it copies, so each earlier arrival may be
+    # needed.
     again = [
         copied / (1 - copied) * chances.lags.density(time_ns - then)
         for then in (arrived[: len(states[0])] if first else ())
@@ -180,6 +184,7 @@ def _extended(
     for place, weight in enumerate(found):
         if weight > least:
             going.append((*states[place // width], place % width - 1))
+            # In proportion to the heaviest: of many arrivals the products would vanish in a float.
             going_weights.append(weight / top)
     return going, going_weights
 
