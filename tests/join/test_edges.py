@@ -19,13 +19,16 @@ from netdissect.join import (
     pairing,
     rows,
     sample,
+    streams,
     tokens,
     weigh,
     write_joined,
 )
 from netdissect.join.clock import Clock
 from netdissect.join.joined import Joined
-from netdissect.model.joined import Fate
+from netdissect.join.observed import Observed
+from netdissect.model.joined import Burst, Fate
+from netdissect.model.reports import CaptureInfo
 from packetbuild import A4, B4, ipv4, udp
 from twocaptures import (
     CAPTURES,
@@ -429,6 +432,63 @@ def test_captures_of_unequal_size_are_sampled_alike(
         )
 
 
+def test_captures_cut_at_other_lengths_are_sampled_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes by which packets are chosen must be there in both captures."""
+    monkeypatch.setattr(sample, "MAX_CHOSEN", 100)
+    cut = rewritten(LOSSY[0], tmp_path / "a.pcap", snapped(66))
+    kept = []
+    for path in (cut, str(LOSSY[0])):
+        found = sample.take_sample(path, tokens.Tokens(66 - 42))
+        found.rows.close()
+        kept.append(set(found.counts))
+    assert kept[0] == kept[1]
+
+
+def test_a_loop_that_multiplies_datagrams(tmp_path: Path) -> None:
+    """More copies than datagrams were sent are no share of more than one."""
+
+    def looped(found: list[tuple[int, bytes, int]]) -> list[tuple[int, bytes, int]]:
+        copies = [
+            (time + again * 150_000, data, wire)
+            for place, (time, data, wire) in enumerate(found)
+            for again in range(8 if place % 3 == 0 else 1)
+        ]
+        return sorted(copies, key=lambda record: record[0])
+
+    theirs = rewritten(KNET[1], tmp_path / "b.pcap", looped)
+    shipped = as_shipped(KNET)[0]
+    with join(str(KNET[0]), theirs) as found:
+        assert sum(way.copies for way in found.report.conversations[0].ways) > 1000
+        told = {frame: row.fate for frame, row in found.fates(0) if not row.ambiguous}
+    wrong = [frame for frame, fate in told.items() if fate != shipped[frame][0]]
+    assert len(wrong) < 0.01 * len(told)
+
+
+def key_of(port: int) -> bytes:
+    return A4 + B4 + port.to_bytes(2, "big") + (7777).to_bytes(2, "big")
+
+
+def flow(number: int, key: bytes, prefix: bytes, first_ns: int = 0) -> sample.Flow:
+    return sample.Flow(number, key, tcp=True, first_ns=first_ns, prefix=bytearray(prefix))
+
+
+def test_a_connection_without_data_is_nobodys_stream() -> None:
+    """One that was refused began nearer in time than the one that carries on the stream."""
+    key = key_of(4000)
+    other, third = key_of(4001), key_of(4002)
+    sides = [
+        sample.Sample(CaptureInfo("x", "pcap"), flows={one.name: one for one in flows})
+        for flows in (
+            [flow(0, key, b"GET / HTTP/1.1")],
+            [flow(0, other, b"", 1), flow(1, third, b"GET / HTTP/1.1", 2)],
+        )
+    ]
+    ((ours, theirs),) = streams.stream_pairs(*sides, set())
+    assert (ours[0].key, theirs[0].key) == (key, third)
+
+
 def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path) -> None:
     """Its delay may be far below that of others: the clocks tell, not the middle of all."""
     sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
@@ -489,3 +549,21 @@ def test_rows_beyond_what_stays_in_memory_come_back_as_they_were() -> None:
         cursor.step()
     assert not cursor.going
     kept.close()
+
+
+def test_the_longest_silence_is_the_cause_and_not_the_fullest() -> None:
+    """What is lost while a side sends little lasts longer than a burst of many datagrams."""
+    with join(str(LOSSY[0]), str(LOSSY[1])) as found:
+        (report,) = found.reports[0]
+        begun = report.first_time_ns
+        full = Burst(10, 60, 50, begun + S, begun + S + S // 10)
+        long = Burst(80, 90, 11, begun + 2 * S, begun + 7 * S)
+        found.report.conversations[0].ways[0].bursts = [full, long]
+        found.report.conversations[0].ways[1].bursts = []
+        cause = Observed(found).diagnosed(report).diagnosis.cause
+    assert (cause.what, cause.direction, cause.from_ns, cause.to_ns) == (
+        "one-way",
+        0,
+        long.start_ns,
+        long.end_ns,
+    )

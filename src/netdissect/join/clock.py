@@ -244,10 +244,8 @@ def fit(anchors: Sequence[Anchor], *, resolution_ns: int) -> ClockPiece | None:
         slope = lines.best()
         if lines.margin(slope) >= -resolution_ns:
             return lines.piece(slope, resolution_ns, contradicting)
-        worst = lines.culprits(slope)
-        kept = [anchor for anchor in kept if anchor not in worst]
-        if len(anchors) - len(kept) > allowed:
-            return None
+        worst = lines.culprit(slope)
+        kept = [anchor for anchor in kept if anchor != worst]
     return None
 
 
@@ -290,14 +288,14 @@ class _Lines:
         slope = _peak(self.margin, -limit, limit)
         return 0.0 if self.margin(0.0) >= _ALMOST * self.margin(slope) else slope
 
-    def culprits(self, slope: float) -> set[Anchor]:
-        """Return the anchors that stand most in the way of a line of this slope: the lowest ones
-        toward B, or the highest ones toward A, whichever are alone.
+    def culprit(self, slope: float) -> Anchor:
+        """Return the anchor that stands most in the way of a line of this slope: the lowest one
+        toward B, or the highest one toward A, whichever is further from its like.
         """
         high = sorted((self._rest(a, slope), a) for a in self.anchors if a.toward > 0)
         low = sorted((-self._rest(a, slope), a) for a in self.anchors if a.toward < 0)
         gaps = [two[1][0] - two[0][0] if len(two) > 1 else 0.0 for two in (high, low)]
-        return {(high if gaps[0] >= gaps[1] else low)[0][1]}
+        return (high if gaps[0] >= gaps[1] else low)[0][1]
 
     def _rest(self, anchor: Anchor, slope: float) -> float:
         return anchor.difference - self.base - slope * (anchor.a_ns - self.at_ns)

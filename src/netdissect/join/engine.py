@@ -174,7 +174,8 @@ def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> C
         sent += count
         theirs = [sight for sight in receiving.sights.get(name, ()) if sight[2] in flows[1]]
         lost += max(0, count - len(theirs))
-        copied += max(0, len(theirs) - count)
+        # Datagrams, not copies: a loop in the network makes more of these than it was sent.
+        copied += len(theirs) > count
         # Where all is sent twice, the second arrival is no copy by the network.
         if most == 1 and len(theirs) > 1:
             lags.append(theirs[1][1] - theirs[0][1])

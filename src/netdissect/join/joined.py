@@ -259,7 +259,7 @@ class _Known:
         # Where no tracker knows the client, what goes from A to B comes first.
         ordered = [ways[client or 0], ways[1 - (client or 0)]]
         for direction, way in enumerate(ordered):
-            way.resends = self._resends(members, direction, way.sender, client)
+            way.resends = self._resends(members, direction, way.sender)
         ends = tuple(self._ends(capture, members[capture], lanes) for capture in (0, 1))
         same = {frozenset(pair) for pair in ends[0]} == {frozenset(pair) for pair in ends[1]}
         kind = "routed" if same else "relayed"
@@ -291,14 +291,13 @@ class _Known:
         members: tuple[list[ConnectionReport], list[ConnectionReport]],
         direction: int,
         sender: int,
-        client: int | None,
     ) -> ResendReport:
         """Return what resends were for, as the sender's capture shows, and what was copied, as the
         receiver's does.
         """
         found = ResendReport()
         spaces: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-        for capture in (0, 1) if client is not None else ():
+        for capture in (0, 1):
             for report in members[capture]:
                 told = self._evidence[capture].resends.get((report.connection, direction))
                 if told is None:

@@ -154,12 +154,13 @@ class Observed:
         if found is None or one is None:
             return report
         loss = tuple(Loss(way.sent - way.outside, way.lost, "joined") for way in one.ways)
-        dark = [
-            (burst, direction)
+        # Not the first of each way: they are listed by datagrams, and a silence may hold few.
+        longest = [
+            (max(way.bursts, key=_lasted), direction)
             for direction, way in enumerate(one.ways)
-            for burst in way.bursts[:1]
-            if burst.end_ns - burst.start_ns >= DARK_NS
+            if way.bursts
         ]
+        dark = [(burst, direction) for burst, direction in longest if _lasted(burst) >= DARK_NS]
         shares = [part.share or 0.0 for part in loss]
         cause = found.cause
         if dark:
@@ -270,12 +271,16 @@ class Observed:
         }
 
 
+def _lasted(burst: Burst) -> int:
+    return burst.end_ns - burst.start_ns
+
+
 def _dark(dark: list[tuple[Burst, int]]) -> Cause:
     """Return the cause where the network lost everything of a direction for a while."""
-    burst, direction = max(dark, key=lambda item: item[0].end_ns - item[0].start_ns)
+    burst, direction = max(dark, key=lambda item: _lasted(item[0]))
     both = len(dark) > 1
     who = "both sides" if both else f"the {SIDES[direction]}"
-    span = (burst.end_ns - burst.start_ns) / 1e9
+    span = _lasted(burst) / 1e9
     return Cause(
         what="silence" if both else "one-way",
         direction=None if both else direction,

@@ -132,10 +132,6 @@ class Sample:
         for name in names:
             del self.counts[name], self.choices[name], self.sights[name]
 
-    def once(self, name: int) -> Sight | None:
-        """Return the sight of a name that was seen once."""
-        return self.sights[name][0] if self.counts.get(name) == 1 else None
-
     def span(self, clock: Clock, capture: int) -> tuple[int, int]:
         """Return the common times of its first and its last frame."""
         return clock.common(capture, *self.ends[0]), clock.common(capture, *self.ends[1])
@@ -274,7 +270,7 @@ class _Sampler(Packets):
                 sample.kept += 1
                 sample.sights[name].append((frame, time_ns, flow.number))
             return
-        number = -1 if flow.packets <= EARLY else choice(segment, payload)
+        number = -1 if flow.packets <= EARLY else choice(segment, payload, self._tokens.limit)
         if number >= 0 and number & sample.mask:
             return
         counts[name] = 1

@@ -30,7 +30,9 @@ MAX_APART_NS: Final = 10_000_000_000
 _ALIKE: Final = 8
 """Bytes that two streams must have in common to be taken for one."""
 
-Streams = tuple[tuple[Flow, Flow | None], tuple[Flow, Flow | None]]
+_Sides = tuple[Flow, Flow | None]
+"""(flow of the side that began, flow back)."""
+Streams = tuple[_Sides, _Sides]
 """Of each capture the flow of one direction, in the order of A's, and that of the other."""
 
 
@@ -47,13 +49,8 @@ def stream_pairs(a: Sample, b: Sample, taken: set[tuple[int, FlowName]]) -> list
     ours = _conversations(a, 0, taken)
     theirs = _conversations(b, 1, taken)
     for conversation in ours:
-        alike = [
-            other
-            for other in theirs
-            if _alike(conversation[0], other[0]) and _alike(conversation[1], other[1])
-        ]
-        octets = sum(len(flow.prefix) for flow in conversation if flow is not None)
-        if alike and octets >= _ALIKE:
+        alike = [other for other in theirs if _alike(conversation, other)]
+        if alike:
             start = conversation[0].first_ns
             nearest = min(alike, key=lambda other: abs(other[0].first_ns - start))
             theirs.remove(nearest)
@@ -61,11 +58,9 @@ def stream_pairs(a: Sample, b: Sample, taken: set[tuple[int, FlowName]]) -> list
     return found
 
 
-def _conversations(
-    sample: Sample, capture: int, taken: set[tuple[int, FlowName]]
-) -> list[tuple[Flow, Flow | None]]:
-    """Return TCP conversations: (flow of the side that began, flow back)."""
-    found: dict[FlowName, tuple[Flow, Flow | None]] = {}
+def _conversations(sample: Sample, capture: int, taken: set[tuple[int, FlowName]]) -> list[_Sides]:
+    """Return TCP conversations."""
+    found: dict[FlowName, _Sides] = {}
     for name, flow in sample.flows.items():
         if not flow.tcp or (capture, name) in taken:
             continue
@@ -77,10 +72,17 @@ def _conversations(
     return list(found.values())
 
 
-def _alike(one: Flow | None, other: Flow | None) -> bool:
-    ours, theirs = (bytes(flow.prefix) if flow is not None else b"" for flow in (one, other))
-    size = min(len(ours), len(theirs))
-    return ours[:size] == theirs[:size] and (size > 0 or not ours or not theirs)
+def _alike(one: _Sides, other: _Sides) -> bool:
+    """Return whether two TCP conversations begin with the same bytes, and with enough of them."""
+    octets = 0
+    for ours, theirs in zip(one, other, strict=True):
+        # A side without data, or whose way back was not captured, contradicts nothing.
+        if ours is not None and theirs is not None:
+            size = min(len(ours.prefix), len(theirs.prefix))
+            if ours.prefix[:size] != theirs.prefix[:size]:
+                return False
+            octets += size
+    return octets >= _ALIKE
 
 
 def stream_anchors(pairs: list[Streams]) -> list[Anchor]:

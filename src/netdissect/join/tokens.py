@@ -88,10 +88,17 @@ class Tokens:
         return hash((facts, segment.window, segment.ip_id, segment.timestamps))
 
 
-def choice(segment: TcpSegment | None, payload: bytes) -> int:
-    """Return a number by which both captures sample the same packets, the same in every run."""
+def choice(segment: TcpSegment | None, payload: bytes, limit: int) -> int:
+    """Return a number by which both captures sample the same packets, the same in every run.
+
+    Args:
+        segment: of TCP.
+        payload: what it carries.
+        limit: as for `Tokens`: of more, one of the captures may have nothing.
+
+    """
     if segment is None:
-        return crc32(payload[:64])
+        return crc32(payload[: min(64, limit)])
     return crc32(b"%d %d" % (segment.seq, segment.ack))
 
 
