@@ -15,14 +15,16 @@ from netdissect.browse.connections import answer, lanes
 from netdissect.browse.keys import HELP, help_lines, hints, press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
+from netdissect.browse.taking import write
 from netdissect.browse.time import ladder
 from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.watching import Watched
+from netdissect.pipeline import column, index, open_capture
 from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.live import LiveFeed, LiveRequest
+from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule
 from netdissect.render.console import cells, line_plain
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock
@@ -427,7 +429,7 @@ def test_shown_frames_are_written_byte_for_byte(tmp_path: Path) -> None:
     find(browser, "retransmission")
     keys(browser, "*")
     wait(browser, "datagrams match")
-    browser.write(str(target))
+    write(browser, str(target))
     wait(browser, "frames written")
     frames = list(iter_records(str(target)))
     assert len(frames) == len(browser.packets) == 90
@@ -439,7 +441,7 @@ def test_shown_frames_are_written_byte_for_byte(tmp_path: Path) -> None:
 def test_the_source_is_never_written_over() -> None:
     browser = opened()
     before = LOSSY.read_bytes()
-    browser.write(str(LOSSY))
+    write(browser, str(LOSSY))
     assert "is read from" in wait(browser, "another file", 250)
     assert LOSSY.read_bytes() == before
 
@@ -626,3 +628,103 @@ def test_each_key_that_is_told_does_something(view: int) -> None:
                     "",
                 )
                 browser.view, browser.focus = view, min(focus, len(browser.panes) - 1)
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column, "_BITS", 4)
+    monkeypatch.setattr(column, "_REST", 15)
+    for module in (column, index):
+        monkeypatch.setattr(module, "PIECE", 16)
+
+
+@pytest.fixture
+def ringed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watched, Browser]]:
+    """A capture that is taken the way an interface is, of which 24 kB are kept."""
+    small_pieces(monkeypatch)
+    folder = tmp_path / "ring"
+    folder.mkdir()
+    target = str(folder / "live.pcapng")
+    ring = RingRule(octets=3000, files=8, by_frame=True)
+    feed = LiveFeed(LiveRequest(file=str(LOSSY), recorded=True), write=target, ring=ring)
+    with LiveSession(feed, Choices(), write=None, quiet=True) as session:
+        backend = Watched(target, Choices(), session, folder=folder, keep=24_000)
+        yield backend, Browser(backend)
+    backend.index.close()
+
+
+def test_a_capture_that_has_no_end_drops_its_oldest_packets(
+    ringed: tuple[Watched, Browser], tmp_path: Path
+) -> None:
+    backend, browser = ringed
+    backend.read()
+    browser.tick()
+    kept, whole = backend.index, opened().backend.index
+    first = kept.frames[kept.first]
+    assert 1 < first < 1073
+    assert list(kept.frames)[kept.first :] == list(range(first, 1074))
+    for name in ("times", "sizes"):
+        assert list(getattr(kept, name))[kept.first :] == list(getattr(whole, name))[first - 1 :]
+    for row in (kept.first, kept.rows - 1):
+        assert kept.payload(row) == whole.payload(row)
+        assert browser.packets.record(row).connection == 1
+    assert f"{first - 1:,} oldest packets dropped" in screen(browser)
+    keys(browser, "2")
+    assert f"{1074 - first:,} of {1074 - first:,}" in screen(browser)
+    keys(browser, "g")
+    assert browser.packets.row() == kept.first
+    browser.filter("conn.id == 1")
+    wait(browser, f"{1074 - first:,} datagrams match")
+    browser.filter("")
+    copy = tmp_path / "copy.pcapng"
+    assert backend.write(str(copy), list(range(first, 1074))) == (
+        f"{1074 - first:,} frames written to {copy}"
+    )
+    with open_capture(str(copy)) as reader:
+        times = [frame[1] for frame in reader]
+    assert times == list(whole.times)[first - 1 :]
+    history = backend.history(1)
+    assert history is not None
+    assert {unit.copies[0].frame >= first for unit in history.slowest()} == {True}
+    assert backend.report(str(tmp_path / "report.html")).endswith("kB")
+
+
+def test_payloads_lie_in_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pieces(monkeypatch)
+    monkeypatch.setattr(index, "_LEAST_RING", 1)
+    monkeypatch.setattr(index, "_WRITE_OCTETS", 300)
+    whole = opened().backend.index
+    ring = Browsed(str(LOSSY), Choices(), ring=8000)
+    ring.read()
+    kept = ring.index
+    assert kept.rows == whole.rows
+    rows = range(kept.first, kept.rows)
+    assert 6500 < sum(whole.sizes[row] for row in rows) <= 8000
+    assert [kept.payload(row) for row in rows] == [whole.payload(row) for row in rows]
+    assert [kept.marks[row] for row in rows] == [whole.marks[row] for row in rows]
+    monkeypatch.setattr(index, "MAX_ROWS", 100)
+    fewer = Browsed(str(LOSSY), Choices(), ring=1_000_000)
+    fewer.read()
+    assert fewer.index.rows - fewer.index.first <= 100
+    assert fewer.index.frames[fewer.index.rows - 1] == 1073
+    assert not fewer.index.left_out
+
+
+def test_lines_stay_where_they_are_when_the_oldest_leave(ringed: tuple[Watched, Browser]) -> None:
+    backend, browser = ringed
+    backend.folder = None
+    backend.read()
+    browser.view = PACKETS
+    browser.tick()
+    browser.packets.go(600)
+    before = screen(browser).splitlines()[4:10]
+    frame = browser.index.frames[browser.packets.row() or 0]
+    browser.index.forget_frames(500)
+    browser.tick()
+    assert browser.index.frames[browser.packets.row() or 0] == frame
+    assert screen(browser).splitlines()[4:10] == before
+    browser.index.forget_frames(900)
+    browser.tick()
+    assert browser.packets.row() == browser.index.first
+    assert browser.index.row_of(600) is None
+    assert browser.index.near(600) == browser.index.first
+    assert min(browser.index.first_hits.values()) >= 900

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable
 
 from netdissect.browse.backend import Backend, Entry
@@ -16,7 +17,7 @@ from netdissect.browse.places import Place, Places
 from netdissect.browse.prompt import Prompt
 from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
 from netdissect.plot.history import History
-from netdissect.render.console import Line, line_plain
+from netdissect.render.console import Line
 from netdissect.render.units import Clock, dialect_text
 
 __all__ = ["VIEWS", "Browser"]
@@ -112,6 +113,8 @@ class Browser:
         loaded = self.backend.loaded
         if loaded.done:
             self._settle()
+        if self.index.first != self.packets.first:
+            self._forget(self.index.first)
         now = (loaded.version, self.index.rows)
         if now != self._seen:
             self._seen, changed = now, True
@@ -127,6 +130,16 @@ class Browser:
         self.packets.paused = self.index.rows if self.packets.paused is None else None
         waits, self._seen = self.packets.paused is not None, (-1, -1)
         self.say("paused; p goes on, nothing is lost" if waits else "")
+
+    def _forget(self, first: int) -> None:
+        """Let go of rows that the capture no longer keeps."""
+        if self._rows is not None:
+            asked, end, rows = self._rows
+            self._rows = asked, max(first, end), rows[bisect_left(rows, first) :]
+        if self._matching is not None:  # in place: who looks for matches adds to it
+            del self._matching[: bisect_left(self._matching, first)]
+        self.packets.forget(first)
+        self._apply()
 
     def _settle(self) -> None:
         """Follow the rows to their places: some had come late."""
@@ -484,49 +497,8 @@ class Browser:
         self.connections.sort = names[(names.index(self.connections.sort) + 1) % len(names)]
         self.connections.take(self.connections.all)
 
-    def text_here(self) -> str:
-        """Return the line under the cursor as text."""
-        pane = self.pane
-        if not len(pane):
-            return ""
-        return line_plain(pane.line(pane.cursor if pane.selects else pane.top, 500)).strip()
-
-    def field_filter(self) -> str | None:
-        """Return the filter that asks for the value under the cursor."""
-        if self.view == CONNECTIONS:
-            entry = self.connections.entry()
-            return None if entry is None else f"conn.id == {entry.number}"
-        if self.view == FINDINGS:
-            code = self.findings.code()
-            return None if code is None else f'anomaly == "{code}"'
-        row = self.packets.row()
-        node, record = self.tree.node(), self.tree.record
-        if row is None or record is None or record.protocol is None:
-            return None
-        if self.focus == 0 or node is None or node.children:
-            return f"conn.id == {record.connection}"
-        if isinstance(node.value, bool):
-            return f"{record.protocol}.{node.name} == {str(node.value).lower()}"
-        return f"{record.protocol}.{node.name} == {node.value}" if isinstance(
-            node.value, (int, float)) else None  # fmt: skip
-
-    def write(self, path: str) -> None:
-        """Write the frames that are shown to a file."""
-        if not path:
-            return
-        rows = range(self.index.rows) if self.packets.chosen is None else self.packets.chosen
-        frames = array("I")
-        for row in rows:
-            frames.extend((self.index.frames[row], *self.index.joined.get(row, ())))
-        self._told(lambda: self.backend.write(path, frames))
-
-    def report(self, path: str) -> None:
-        """Write the report."""
-        if path:
-            self._told(lambda: self.backend.report(path))
-
-    def _told(self, work: Callable[[], str]) -> None:
-        self.say("writing…")
+    def errand(self, work: Callable[[], str]) -> None:
+        """Have something done that takes long, and say what it says."""
 
         def body() -> Callable[[], None]:
             text = work()

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Final
 
-from netdissect.browse import walking
+from netdissect.browse import taking, walking
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
 from netdissect.model.text import quoted
@@ -191,7 +191,7 @@ def help_lines(width: int, *, plain: bool) -> list[Line]:
 
 def _on_value(form: str) -> Callable[[Browser], None]:
     def ask(browser: Browser) -> None:
-        found = browser.field_filter()
+        found = taking.value_filter(browser)
         if found is None:
             browser.say("there is no value here that a filter can ask for")
             return
@@ -272,7 +272,7 @@ def _reverse(browser: Browser) -> None:
 
 
 def _copy(browser: Browser) -> None:
-    browser.copied = browser.text_here()
+    browser.copied = taking.text_here(browser)
     browser.say("the line is copied, if the terminal allows it")
 
 
@@ -329,8 +329,12 @@ _ACTIONS: dict[str, Callable[[Browser], None]] = {
     "'": _pend("'"),
     "y": _copy,
     "Y": _copy_filter,
-    "w": lambda browser: browser.typed("Write what is shown to ", browser.write),
-    "r": lambda browser: browser.typed("Write the report to ", browser.report, "report.html"),
+    "w": lambda browser: browser.typed(
+        "Write what is shown to ", lambda path: taking.write(browser, path)
+    ),
+    "r": lambda browser: browser.typed(
+        "Write the report to ", lambda path: taking.report(browser, path), "report.html"
+    ),
     "?": _help,
     "q": _quit,
 }

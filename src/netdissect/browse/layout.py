@@ -59,7 +59,7 @@ def _title(browser: Browser, width: int) -> Line:
 def _filter(browser: Browser, width: int) -> list[Line]:
     prompt = browser.prompt
     if prompt is None:
-        shown, total = len(browser.packets), browser.index.rows
+        shown, total = len(browser.packets), browser.index.rows - browser.packets.first
         count = f"{shown:,} of {total:,}"
         number = browser.chosen() if browser.view in {TIME, PLOTS} else browser.connection
         scope = "" if number is None else f"Connection {number}  "

@@ -49,6 +49,8 @@ class Packets(Pane):
     def __init__(self, index: Index) -> None:
         super().__init__()
         self.index = index
+        self.first = index.first
+        """The first row that there is."""
         self.chosen: Sequence[int] | None = None
         """Rows that are shown; None = all."""
         self.connection: int | None = None
@@ -62,7 +64,8 @@ class Packets(Pane):
     def __len__(self) -> int:
         if self.chosen is not None:
             return len(self.chosen)
-        return self.index.rows if self.paused is None else self.paused
+        rows = self.index.rows if self.paused is None else self.paused
+        return max(0, rows - self.first)
 
     def follow(self) -> None:
         """Stay on the newest line where the cursor was there."""
@@ -75,12 +78,12 @@ class Packets(Pane):
         number = self.cursor if number is None else number
         if not 0 <= number < len(self):
             return None
-        return number if self.chosen is None else self.chosen[number]
+        return self.first + number if self.chosen is None else self.chosen[number]
 
     def place(self, row: int) -> int:
         """Return the line of a row, else the nearest after it."""
         if self.chosen is None:
-            return row
+            return max(0, row - self.first)
         low, high = 0, len(self.chosen)
         while low < high:
             middle = (low + high) // 2
@@ -98,7 +101,15 @@ class Packets(Pane):
         self._records.clear()
         self._texts.clear()
         self.chosen = None
-        self.cursor = row or 0
+        self.cursor = self.place(row or 0)
+
+    def forget(self, first: int) -> None:
+        """Follow rows before `first` having left: every line keeps its place on the screen."""
+        gone = first - self.first
+        self.first = first
+        if self.chosen is None:
+            self.cursor, self.top = max(0, self.cursor - gone), max(0, self.top - gone)
+            self._followed = max(0, self._followed - gone)
 
     def record(self, row: int) -> DatagramRecord:
         """Return a row decoded, passwords masked."""

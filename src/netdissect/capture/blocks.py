@@ -84,8 +84,10 @@ class Block:
 class BlockReader(Closing):
     """The blocks of one capture, once, in file order. Use as a context manager and iterate."""
 
-    def __init__(self, source: str | os.PathLike[str] | IO[bytes]) -> None:
-        """Open a capture, whatever it is compressed by.
+    def __init__(
+        self, source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
+    ) -> None:
+        """Open a capture, whatever it is compressed by; `first` as of `open_capture`.
 
         Raises:
             CaptureError: the file is missing, unreadable or no capture.
@@ -102,6 +104,7 @@ class BlockReader(Closing):
             reason = why_not(self._window, os.fspath(path))
             self.close()
             raise CaptureError(f"{os.fspath(path)}: {reason}")
+        self._before = first - 1
         self.path = os.fspath(path)
         self.is_pcap = magic in MAGICS
         """True for pcap, False for pcapng."""
@@ -162,7 +165,7 @@ class BlockReader(Closing):
 
     def _pcapng(self) -> Iterator[Block]:
         section = Section("<", Ledger(CaptureInfo(path="", format="pcapng")))
-        frame = 0
+        frame = self._before
         try:
             while len(head := self._peek(_LEAST)) == _LEAST:
                 if head[:_MAGIC] == SECTION_HEADER:

@@ -216,12 +216,12 @@ class Section:
 class PcapngFile(Format):
     """Walks the blocks of one file."""
 
-    def __init__(self, window: Window, ledger: Ledger) -> None:
+    def __init__(self, window: Window, ledger: Ledger, first: int = 1) -> None:
         self.window = window
         self.ledger = ledger
         self._need = 0
         """Bytes that the next block needs; 0 before the first section was opened."""
-        self.number = 0
+        self.number = first - 1
         self.time_ns = 0
         """Time of the latest frame: Simple Packet Blocks have none of their own."""
         self.section: Section = Section("<", ledger)

@@ -29,7 +29,7 @@ class CaptureReader:
 
     __slots__ = ("_called", "_format", "_window", "info")
 
-    def __init__(self, window: Window, path: str) -> None:
+    def __init__(self, window: Window, path: str, first: int = 1) -> None:
         self._window = window
         magic = window.data[:_MAGIC_OCTETS]
         is_pcap = magic in MAGICS
@@ -38,7 +38,9 @@ class CaptureReader:
         self.info = CaptureInfo(path=path, format=name + suffix)
         """What is known of the capture so far; complete when the iteration has ended."""
         ledger = Ledger(self.info)
-        self._format: Format = PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger)
+        self._format: Format = (
+            PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger, first)
+        )
         self._called: Callable[[], None] | None = None
 
     # Not from `Closing`: compiled, a class takes nothing from one that is interpreted.
@@ -103,11 +105,14 @@ class CaptureReader:
         self._window.raw.close()
 
 
-def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
+def open_capture(
+    source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
+) -> CaptureReader:
     """Return a reader of a pcap or pcapng file, also gzip- or Zstandard-compressed.
 
     Args:
         source: a path, `-` for standard input, or an open binary file (which stays open).
+        first: number of the first frame of a pcapng file that continues others.
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture. Damage further in never raises.
@@ -127,4 +132,4 @@ def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
         reason = why_not(window, path)
         window.raw.close()
         raise CaptureError(f"{path}: {reason}")
-    return CaptureReader(window, path)
+    return CaptureReader(window, path, first)

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import click
 
@@ -38,6 +39,13 @@ MAX_PIPED = 4_000_000_000
 @click.option(
     "-w", "--write", metavar="FILE", type=FILE, help="Write what is captured to this file."
 )
+@click.option(
+    "--keep",
+    metavar="MB",
+    type=click.IntRange(8, 1_000_000),
+    help="Megabytes of a running capture to keep; beyond, the oldest packets are dropped."
+    "  [default: 4000]",
+)
 @options.becomes
 @options.narrowed
 @click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
@@ -47,14 +55,12 @@ MAX_PIPED = 4_000_000_000
 def command(
     file: str | None,
     interface: str | None,
-    capture_filter: str,
-    write: str | None,
-    user: str | None,
     display_filter: str | None,
     plain: bool,
     no_mouse: bool,
     choices: Choices,
     look: Look,
+    **running: Any,
 ) -> int:
     """Browse a capture in a full-screen view: connections with their verdicts,
     packets with tree and bytes, time, plots and findings.
@@ -73,8 +79,8 @@ def command(
 
     if (file is None) == (interface is None):
         raise click.UsageError("Give one of FILE (`-` reads standard input) and -i IFACE.")
-    if interface is None and (capture_filter or write or user):
-        raise click.UsageError("-f, -w and --user are for a capture that runs: -i IFACE.")
+    if interface is None and any(running.values()):
+        raise click.UsageError("-f, -w, --keep and --user are for a capture that runs: -i IFACE.")
     if display_filter is not None:
         compile_filter(display_filter, names())
     if not sys.stdout.isatty():
@@ -85,11 +91,8 @@ def command(
         if interface is not None:
             from netdissect.cli.watching import watched  # noqa: PLC0415
 
-            running = watched(
-                interface, choices, capture_filter=capture_filter, write=write, user=user,
-                quiet=look.quiet,
-            )  # fmt: skip
-            backend: Browsed = stack.enter_context(running)
+            capture = watched(interface, choices, quiet=look.quiet, **running)
+            backend: Browsed = stack.enter_context(capture)
         else:
             backend = Browsed(stack.enter_context(_named(str(file))), choices)
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415

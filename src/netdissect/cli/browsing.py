@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
 if TYPE_CHECKING:
+    from netdissect.capture.blocks import BlockReader
     from netdissect.pipeline import Pipeline
     from netdissect.pipeline.reports import Reports
 
@@ -43,13 +45,16 @@ _YIELD_S = 0.003
 class Browsed:
     """A file that is browsed."""
 
-    def __init__(self, file: str, choices: Choices, session: Session | None = None) -> None:
+    def __init__(
+        self, file: str, choices: Choices, session: Session | None = None, *, ring: int = 0
+    ) -> None:
         """Open the capture.
 
         Args:
             file: path; it is opened again for all that needs more than one pass.
             choices: how datagrams are understood.
             session: the capture where it is open already.
+            ring: bytes of it that are kept where it has no end; see `Index`.
 
         Raises:
             CaptureError: it cannot be read.
@@ -59,7 +64,7 @@ class Browsed:
         self.file = file
         self.choices = choices
         self.name = safe(Path(file).name, 60)
-        self.index = Index(**choices.decoding())
+        self.index = Index(ring=ring, **choices.decoding())
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
         self._examples: dict[tuple[str, int | None], Anomaly] = {}
@@ -208,7 +213,6 @@ class Browsed:
 
     def write(self, path: str, frames: Sequence[int]) -> str:
         """Write frames to a file, fragments with their datagrams, and return what to say."""
-        from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
         from netdissect.cli.editing import fit_to_write  # noqa: PLC0415
         from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
 
@@ -216,9 +220,14 @@ class Browsed:
         asked = FrameSet(frames)
         with self._again() as session:
             wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in asked))
-        with BlockReader(self.file) as reader:
+        with self._blocks() as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
         return f"{written:,} frames written to {safe(path)}"
+
+    def _blocks(self) -> AbstractContextManager[BlockReader]:
+        from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
+
+        return BlockReader(self.file)
 
     def report(self, path: str) -> str:
         """Write the report and return what to say."""

@@ -6,31 +6,43 @@ import os
 import shutil
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from io import BufferedReader
+from pathlib import Path
 from threading import Event
+from types import TracebackType
+from typing import Any
 
 from netdissect.browse.backend import Entry
+from netdissect.capture.blocks import BlockReader
+from netdissect.capture.live.segments import Segments, first_kept
 from netdissect.cli.browsing import Browsed, entry_of
 from netdissect.cli.live import LiveSession, load
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
-from netdissect.pipeline import Options, Pipeline
+from netdissect.pipeline import Options, Pipeline, open_capture
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.live import Autostop, LiveFeed, LiveRequest, standings, successor
+from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule, standings, successor
 from netdissect.pipeline.reports import Reports
 from netdissect.render.safe import safe
 
 __all__ = ["Watched", "watched"]
 
-MAX_WRITTEN_KB = 4_000_000
-"""The capture ends when its file is so large, where the user has not named one."""
+KEPT_MB = 4000
+"""Megabytes of a capture that are kept, where the user says nothing."""
+FILES = 8
+"""Files that these lie in: when the newest is full, the oldest is removed."""
 MAX_LISTED = 100_000
 """Connections that are listed; beyond, the oldest leave."""
 MAX_JUDGED = 1000
 """Connections whose verdict is kept in full while the capture runs, those judged last."""
 
+_NOBODY = 1 << 30
+"""From here on connections are numbered that are read again and were not judged yet."""
 _LAST_S = 3.0
 """How long is waited for what was captured and not taken yet, when all is seen."""
 _TAKEN_S = 1.0
@@ -47,20 +59,74 @@ _LATE = (
 
 
 class _SoFar(Session):
-    """A file that is being written: its connections have the numbers that they got as they came."""
+    """What is kept of a capture that runs: its connections have the numbers that they got as they
+    came.
+    """
+
+    def __init__(self, running: Watched) -> None:
+        """Open what there is by now."""
+        self._running = running
+        self._kept = None if running.folder is None else Segments(running.folder)
+        reader = None
+        if self._kept is not None:
+            reader = open_capture(BufferedReader(self._kept), first=self._kept.first)
+        super().__init__(running.file, running.choices, quiet=True, reader=reader)
+
+    def again(self, *, quiet: bool = False) -> Session:
+        """Open it once more."""
+        del quiet
+        return _SoFar(self._running)
+
+    def look(self, **hooks: Any) -> Reports:
+        """Return the reports as they stand: what was judged last."""
+        del hooks
+        found = Reports()
+        for report in self._running.judged():
+            found.append(report)
+        return found
 
     def ahead(self, options: Options, most: int | None = None) -> Options:
-        """Return the options as they are."""
+        """Return the options with the numbers that there are."""
         del most
-        return options
+        return replace(options, named=self._running.named, only=self.only)
+
+    @property
+    def first_ns(self) -> int | None:
+        """Return the time of the first frame, also where that is no longer kept."""
+        return self._running.loaded.first_ns or super().first_ns
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Close it."""
+        if self._kept is not None:
+            self._kept.close()
+        return super().__exit__(kind, error, trace)
 
 
 class Watched(Browsed):
     """A capture that is browsed while it runs."""
 
-    def __init__(self, file: str, choices: Choices, session: LiveSession) -> None:
-        """Take a running capture that is written to a file."""
-        super().__init__(file, choices, session)
+    def __init__(
+        self,
+        file: str,
+        choices: Choices,
+        session: LiveSession,
+        *,
+        folder: Path | None = None,
+        keep: int = KEPT_MB * 1_000_000,
+    ) -> None:
+        """Take a running capture that is written to a file, or to a ring of files in a folder of
+        its own; `keep` is how many bytes of it can be browsed.
+        """
+        super().__init__(file, choices, session, ring=keep)
+        self.folder = folder
+        self._keep = keep
+        self._lives: dict[frozenset[str], list[tuple[int, int]]] = {}
+        """Endpoints -> (first frame, number) of the connections between them, in order."""
         self.feed = session.feed
         self.name = safe(self.feed.info.path, 60)
         self.loaded.share = None
@@ -116,8 +182,28 @@ class Watched(Browsed):
         """Return the report of a connection, as it stands where it goes on."""
         return super().connection(number) or self._judged.get(number)
 
+    def judged(self) -> list[ConnectionReport]:
+        """Return the connections that were judged last, as they stand."""
+        return list(self._judged.values())
+
+    def named(self, endpoints: tuple[str, str], frame: int, number: int) -> int:
+        """Return the number of a connection that is read again, maybe without its beginning."""
+        lives = self._lives.get(frozenset(endpoints))
+        if lives is None:
+            return _NOBODY + number
+        return lives[max(0, bisect_right(lives, (frame, _NOBODY)) - 1)][1]
+
     def _again(self) -> Session:
-        return _SoFar(self.file, self.choices, quiet=True)
+        return _SoFar(self)
+
+    @contextmanager
+    def _blocks(self) -> Iterator[BlockReader]:
+        if self.folder is None:
+            with super()._blocks() as reader:
+                yield reader
+        else:
+            with Segments(self.folder) as kept:
+                yield BlockReader(BufferedReader(kept), first=kept.first)
 
     def _over(self, report: ConnectionReport) -> None:
         self._reports.append(report)
@@ -125,9 +211,19 @@ class Watched(Browsed):
 
     def _judge(self, report: ConnectionReport) -> None:
         """Keep what is known of a connection now, and where it stands in the list."""
+        ends = frozenset((report.client, report.server))
+        if report.connection not in self._entries:
+            lives = self._lives.setdefault(ends, [])
+            lives.append((report.first_frame, report.connection))
+            lives.sort()
         self._entries[report.connection] = entry_of(report)
         if len(self._entries) > MAX_LISTED:
-            del self._entries[next(iter(self._entries))]
+            old = self._entries.pop(next(iter(self._entries)))
+            ends = frozenset((old.client, old.server))
+            left = [life for life in self._lives[ends] if life[1] != old.number]
+            self._lives[ends] = left
+            if not left:
+                del self._lives[ends]
         self._judged.pop(report.connection, None)
         self._judged[report.connection] = report
         if len(self._judged) > MAX_JUDGED:
@@ -137,6 +233,8 @@ class Watched(Browsed):
         """List what has come; from time to time say how it goes."""
         index, loaded = self.index, self.loaded
         index.list_until(None)
+        if self.folder is not None:
+            index.forget_frames(first_kept(self.folder))
         self._take(index.recorder.ready(pipeline.now_ns))
         loaded.first_ns = self.feed.info.first_time_ns or 0
         now = time.monotonic()
@@ -162,12 +260,17 @@ class Watched(Browsed):
         return [*super()._notes(session), *self._losses()]
 
     def _losses(self) -> list[str]:
-        if not self.feed.own_drops:
-            return []
-        return [
-            f"{self.feed.own_drops:,} packets came faster than they can be looked at; the file has"
-            " them"
-        ]
+        notes, size = [], f"{self._keep / 1e6:,.0f} MB"
+        gone = self.index.first if self.folder is None else first_kept(self.folder) - 1
+        if gone and self.folder is None:
+            notes.append(f"{gone:,} oldest datagrams left the view (--keep); the file has them.")
+        elif gone:
+            notes.append(f"{gone:,} oldest packets dropped: the newest {size} are kept (--keep).")
+        if self.feed.own_drops:
+            notes.append(
+                f"{self.feed.own_drops:,} packets came too fast to be analysed; the file has them."
+            )
+        return notes
 
 
 @contextmanager
@@ -177,6 +280,7 @@ def watched(
     *,
     capture_filter: str,
     write: str | None,
+    keep: int | None,
     user: str | None,
     quiet: bool,
 ) -> Iterator[Watched]:
@@ -186,7 +290,8 @@ def watched(
         interface: name or number.
         choices: how datagrams are understood.
         capture_filter: in libpcap's language; "" = everything.
-        write: file that is kept; None = one that is deleted at the end.
+        write: file that is kept; None = files that are deleted at the end.
+        keep: megabytes of the capture that can be browsed, the newest; None = KEPT_MB.
         user: whom root becomes; None = who called sudo, else nobody.
         quiet: nothing on standard error but errors.
 
@@ -212,11 +317,13 @@ def watched(
         request = LiveRequest(
             interface=interface, capture_filter=capture_filter, recorded=True, account=account
         )
-        autostop = None if write else Autostop.parse([f"filesize:{MAX_WRITTEN_KB}"])
-        feed = LiveFeed(request, write=target, autostop=autostop)
+        size = (keep or KEPT_MB) * 1_000_000
+        ring = None if write else RingRule(octets=size // FILES, files=FILES, by_frame=True)
+        feed = LiveFeed(request, write=target, ring=ring)
         session = LiveSession(feed, choices, write=write, quiet=quiet)
         with session:
-            running = Watched(target, choices, session)
+            kept = None if folder is None else Path(folder)
+            running = Watched(target, choices, session, folder=kept, keep=size)
             yield running
             running.finished.wait(_LAST_S)
     finally:

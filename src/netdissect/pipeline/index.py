@@ -18,6 +18,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
+from netdissect.pipeline.column import PIECE, Column
 from netdissect.pipeline.held import MAX_HELD_RECORDS
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Seen
@@ -27,9 +28,15 @@ from netdissect.protocols.base import Protocol
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "Index", "Party"]
 
 MAX_ROWS = 20_000_000
-"""Datagrams that are listed; those beyond are tracked, and counted as left out."""
+"""Datagrams that are listed. Of a file those beyond are tracked, and counted as left out; of a
+capture that runs the oldest are forgotten.
+"""
 MAX_SPOOL = 4_000_000_000
-"""Bytes of payload that are kept; rows beyond are listed without their bytes."""
+"""Bytes of payload that are kept. Rows of a file beyond that are listed without their bytes; of a
+capture that runs the oldest are forgotten.
+"""
+MAX_FRAME = (1 << 32) - 1
+"""Frames that are listed have a number up to this."""
 MAX_PARTIES = 400_000
 """Directions of connections, and flows of no known protocol, that are told apart."""
 MAX_HITS = 1_000_000
@@ -40,8 +47,7 @@ MAX_LATE = 100_000
 """Copies whose rows are not listed yet."""
 
 _WRITE_OCTETS = 1 << 18
-_PIECE = 4096
-"""Rows that are moved at a time: a moment in which no other thread runs."""
+_LEAST_RING = 4 * _WRITE_OCTETS
 _COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
 ACKED, AGAIN, COPY, LOST, FINDING, GONE = 1, 2, 4, 8, 16, 32
@@ -67,6 +73,8 @@ class Party:
     """Datagrams so far."""
     hints: list[tuple[int, Any]] = field(default_factory=list)
     """(frame, what the decoder needs to know from there on)."""
+    name: tuple[int, int] | bytes = b""
+    """(connection, direction), else the key of the flow."""
 
 
 class _Ordered(NamedTuple):
@@ -89,26 +97,36 @@ class Index(Records):
     reads has all of them put in order with `settle`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Take what `Records` takes."""
+    def __init__(self, *, ring: int = 0, **options: Any) -> None:
+        """Take how many bytes of payload a capture that runs keeps (0: this is a file, which keeps
+        the first MAX_SPOOL), and what `Records` takes.
+        """
         super().__init__(**options)
+        self._ring = min(max(ring, _LEAST_RING), MAX_SPOOL) if ring else 0
+        self.first = 0
+        """The first row that is kept."""
         self.rows = 0
-        """How many rows are listed."""
-        self.frames = array("I")
-        self.times = array("Q")
-        self.keys = array("I")
+        """How many rows are listed, those included that were forgotten."""
+        self.frames = Column("I")
+        self.times = Column("Q")
+        self.keys = Column("I")
         """The highest frame so far: grows, where a row of an earlier frame stands too late."""
-        self.owners = array("I")
+        self.owners = Column("I")
         """Index into `parties`."""
-        self.starts = array("Q")
-        """Where the bytes of each row begin."""
-        self.sizes = array("I")
-        self.marks = array("B")
-        self.acked = array("I")
+        self.starts = Column("Q")
+        """How many bytes were kept before those of each row."""
+        self.sizes = Column("I")
+        self.marks = Column("B")
+        self.acked = Column("I")
         """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
-        self.firsts = array("I")
+        self.firsts = Column("I")
         """Frame of the first copy, where the row is a further one; else 0."""
+        self._columns = tuple(getattr(self, name) for name in (*_COLUMNS, "keys"))
+        self._oldest = 0
+        """Frame of the first row; those before it are no longer known."""
         self.parties: list[Party] = []
+        self._free: list[int] = []
+        """Places among the parties whose rows are all forgotten."""
         self.joined: dict[int, tuple[int, ...]] = {}
         """Row -> the frames that its bytes came from, where they are several."""
         self.hits: dict[str, array[int]] = {}
@@ -119,10 +137,12 @@ class Index(Records):
         """Datagrams beyond MAX_ROWS."""
         self._hit_count = 0
         self._known: dict[tuple[int, int] | bytes, int] = {}
+        """Name of a party -> its place."""
         self._late: list[tuple[int, int, int, int]] = []
         self._strays: dict[int, int] = {}
         """Frame -> its first row, of those that stand too late."""
         self._ordered: _Ordered | None = None
+        self._last_key = 0
         self._tail = (0, bytearray())
         """(bytes in the file, those that follow them): one value, as two threads use it."""
         self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
@@ -142,7 +162,7 @@ class Index(Records):
 
     def hit(self, code: str, severity: Severity, frame: int) -> None:
         """Take a finding on a frame, also one that was concluded later."""
-        if self._hit_count < MAX_HITS:
+        if self._hit_count < MAX_HITS and frame <= MAX_FRAME:
             self._hit_count += 1
             self.hits.setdefault(code, array("I")).append(frame)
             self.first_hits[code] = min(frame, self.first_hits.get(code, frame))
@@ -183,8 +203,10 @@ class Index(Records):
 
     def _mark(self, frame: int, bits: int, acked: int, first: int) -> None:
         row = self.row_of(frame)
+        if acked > MAX_FRAME:
+            acked = 0
         if row is None:
-            if len(self._late) < MAX_LATE:
+            if len(self._late) < MAX_LATE and self._oldest <= frame <= MAX_FRAME:
                 self._late.append((frame, bits, acked, first))
             return
         self.marks[row] |= bits
@@ -192,9 +214,14 @@ class Index(Records):
         self.firsts[row] = self.firsts[row] or first
 
     def _list(self, item: Seen) -> None:
-        if self.rows >= MAX_ROWS:
+        if self._ring and self.rows - self.first >= MAX_ROWS:
+            self.forget(self.first + max(PIECE, MAX_ROWS // 64))
+        if self.rows - self.first >= MAX_ROWS or item.frame > MAX_FRAME:
             self.left_out += 1
             return
+        if not self.rows % PIECE and self.rows:
+            for column in self._columns:
+                column.grow()
         number = self._party(item)
         party = self.parties[number]
         if item.connection is not None:
@@ -205,31 +232,78 @@ class Index(Records):
         party.rows += 1
         if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
             self.joined[self.rows] = item.frames
-        last = self.keys[-1] if self.keys else 0
+        last = self._last_key
         if item.frame < last:
             self._strays.setdefault(item.frame, self.rows)
-        self.frames.append(item.frame)
-        self.keys.append(max(item.frame, last))
-        self.times.append(item.time_ns)
-        self.owners.append(number)
-        self.marks.append(0)
-        self.acked.append(0)
-        self.firsts.append(0)
+        else:
+            self._last_key = last = item.frame
+        self.frames.last.append(item.frame)
+        self.keys.last.append(last)
+        self.times.last.append(item.time_ns)
+        self.owners.last.append(number)
+        self.marks.last.append(0)
+        self.acked.last.append(0)
+        self.firsts.last.append(0)
         self._keep(item.payload)
         self.rows += 1
 
     def _keep(self, payload: bytes) -> None:
         written, buffer = self._tail
         start = written + len(buffer)
-        self.starts.append(start)
-        if start + len(payload) > MAX_SPOOL:
-            self.sizes.append(0)
+        self.starts.last.append(start)
+        kept = start + len(payload) - (self._ring or MAX_SPOOL)
+        if kept > 0 and self._ring and self.starts[self.first] < kept:
+            self.forget(bisect_left(self.starts, kept + self._ring // 8, self.first, self.rows))
+        elif kept > 0 and not self._ring:
+            self.sizes.last.append(0)
             return
         buffer += payload
-        self.sizes.append(len(payload))
+        self.sizes.last.append(len(payload))
         if len(buffer) > _WRITE_OCTETS:
-            os.pwrite(self._file.fileno(), buffer, written)
+            self._store(buffer, written)
             self._tail = (written + len(buffer), bytearray())
+
+    def _store(self, data: bytearray, start: int) -> None:
+        """Write to the file, which is a ring where old rows are forgotten."""
+        at = start % self._ring if self._ring else start
+        room = self._ring - at if self._ring else len(data)
+        os.pwrite(self._file.fileno(), data[:room], at)
+        if room < len(data):
+            os.pwrite(self._file.fileno(), data[room:], 0)
+
+    def forget(self, row: int) -> None:
+        """Keep nothing of the rows before a row; for the thread that fills."""
+        row = min(row, self.rows)
+        if row <= self.first:
+            return
+        for number in self.owners[self.first : row]:
+            party = self.parties[number]
+            party.rows -= 1
+            if not party.rows and party.name:
+                self._known.pop(party.name, None)
+                self._free.append(number)
+        oldest = self.keys[row] if row < self.rows else self._last_key
+        self.first, self._oldest = row, oldest
+        for column in self._columns:
+            column.forget(row)
+        self.joined = {place: part for place, part in self.joined.items() if place >= row}
+        self._strays = {frame: place for frame, place in self._strays.items() if place >= row}
+        hits = {
+            code: array("I", [frame for frame in frames if frame >= oldest])
+            for code, frames in self.hits.items()
+        }
+        self.hits = {code: frames for code, frames in hits.items() if frames}
+        self.first_hits = {code: min(frames) for code, frames in self.hits.items()}
+        self._hit_count = sum(map(len, self.hits.values()))
+        for party in self.parties:
+            old = bisect_right(party.hints, oldest, key=lambda known: known[0]) - 1
+            if old > 0:
+                party.hints = party.hints[old:]
+
+    def forget_frames(self, frame: int) -> None:
+        """Keep nothing of the frames before a frame."""
+        if frame > self._oldest:
+            self.forget(bisect_left(self.keys, frame, self.first, self.rows))
 
     def _party(self, item: Seen) -> int:
         connection, packet = item.connection, item.packet
@@ -240,7 +314,7 @@ class Index(Records):
             name = b"" if packet is None else packet[3]
         number = self._known.get(name)
         if number is None:
-            full = len(self.parties) >= MAX_PARTIES
+            full = len(self.parties) >= MAX_PARTIES and not self._free
             if connection is not None:
                 ends = connection.endpoints
                 party = Party(
@@ -259,8 +333,13 @@ class Index(Records):
                 party = Party(None, None, "tcp" if tcp else "udp", source, sink)
             if full:
                 return self._known.setdefault(b"", len(self.parties) - 1)
-            number = self._known[name] = len(self.parties)
-            self.parties.append(party)
+            party.name = name
+            if self._free:
+                number = self._known[name] = self._free.pop()
+                self.parties[number] = party
+            else:
+                number = self._known[name] = len(self.parties)
+                self.parties.append(party)
         return number
 
     def renumber(self, numbers: Sequence[int]) -> None:
@@ -275,7 +354,7 @@ class Index(Records):
         if not self._strays:
             return
         frames, keys = self.frames, self.keys
-        first = bisect_right(keys, min(self._strays), 0, self.rows)
+        first = bisect_right(keys, min(self._strays), self.first, self.rows)
         late = {row for row in range(first, self.rows) if frames[row] != keys[row]}
         waiting = sorted(late, key=frames.__getitem__, reverse=True)
         order = array("I")
@@ -288,9 +367,10 @@ class Index(Records):
         columns = {}
         for name in _COLUMNS:
             old = getattr(self, name)
-            columns[name] = new = array(old.typecode)
-            for start in range(0, len(order), _PIECE):
-                new.extend(map(old.__getitem__, order[start : start + _PIECE]))
+            flat = old[first : first + len(order)]
+            columns[name] = new = array(old.code)
+            for start in range(0, len(order), PIECE):
+                new.extend([flat[row - first] for row in order[start : start + PIECE]])
         joined = self.joined
         if joined:
             places = {row: first + place for place, row in enumerate(order)}
@@ -311,7 +391,7 @@ class Index(Records):
             return None
         first, order = ordered.first, ordered.order
         for name, column in ordered.columns.items():
-            getattr(self, name)[first : first + len(order)] = column
+            getattr(self, name).put(first, column)
         self.keys, self.joined = self.frames, ordered.joined
         self._strays.clear()
 
@@ -323,27 +403,28 @@ class Index(Records):
     def row_of(self, frame: int) -> int | None:
         """Return the first row of a frame; None where it has none (yet)."""
         row = self._first(frame)
-        return row if row < self.rows and self.frames[row] == frame else None
+        return row if self.first <= row < self.rows and self.frames[row] == frame else None
 
     def near(self, frame: int) -> int:
         """Return the row of a frame, else the next one, else the last."""
-        return max(0, min(self.rows - 1, self._first(frame)))
+        return max(self.first, min(self.rows - 1, self._first(frame)))
 
     def _first(self, frame: int) -> int:
         """Return the first row of a frame, else of the next one; `rows` behind the last."""
         row = self._strays.get(frame)
-        return bisect_left(self.keys, frame, 0, self.rows) if row is None else row
+        return bisect_left(self.keys, frame, self.first, self.rows) if row is None else row
 
     def at_time(self, time_ns: int) -> int:
         """Return the first row at a time or after it."""
-        row = bisect_left(self.times, time_ns, 0, self.rows)
-        return min(row, max(0, self.rows - 1))
+        row = bisect_left(self.times, time_ns, self.first, self.rows)
+        return max(self.first, min(row, self.rows - 1))
 
     def rows_of(self, connection: int, first: int, end: int) -> array[int]:
         """Return the rows of a connection, of those from `first` to before `end`."""
         mine = {
             number for number, party in enumerate(self.parties) if party.connection == connection
         }
+        first = max(first, self.first)
         owners = self.owners[first:end]
         return array("I", [row for row, owner in enumerate(owners, first) if owner in mine])
 
@@ -357,7 +438,11 @@ class Index(Records):
         written, buffer = self._tail
         if start >= written:
             return bytes(buffer[start - written : end - written])
-        return os.pread(self._file.fileno(), end - start, start)
+        if not self._ring:
+            return os.pread(self._file.fileno(), end - start, start)
+        at = start % self._ring
+        found = os.pread(self._file.fileno(), min(end - start, self._ring - at), at)
+        return found + os.pread(self._file.fileno(), end - start - len(found), 0)
 
     def record(self, row: int) -> DatagramRecord:
         """Return the record of a row, decoded now. What became of its units stands in `marks`."""

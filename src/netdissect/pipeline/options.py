@@ -65,6 +65,11 @@ class Options:
     """Frames at which connections begin, in order, from an earlier look at the whole capture: they
     number the connections. None = numbered as they are recognised.
     """
+    named: Callable[[tuple[str, str], int, int], int] | None = None
+    """Gives a connection its number, from its endpoints, its first frame and the number that it has
+    else: where a part of a capture is read whose connections have numbers already. None = none
+    have.
+    """
     near: Mapping[int, Near] | None = None
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
     such look. What hangs on it is then told right from the start.

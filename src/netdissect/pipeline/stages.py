@@ -348,11 +348,13 @@ class Pipeline(Packets):
         if self.options.reading is not None:
             hints = protocol.informed(hints, self.options.reading)
         number = self.begun.add(frame)
+        first, second = flow_texts(flow.key)
+        endpoints = (first, second) if flow.client == 0 else (second, first)
+        if self.options.named is not None:
+            number = self.options.named(endpoints, frame, number)
         wanted = self._wanted(number, flow)
         recorder = self.recorder if wanted else None
         observer = self.observer if wanted else None
-        first, second = flow_texts(flow.key)
-        endpoints = (first, second) if flow.client == 0 else (second, first)
         findings = Findings(number, self._rows, self.options.on_anomaly, self.options.limits)
         connection = Connection(
             number,

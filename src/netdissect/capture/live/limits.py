@@ -61,6 +61,8 @@ class RingRule:
     """When the file holds so many packets."""
     files: int | None = None
     """Files kept; the oldest are removed. None keeps all."""
+    by_frame: bool = False
+    """Whether files are named by the number of their first frame, for `Segments`."""
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self | None:

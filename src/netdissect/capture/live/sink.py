@@ -10,6 +10,7 @@ from pathlib import Path
 
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.limits import RingRule
+from netdissect.capture.live.segments import segment
 from netdissect.capture.writer import PcapngWriter, PcapWriter
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.packets import LINK_TYPE, Frame
@@ -80,15 +81,19 @@ class FileSink:
             OSError: they cannot be written; the file then ends with its last whole record.
 
         """
-        writer, link = self._writer, batch[0][2]
-        plain = self._ring is None and isinstance(writer, PcapngWriter) and link in self._numbers
+        ring, link = self._ring, batch[0][2]
+        if ring is not None and ring.by_frame and self.octets >= (ring.octets or 0):
+            self._next(batch[0][0])
+        writer = self._writer
+        whole = ring is None or ring.by_frame
+        plain = whole and isinstance(writer, PcapngWriter) and link in self._numbers
         if plain and all(frame[2] == link for frame in batch):
             # The same as below, for what nearly every capture is.
             writer.write_all(batch, interface=self._numbers[link])  # type: ignore[union-attr]
         else:
             for frame in batch:
                 if self._full(frame[1]):
-                    self._next()
+                    self._next(frame[0])
                 self._put(frame)
         if self._writer is not None:
             self._writer.flush()
@@ -117,13 +122,15 @@ class FileSink:
 
     # -- one file ----------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        """Create the next file. A pcap file names its link type first, so it may have to wait."""
+    def _open(self, first: int = 1) -> None:
+        """Create the next file, which begins with frame `first`. A pcap file names its link type
+        first, so it may have to wait.
+        """
         self._writer: PcapWriter | PcapngWriter | None = None
         self._numbers: dict[int, int] = {}
         self._packets = 0
         self._first_ns: int | None = None
-        name = self._name()
+        name = self._name(first)
         if self._ring is not None:
             self._names.append(name)
             self._forget()
@@ -178,18 +185,20 @@ class FileSink:
             )
         )
 
-    def _next(self) -> None:
+    def _next(self, first: int) -> None:
         if self._writer is not None:
             self._writer.close()
         self.files_full += 1
-        self._open()
+        self._open(first)
 
-    def _name(self) -> Path:
+    def _name(self, first: int) -> Path:
         """Return the file's name: of a ring, with a serial number and the local time, as dumpcap
         does.
         """
         if self._ring is None:
             return self.target
+        if self._ring.by_frame:
+            return segment(self.target.parent, first)
         self._serial += 1
         stamp = time.strftime("%Y%m%d%H%M%S")
         return self.target.with_name(

@@ -1,0 +1,58 @@
+"""What is taken along from where the cursor is: its line, its value as a filter, files."""
+
+from __future__ import annotations
+
+from array import array
+
+from netdissect.browse.browser import Browser
+from netdissect.browse.pane import CONNECTIONS, FINDINGS
+from netdissect.render.console import line_plain
+
+__all__ = ["report", "text_here", "value_filter", "write"]
+
+
+def text_here(browser: Browser) -> str:
+    """Return the line under the cursor as text."""
+    pane = browser.pane
+    if not len(pane):
+        return ""
+    return line_plain(pane.line(pane.cursor if pane.selects else pane.top, 500)).strip()
+
+
+def value_filter(browser: Browser) -> str | None:
+    """Return the filter that asks for the value under the cursor."""
+    if browser.view == CONNECTIONS:
+        entry = browser.connections.entry()
+        return None if entry is None else f"conn.id == {entry.number}"
+    if browser.view == FINDINGS:
+        code = browser.findings.code()
+        return None if code is None else f'anomaly == "{code}"'
+    row = browser.packets.row()
+    node, record = browser.tree.node(), browser.tree.record
+    if row is None or record is None or record.protocol is None:
+        return None
+    if browser.focus == 0 or node is None or node.children:
+        return f"conn.id == {record.connection}"
+    if isinstance(node.value, bool):
+        return f"{record.protocol}.{node.name} == {str(node.value).lower()}"
+    number = isinstance(node.value, (int, float))
+    return f"{record.protocol}.{node.name} == {node.value}" if number else None
+
+
+def write(browser: Browser, path: str) -> None:
+    """Write the frames that are shown to a file."""
+    if not path:
+        return
+    packets, index, frames = browser.packets, browser.index, array("I")
+    rows = range(packets.first, index.rows) if packets.chosen is None else packets.chosen
+    for row in rows:
+        frames.extend((index.frames[row], *index.joined.get(row, ())))
+    browser.say("writing…")
+    browser.errand(lambda: browser.backend.write(path, frames))
+
+
+def report(browser: Browser, path: str) -> None:
+    """Write the report."""
+    if path:
+        browser.say("writing…")
+        browser.errand(lambda: browser.backend.report(path))
