@@ -78,6 +78,7 @@ def tried_protocols() -> tuple[tuple[Protocol, ...], dict[str, str]]:
     for protocol in loaded_protocols():
         trial(protocol)
         _described(protocol)
+    # Anew: what failed just now is no longer among them.
     return loaded_protocols(), dict(faults)
 
 
@@ -142,6 +143,7 @@ def known_protocols(given: Iterable[str]) -> frozenset[str]:
     """
     known = frozenset(given)
     for name in known - {*registry.names()}:
+        # It raises, and names what is near.
         registry.get(name)
     return known
 
@@ -239,6 +241,7 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
                 for dialect in message.dialects:
                     full_dialect(known.name, dialect)
         except (SchemaError, UsageError) as error:
+            # Some of these errors begin with the file already.
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
         found[known.name] = schema
@@ -314,6 +317,7 @@ def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
     claim = known.recognise([(0, 0, payload)], transport, final=True)
     if claim is None or claim.score < STRONG or claim.dialects[0] is None:
         return None
+    # A plug-in may claim a dialect that it has no row for.
     return claim.dialects[0] if known.dialect_row(claim.dialects[0]) else None
 
 
@@ -333,6 +337,7 @@ def doctor_checks(version: str) -> list[Check]:
 
 def hot_path() -> str:
     """Return `compiled` or `interpreted`: how what every datagram passes through is running."""
+    # Any module that is compiled will do.
     from netdissect.track import space  # noqa: PLC0415
 
     return "interpreted" if Path(space.__file__).suffix == ".py" else "compiled"
@@ -342,6 +347,7 @@ def _not_compiled() -> str:
     """Return why the installation could not compile the hot path, or an empty string."""
     reason = resources.files("netdissect") / "data" / "not-compiled.txt"
     said = reason.read_text(encoding="utf-8").split() if reason.is_file() else []
+    # In one line, however many the compiler wrote.
     return f": it could not be compiled, {' '.join(said)[:200]}" if said else ""
 
 
@@ -350,6 +356,7 @@ def catalogue() -> dict[str, CodeRow]:
     rows = shared_rows()
     for protocol in loaded_protocols():
         for row in (*_described(protocol), *protocol.codes):
+            # The first row stays: a plug-in cannot change what a shared code says.
             rows.setdefault(row.code, row)
     return dict(sorted(rows.items()))
 

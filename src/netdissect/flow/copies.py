@@ -29,6 +29,8 @@ class CopyTable:
 
     def is_copy(self, packet: bytes, place: bytes, time_ns: int) -> bool:
         """Return whether this IP packet was seen elsewhere just before."""
+        # Routers change the hop limit (byte 7 of IPv6, 8 of IPv4) and the header checksum (10 and
+        # 11).
         if packet[:1] >= b"\x60":
             identity = packet[:7] + packet[8:]
         else:

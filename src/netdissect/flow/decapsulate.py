@@ -49,6 +49,7 @@ _VXLAN: Final = 0x12B5
 
 _IPV4_PLAIN: Final = 0x0800_45
 """Ethernet type, version and length of a header without options."""
+# Headers of Ethernet, IPv4 and UDP: 14 + 20 + 8.
 _USUAL_OCTETS: Final = 42
 
 
@@ -125,6 +126,7 @@ class Decapsulator(Frames):
         # Fragment bits, time to live, protocol, checksum, two bytes of an address.
         second = read_i64_be(data, start + 20)
         end = start + 14 + (first >> 16 & 0xFFFF)
+        # Options, a fragment, or cut by the snap length: the general way knows them all.
         if first >> 40 & 0xFF_FFFF != _IPV4_PLAIN or second >> 48 & 0x3FFF or stop < end:
             self._odd((number, time_ns, link, data[start:stop], wire))
             return
@@ -133,6 +135,7 @@ class Decapsulator(Frames):
             # Ports, length, checksum.
             third = read_i64_be(data, start + 34)
             length = third >> 16 & 0xFFFF
+            # Other than IP says, or perhaps a tunnel: not as usual either.
             if (
                 length == end - start - 34
                 and length >= _UDP_HEADER
@@ -146,6 +149,8 @@ class Decapsulator(Frames):
                     return
                 self.stats.udp += 1
                 payload = data[start + 42 : end]
+                # Most datagrams are of a flow that the taker knows by its numbers: no key is made
+                # of them.
                 if not into.known(number, time_ns, addresses, ports, payload):
                     into.datagram(number, time_ns, data[start + 26 : start + 38], payload)
                 return
@@ -187,10 +192,12 @@ class Decapsulator(Frames):
         if self._interface >= 0:
             self._interfaces.frame(self._interface)
             place = self._interface.to_bytes(4, "big") + (place or b"")
+        # On one interface (no place) a packet is seen twice only where it was sent twice.
         faults: tuple[str, ...] = ()
         if place is not None and self._copies.is_copy(data[located[1] :], place, time_ns):
             self.stats.capture_duplicates += 1
             faults = (CAPTURE_DUPLICATE,)
+        # A damaged record may state fewer bytes than it holds.
         wire_end = max(wire, len(data))
         return self._network(frame, data, located, wire_end=wire_end, faults=faults, depth=0)
 
@@ -225,6 +232,7 @@ class Decapsulator(Frames):
     def _fragment(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
         """Take a fragment in; return the packets of the whole that it completes."""
         self.stats.fragments += 1
+        # Cut by the snap length, it never makes a whole again.
         if header.fragment is None or header.end > len(data):
             self.stats.fragments_bad += 1
             return []
@@ -271,6 +279,7 @@ class Decapsulator(Frames):
         length = int.from_bytes(data[start + 4 : start + 6], "big")
         if length != end - start:
             faults = joined(faults, UDP_LENGTH)
+            # Less than IP carries: the rest is padding. More than that there cannot be.
             if _UDP_HEADER <= length < end - start:
                 end = start + length
         snapped = end > len(data)
@@ -329,6 +338,7 @@ class Decapsulator(Frames):
             self.stats.other_protocols += 1
             return []
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
+        # A router quotes it: the interface of the error is not where the datagram was seen.
         key = self._key(key, (CAPTURE_DUPLICATE,))
         if self._choice is not None and self._choice.leaves_udp(key):
             self._into.tick(frame[0], frame[1])

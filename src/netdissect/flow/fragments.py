@@ -127,6 +127,7 @@ class FragmentTable:
 
     def _take(self, entry: _Unfinished, fragment: Fragment, end: int) -> None:
         faults = fragment.faults
+        # The first end stated is believed, unless a fragment beyond it has come already.
         if not fragment.more and entry.total is None and end >= entry.end:
             entry.total = end
         if end > (entry.total or end) or (not fragment.more and end != entry.total):
@@ -152,6 +153,7 @@ class FragmentTable:
     def _expire(self, time_ns: int) -> None:
         while self._unfinished:
             identity, entry = next(iter(self._unfinished.items()))
+            # In order of their first fragments: all further ones are younger.
             if time_ns - entry.since_ns < FRAGMENT_TIMEOUT_NS:
                 return
             self._forget(identity)

@@ -36,6 +36,7 @@ class Interfaces:
         """Take a frame of an interface."""
         if interface == self._now:
             return
+        # Its frames come again after another's: neither is a file that follows the other.
         if interface in self._met:
             self._at_once |= {(interface, self._now), (self._now, interface)}
         self._met.add(interface)
@@ -58,6 +59,7 @@ class Interfaces:
         if new:
             seen[interface] = seen.get(interface, 0) | way
         home = self._home(seen, interface, way, new=new)
+        # The first has the plain key, as all flows of a capture on one interface have.
         return key if home == next(iter(seen)) else key + home.to_bytes(2, "big")
 
     def _home(self, seen: dict[int, int], interface: int, way: int, *, new: bool) -> int:
@@ -71,6 +73,7 @@ class Interfaces:
             for other, ways in seen.items():
                 if other == interface:
                     break
+                # In at one interface, out at the other: one conversation.
                 if ways == 3 - way:
                     return other
         return interface

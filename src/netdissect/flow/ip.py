@@ -71,11 +71,14 @@ def _read_v4(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
     addresses = data[pos + 12 : pos + 20]
     fragment = None
     if fragment_bits & _FRAGMENT_BITS:
+        # RFC 791 section 2.3: the identification counts for addresses and protocol.
         identity = addresses + bytes([protocol]) + data[pos + 4 : pos + 6]
         fragment = (identity, (fragment_bits & _OFFSET_BITS) * 8, bool(fragment_bits & _MORE))
     start = pos + header
     if protocol == _AUTHENTICATION and fragment is None:
         protocol, start = _skip_authentication(data, start)
+    # The authentication header may claim to end beyond the packet; slices must not end before they
+    # begin.
     return IpHeader(protocol, addresses, start, max(start, end), ip_id, fragment, faults)
 
 
@@ -91,6 +94,7 @@ def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
         return None
     length = int.from_bytes(data[pos + 4 : pos + 6], "big")
     start = pos + _V6_HEADER
+    # Length 0: a jumbogram (RFC 2675), or a large send as over IPv4.
     end = start + length if length else wire_end
     faults: tuple[str, ...] = ()
     if end > wire_end:
@@ -100,6 +104,7 @@ def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
     if found is None:
         return None
     protocol, start, fragment = found
+    # Extension headers may claim to end beyond the packet.
     return IpHeader(protocol, addresses, start, max(start, end), None, fragment, faults)
 
 

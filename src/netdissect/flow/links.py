@@ -52,6 +52,7 @@ def _u16(data: bytes, pos: int) -> int:
 def ethernet(data: bytes, start: int = 0) -> Located:
     """Return what an Ethernet frame at `start` carries: by its type, or by SNAP."""
     kind = _u16(data, start + 12)
+    # Up to 1,500 it is a length (IEEE 802.3), and what the frame carries stands behind.
     if kind > _MAX_LENGTH_FIELD:
         return kind, start + 14
     if data[start + 14 : start + 17] == _SNAP:
@@ -123,6 +124,7 @@ def cooked_sight(link: int, data: bytes) -> bytes | None:
     """Return where a cooked capture saw a frame (interface and whether it came or went); None for
     other link types.
     """
+    # It has no number of the interface: packet type and device type must do.
     if link == _LINUX_SLL:
         return data[:4]
     if link == _LINUX_SLL2:

@@ -184,6 +184,7 @@ class Side:
         if data:
             differs = self._hold(offset, data, frame) or differs
         pieces = self._ready()
+        # Cut by the snap length: nothing will ever fill the rest.
         if stop > end and self.next == end:
             self._skip_to(stop if self.buffer is None else min(stop, self.buffer.first))
             pieces += self._ready()
@@ -219,8 +220,10 @@ class Side:
         pieces: list[StreamPiece] = []
         while self.buffer is not None:
             pieces += self._give_up()
+        # Bytes before a FIN were sent; these were not captured.
         if self.end > self.next:
             self._skip_to(self.end)
+        # No further piece will carry the gap.
         if self._gap:
             pieces.append(StreamPiece(self.next, b"", (), self._gap))
             self._gap = 0
@@ -294,6 +297,7 @@ class Side:
             low, high = max(have, offset), min(have + len(held), end)
             if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
                 return True
+            # All before it lies further ahead in the stream's past.
             if have <= offset:
                 break
             kept, left = kept.before, left - 1

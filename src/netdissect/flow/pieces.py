@@ -46,6 +46,7 @@ class PieceBuffer:
         """Keep the bytes of `data` (at offset `start`, from `frame`) that are not held yet."""
         starts, pieces = self._starts, self._pieces
         stop = start + len(data)
+        # The piece before may reach into these bytes.
         index = max(bisect_right(starts, start) - 1, 0)
         cursor, fresh, differs = start, 0, False
         new: list[int] = []

@@ -47,6 +47,7 @@ def read_segment(data: bytes, start: i64, end: i64) -> SegmentHeader:
         end: offset behind the segment by its IP length; may lie behind the captured bytes.
 
     """
+    # A buffer of many frames holds more than this one: `end` bounds what is read of it.
     captured: i64 = len(data)
     options = start + _MIN_HEADER
     if captured < options:
@@ -86,6 +87,7 @@ def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:
         if data[pos] == _OPTION_TIMESTAMPS and size == _TIMESTAMPS_LENGTH:
             timestamps = _pair(data, pos + 2)
         elif data[pos] == _OPTION_SACK:
+            # Whole blocks of two numbers only.
             sack += [_pair(data, block) for block in range(pos + 2, pos + size - 7, 8)]
         pos += size
     return timestamps, tuple(sack)

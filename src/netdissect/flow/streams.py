@@ -85,7 +85,10 @@ class TcpStreams:
         offset: i64 = 0
         pieces: tuple[StreamPiece, ...] = ()
         if side.base != ABSENT:
+            # The SYN has a number of its own: data with it (TCP Fast Open) begins behind.
             offset = side.offset(seq + 1 if flags & SYN else seq)
+            # What an RST carries is an explanation (RFC 1122 section 4.2.2.12), no part of the
+            # stream.
             if not length or flags & RST:
                 pass
             elif offset == side.next and side.buffer is None and length == len(payload):
@@ -98,12 +101,14 @@ class TcpStreams:
         if len(payload) < length:
             self._stats.snapped += 1
             faults = joined(faults, SNAPPED)
+        # Further ahead than any window, neither FIN nor acknowledgement is of this connection.
         if flags & FIN and side.end == ABSENT and offset - side.next < MAX_AHEAD:
             side.end = offset + length
         if flags & ACK and peer.base != ABSENT:
             acked = peer.offset(ack)
             if peer.acked < acked <= peer.next + MAX_AHEAD:
                 peer.acked = acked
+        # The acknowledgement may show that missing bytes did arrive: they were not captured.
         if peer.buffer is not None:
             _release(connection, peer, peer.release_acked(time_ns), into)
         if side.buffer is not None:
@@ -141,6 +146,8 @@ class TcpStreams:
             side, peer = peer, side
         if flags & SYN:
             base = (seq + 1) % _WRAP
+            # Only the answer to the SYN seen belongs to its connection, though data was captured
+            # before it; any other SYN begins a new connection on the same ports.
             if side.base != ABSENT and side.base != base:  # noqa: PLR1714 - compiled
                 answers = flags & ACK and peer.isn != ABSENT and ack == (peer.isn + 1) % _WRAP
                 if not answers or side.isn != ABSENT:
@@ -152,8 +159,10 @@ class TcpStreams:
             if side.base != base:
                 side.rebase(seq)
             side.isn = seq
+            # The peer's SYN was not captured, but the answer says where it began.
             if flags & ACK and peer.base == ABSENT:
                 peer.base = ack
+        # Without its SYN a direction begins at the first byte seen. An RST may have any number.
         elif side.base == ABSENT and not flags & RST:
             side.base = seq
         return connection
@@ -175,6 +184,7 @@ class TcpStreams:
             if not self._idle:
                 self._look()
             frame, old = self._idle.pop()
+            # It has gone on, or was replaced, since it was looked for.
             if old.frame == frame and self._sides.get(old.first.key) is old:
                 break
         self._count -= 1

@@ -35,6 +35,7 @@ def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
     if protocol != _GRE or len(data) < start + _GRE_HEADER:
         return None
     flags = data[start]
+    # Source routes, or version 1 (PPTP, RFC 2637), which has no Ethernet type inside.
     if flags & _GRE_ROUTING or data[start + 1] & 7:
         return None
     kind = int.from_bytes(data[start + 2 : start + 4], "big")
@@ -44,6 +45,7 @@ def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
 
 def inside_udp(data: bytes, start: int) -> Located | None:
     """Return what a VXLAN datagram carries; None where `start` is no VXLAN header before IP."""
+    # Port 4789 is free for anybody: flags, a reserved byte and IP inside make it VXLAN.
     if data[start : start + 4] != _VXLAN_FLAGS or data[start + 7 : start + 8] != b"\0":
         return None
     inner = skip_tags(data, ethernet(data, start + _VXLAN_HEADER))
