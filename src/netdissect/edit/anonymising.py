@@ -91,6 +91,7 @@ def anonymise(
                 done.cut += len(data) < block.captured
                 writer.write(_record(block, data, reader))
             elif block.kind == OTHER:
+                # Names, secrets, what others define: any of them may name somebody.
                 done.dropped += 1
             else:
                 writer.write(_bare(block) if not reader.is_pcap else block.raw)
@@ -115,6 +116,7 @@ def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
 def _bare(block: Block) -> bytes:
     """Return the description of a section or an interface without what says who made it."""
     if block.kind == SECTION:
+        # Byte order and version, and no length; its options name the machine and its programs.
         body = block.raw[8:16] + pack(f"{block.order}q", -1)
         return block_bytes(0x0A0D0D0A, body, block.order)
     return block_bytes(1, block.raw[8:16] + _options(block, 16, INTERFACE), block.order)
@@ -147,7 +149,9 @@ class _Frames:
     def rewritten(self, block: Block) -> bytes:
         """Return the bytes of a frame as they shall be."""
         data = block.data
+        # A Simple Packet Block has no time.
         frame = (block.frame, max(0, block.time_ns), block.link, data, block.wire)
+        # What an earlier frame left behind a gap is no packet of this one.
         found = [
             packet for packet in self._flow.take([frame]) if packet[0] != PacketKind.TCP_STREAM
         ]
@@ -264,6 +268,7 @@ class _Frames:
         body = inner.start + _UDP_HEADER
         rest = bytes(out[body : min(len(out), header.end)])
         old, new = self._sent.get(key, (b"", b""))
+        # The beginning of a datagram that was seen here gets the bytes that this one got.
         if inner.protocol == _UDP and rest and old.startswith(rest):
             out[body : body + len(rest)] = new[: len(rest)]
             self._patch(out, inner, bytes(rest), new[: len(rest)])
@@ -315,15 +320,18 @@ class _Frames:
         place = start + _CHECKSUM.get(protocol, 0)
         if protocol not in _CHECKSUM or len(out) < place + 2:
             return
+        # 0 over IPv4: its sender has made no checksum (RFC 768).
         if protocol == _UDP and before[place : place + 2] == b"\0\0" and len(
             header.addresses
         ) == 2 * _V4:
             return
         both = self._both(header) if protocol != _ICMP else b""
+        # Its sum cannot be made of a part, but changed by what the part has changed.
         if header.end > len(out):
             old = b"" if protocol == _ICMP else header.addresses
             _adjust(out, place, _difference(old + before[start:], both + bytes(out[start:])))
             return
+        # In words of 32 bits, length and protocol have the same sum in both versions.
         pseudo = both + pack(">II", header.end - start, protocol) if both else b""
         _check(out, place, start, header.end, pseudo)
         if protocol == _UDP and out[place : place + 2] == b"\0\0":

@@ -35,6 +35,7 @@ class FrameSet:
         """Add a frame, counted from 1."""
         place = number >> 3
         if place >= len(self._bits):
+            # By an eighth more: else most frames would copy the whole set.
             self._bits.extend(bytes(place + 1 - len(self._bits) + (len(self._bits) >> 3)))
         self._bits[place] |= 1 << (number & 7)
 
@@ -101,6 +102,7 @@ def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int,
     pending: OrderedDict[bytes, list[tuple[int, int]]] = OrderedDict()
     at_hand: list[Frame] = []
 
+    # One by one, so that the frame is known that completes a packet.
     def singly() -> Iterator[list[Frame]]:
         for frame in frames:
             at_hand[:] = [frame]

@@ -50,11 +50,13 @@ def merge(
     newest = 0
     with BlockWriter(target) as writer:
         writer.write(section_header())
+        # Blocks do not compare: of one time, the first file's goes first.
         for time_ns, place, block in heapq.merge(*streams, key=lambda item: item[:2]):
             plain = writers[place]
             if block.kind == SECTION:
                 plain.section()
                 continue
+            # A pcap file describes no interface; its first frame needs one.
             if readers[place][1].is_pcap and block.frame == 1:
                 nanosecond = readers[place][1].nanosecond
                 writer.write(plain.of_pcap(block.link, done.interfaces, nanosecond=nanosecond))

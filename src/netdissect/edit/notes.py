@@ -55,6 +55,7 @@ def annotate(
             if block.kind == SECTION:
                 if not reader.is_pcap:
                     writer.write(unmeasured(block))
+                # Names count for the section in which they stand.
                 writer.write(_name_block(names or {}, "<" if reader.is_pcap else block.order))
                 continue
             if block.kind != PACKET:

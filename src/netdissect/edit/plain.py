@@ -29,6 +29,7 @@ _WORDS = {
     _STATISTICS: frozenset({2, 3}),
 }
 """Block type -> options that hold numbers of 32 bits."""
+# As libpcap's largest (MAXIMUM_SNAPLEN).
 _SNAP_LENGTH = 262_144
 _FRACTION = 1_000_000
 

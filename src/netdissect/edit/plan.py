@@ -71,6 +71,8 @@ class Plan(Closing):
         end = start + len(octets)
         rows = self._base.execute(
             "select at, new from stream where key = ? and ordinal = ? and at > ? and at < ?",
+            # What begins before the segment may reach into it, but no further than the longest
+            # does.
             (key, ordinal, start - self._longest, end),
         )
         out = bytearray(octets)

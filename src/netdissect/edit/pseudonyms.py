@@ -91,11 +91,13 @@ class Pseudonyms:
         if octets in (_NO_ADDRESS, _EVERYBODY):
             return octets
         if octets[0] & _GROUP:
+            # It ends like an address whose owner is asked for: it must change as that one does.
             if not octets.startswith(_SOLICITED):
                 return octets
             group = bytes.fromhex("ff0200000000000000000001ff") + octets[3:]
             return _MULTICAST_V6 + self.address(group)[-4:]
         made = self._stream(b"mac", octets, len(octets))
+        # One that somebody chose, and of no group: no maker can be read from it.
         return bytes([made[0] & ~_GROUP | _LOCAL]) + made[1:]
 
     # -- texts -------------------------------------------------------------------------------------
@@ -141,6 +143,7 @@ class Pseudonyms:
                 for cost, letters in palette.items()
                 if low * more <= left - cost <= high * more
             )
+            # No letter keeps the sum within reach any more.
             if not choice:
                 choice = palette[low if left < low * (more + 1) else high]
             letter = choice[(made[2 * index] << 8 | made[2 * index + 1]) % len(choice)]
@@ -175,6 +178,7 @@ def _visible(octets: bytes) -> list[int]:
     places: list[int] = []
     at = 0
     for character in octets.decode("utf-8", "surrogateescape"):
+        # A byte that is no UTF-8.
         if "\udc80" <= character <= "\udcff":
             at += 1
             continue

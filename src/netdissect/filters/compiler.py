@@ -153,7 +153,10 @@ class _Compiler:
             found = [self.needs(part) for part in node.parts]
             known = [needs for needs in found if needs is not None]
             if node.every:
+                # Every part must hold: whichever needs the fewest kinds lets most datagrams be
+                # passed over.
                 return min(known, key=len, default=None)
+            # One part that may hold without units is enough for all of them.
             return frozenset().union(*known) if len(known) == len(found) else None
         if isinstance(node, Per):
             return self.needs(node.inner) if node.over == MESSAGES else None
@@ -173,6 +176,7 @@ class _Compiler:
                 for item in scope.items
             ]
 
+        # No message, no match: what does not occur fulfils nothing.
         if node.every:
             return lambda scope: bool(scope.items) and all(found(scope))
         return lambda scope: any(found(scope))
@@ -381,6 +385,7 @@ def _number(literal: Literal) -> float | None:
     try:
         return int(literal.text, 0)
     except ValueError:
+        # `010` is no integer to Python; as a float it is ten.
         pass
     try:
         return float(literal.text)
@@ -402,6 +407,7 @@ def _octets(literal: Literal) -> bytes:
 
 
 def _text(value: Any) -> str:
+    # A character a byte: `\x80` in a pattern means that byte.
     return (
         value.decode("latin-1")
         if isinstance(value, bytes)
@@ -420,6 +426,7 @@ def _network(literal: Literal) -> IPv4Network | IPv6Network | None:
         return None
 
 
+# A capture has few addresses, each in many datagrams.
 @lru_cache(maxsize=4096)
 def _address(text: str) -> Any:
     try:
@@ -464,6 +471,7 @@ def _ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Check:
             return False
         if wanted is not None:
             address = _address(value)
+            # Addresses of two versions have no order: Python raises.
             return (
                 address is not None
                 and address.version == wanted.version

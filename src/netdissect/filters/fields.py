@@ -251,6 +251,7 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
         _row("msg.kind", "str", _listed("msg.kind"), _tracked("kind")),
+        # False would be a value as well, and `msg.reliable` alone true of it.
         _row(
             "msg.reliable",
             "presence",

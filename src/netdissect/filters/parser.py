@@ -22,6 +22,7 @@ __all__ = ["Both", "Field", "Literal", "Negation", "Node", "Per", "Span", "Test"
 
 MAX_LENGTH = 10_000
 """Characters of a filter."""
+# Each level is four calls of the parser; Python allows a thousand.
 MAX_DEPTH = 100
 """Nested brackets and negations."""
 
@@ -136,6 +137,7 @@ _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
 _SLICE = re.compile(
     r"(-?[0-9]{1,9})?(?:(:)([0-9]{1,9})?)?|([0-9]{1,9})-([0-9]{1,9})",
 )
+# One token, as a field may stand behind the word, too: `any f == 1`.
 _PER = re.compile(r"(any|all)\s*\(\s*([A-Za-z_]\w*)\s*:\s*")
 
 
@@ -365,6 +367,7 @@ class _Parser:
         length = (int(match[3]) if match[3] else None) if match[2] else 1
         if length is None:
             return offset, None
+        # From the end on, `[-4:4]` is `[-4:]`: an end of 0 would leave nothing.
         end = offset + length
         return offset, None if offset < 0 <= end else end
 

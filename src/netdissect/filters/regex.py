@@ -23,6 +23,7 @@ MAX_STATES = 2000
 MAX_TEXT = 65_536
 """Characters of the text that are looked at."""
 
+# Groups in groups: each is five calls of the builder.
 _MAX_DEPTH = 50
 _MAX_CACHED_SETS = 5000
 
@@ -115,6 +116,7 @@ class _Builder:
         return _Part(first, last)
 
     def sequence(self) -> _Part:
+        # An alternative may be empty, and matches.
         whole = self.single(None)
         while self.peek() not in {"", "|", ")"}:
             part = self.repeated()
@@ -212,6 +214,7 @@ class _Builder:
             if char == "\\":
                 tests.append(_escape(self.take(), self))
                 continue
+            # At the end of a class it is a hyphen.
             if self.peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in {"]", ""}:
                 self.take()
                 high = self.take()
@@ -310,6 +313,7 @@ class _Machine:
         for index, char in enumerate(text):
             if self._last in here:
                 return True
+            # Where `$` holds, other states are reached than by the same character elsewhere.
             is_last = index == len(text) - 1
             key = (here, char)
             known = None if is_last else self._steps.get(key)
@@ -321,6 +325,7 @@ class _Machine:
         return self._last in here
 
     def _step(self, here: frozenset[int], char: str, *, end: bool) -> frozenset[int]:
+        # The pattern may begin at any character.
         seeds = {self._first}
         for number in here:
             state = self._states[number]
