@@ -209,6 +209,9 @@ def test_a_filter_tells_which_names_it_uses() -> None:
         ("any frame.number", 0, "needs a comparison"),
         ("count(", 6, "field name"),
         ("(" * 200 + "riptide" + ")" * 200, 100, "too deeply"),
+        ("frame.number == nan", 16, "this is none"),
+        ("frame.number < inf", 15, "this is none"),
+        ("ip.src > 10.0.0.0/8", 9, "a network has no order"),
         ("riptide or " * 2000 + "riptide", 10_000, "at most"),
     ],
 )

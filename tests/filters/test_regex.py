@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdissect.filters import regex
 from netdissect.filters.regex import MAX_TEXT, PatternError, search
 
 _ATOMS = st.sampled_from(
@@ -39,6 +41,8 @@ def test_patterns_that_hang_other_engines_finish(pattern: str) -> None:
         ("(?=a)", 1),
         ("a+?", 2),
         ("a{9999}", 2),
+        ("a{\u00b2}", 2),  # a digit to Python, and no number
+        ("a{" + "1" * 5000 + "}", 2),  # more digits than Python converts
     ],
 )
 def test_faults_name_their_place(pattern: str, position: int) -> None:
@@ -50,6 +54,17 @@ def test_faults_name_their_place(pattern: str, position: int) -> None:
 def test_states_are_bounded() -> None:
     with pytest.raises(PatternError, match="states"):
         search("((a{50}){50}){50}")
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets of many states are remembered by their size, not their number."""
+    monkeypatch.setattr(regex, "MAX_REMEMBERED", 5_000)
+    chance = random.Random(1)
+    machine = search("a.{300}b").__self__  # type: ignore[attr-defined]
+    assert not machine.found("".join(chance.choice("acde") for _ in range(3_000)))
+    kept = machine._steps
+    assert kept
+    assert sum(map(len, kept.values())) <= 5_000 + 2_000
 
 
 def test_nesting_is_bounded() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -38,6 +39,10 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 _TEXTS = frozenset({"address", "bytes", "str"})
 _OWN = frozenset(info.name for info in BUILTIN_FIELDS)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+# Python makes numbers of these words, of the digits of every script, and of 1_000.
+_NO_NUMBER = re.compile(r"[+-]?(inf|infinity|nan)\Z|.*[^\x00-\x7f]|.*_")
 
 
 class Filter:
@@ -325,8 +330,8 @@ class _Compiler:
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
         if kinds and kinds <= {"presence"} and (number not in (0, 1) or test.operator in _ORDER):
             raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
-        if kinds == {"address"} and _network(value) is None:
-            raise self.fault(f"{left.name} is an address, and this is none", value.span)
+        if kinds == {"address"}:
+            self.addresses(test, value)
         # A field of a protocol may hold other kinds than the table has seen.
         text = kinds == {"str"} and left.name in _OWN
         if number is not None and text and test.operator in _ORDER:
@@ -340,6 +345,14 @@ class _Compiler:
         if known and value.text not in known and "/" not in value.text:
             near = did_you_mean(value.text, known)
             raise self.fault(f"{left.name} is never {quoted(value.text)}{near}", value.span)
+
+    def addresses(self, test: Test, value: Literal) -> None:
+        """Refuse what is no address, and to order networks."""
+        if _network(value) is None:
+            name = test.left.name if isinstance(test.left, Field) else ""
+            raise self.fault(f"{name} is an address, and this is none", value.span)
+        if test.operator in _ORDER and "/" in value.text:
+            raise self.fault("a network has no order; write one of its addresses", value.span)
 
     def within(self, name: str, symbol: str, number: float, span: Span) -> None:
         """Refuse a number that a field never holds, and limits beyond which it holds none."""
@@ -378,8 +391,8 @@ def _number(literal: Literal) -> float | None:
     if literal.quoted:
         return None
     lowered = literal.text.lower()
-    if not literal.text.isascii() or "_" in literal.text:
-        return None  # Python reads the digits of every script, and 1_000
+    if _NO_NUMBER.match(lowered):
+        return None
     if lowered in {"true", "false"}:
         return lowered == "true"
     try:

@@ -12,10 +12,11 @@ Supported: literals, `.`, `[a-z]`, `[^...]`, `\d \w \s \D \W \S`, `^`, `$`, `|`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["CONTROLS", "MAX_STATES", "MAX_TEXT", "PatternError", "search"]
+__all__ = ["CONTROLS", "MAX_REMEMBERED", "MAX_STATES", "MAX_TEXT", "PatternError", "search"]
 
 MAX_STATES = 2000
 """States of a pattern at most; `{m,n}` is written out, so this bounds repetition."""
@@ -25,7 +26,8 @@ MAX_TEXT = 65_536
 
 # Groups in groups: each is five calls of the builder.
 _MAX_DEPTH = 50
-_MAX_CACHED_SETS = 5000
+MAX_REMEMBERED = 200_000
+"""States in the sets of states that one pattern remembers."""
 
 
 class PatternError(Exception):
@@ -40,6 +42,8 @@ class PatternError(Exception):
 _Test = Callable[[str], bool]
 _START, _END = "start", "end"
 _PLACES = {"^": _START, "$": _END}
+# Not `\d`, nor any count of digits: Python does not make a number of all of them.
+_REPETITION = re.compile(r"\s*([0-9]{1,9})\s*(?:(,)\s*([0-9]{1,9})?\s*)?\}")
 
 
 @dataclass(slots=True)
@@ -145,20 +149,14 @@ class _Builder:
         sign = self.take()
         if sign != "{":
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
-        end = self.pattern.find("}", self.at)
-        words = self.pattern[self.at : end].split(",") if end >= 0 else []
-        numbers = [word.strip() for word in words]
-        if (
-            len(numbers) not in {1, 2}
-            or not numbers[0].isdigit()
-            or not all(w.isdigit() or not w for w in numbers)
-        ):
+        found = _REPETITION.match(self.pattern, self.at)
+        if found is None:
             raise self.fail("a repetition is written {n}, {n,} or {n,m}")
-        low = int(numbers[0])
-        high = low if len(numbers) == 1 else int(numbers[1]) if numbers[1] else None
+        low = int(found[1])
+        high = low if found[2] is None else int(found[3]) if found[3] else None
         if low > MAX_STATES or (high is not None and not low <= high <= MAX_STATES):
             raise self.fail("repetition out of range")
-        self.at = end + 1
+        self.at = found.end()
         return low, high
 
     def chain(self, copies: list[_Part], low: int, high: int | None) -> _Part:
@@ -290,6 +288,7 @@ class _Machine:
         self._first = whole.first
         self._last = whole.last
         self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._remembered = 0
 
     def _closure(self, seeds: set[int], *, start: bool, end: bool) -> frozenset[int]:
         """Return the states reachable from `seeds` without a character."""
@@ -319,8 +318,9 @@ class _Machine:
             known = None if is_last else self._steps.get(key)
             if known is None:
                 known = self._step(here, char, end=is_last)
-                if not is_last and len(self._steps) < _MAX_CACHED_SETS:
+                if not is_last and self._remembered < MAX_REMEMBERED:
                     self._steps[key] = known
+                    self._remembered += len(known)
             here = known
         return self._last in here
 
