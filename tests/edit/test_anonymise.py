@@ -38,6 +38,8 @@ SAMPLE = [
     )
 ]  # fmt: skip
 NAMES = Pseudonyms(b"0123456789abcdef")
+NAMED = Pseudonyms(bytes(range(32)))
+"""Those of the fixture `key`."""
 SAID = frozenset(
     {"client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256", "connect_payload"}
 )
@@ -173,6 +175,42 @@ def test_others_are_cut_behind_their_headers_unless_they_shall_stay(key: Path, t
         assert all(len(frame[3]) == 42 and frame[4] == 54 for frame in reader)
     with open_capture(anonymised(source, key, tmp_path / "kept.pcap", "--keep-others")) as reader:
         assert all(frame[3].endswith(b"GET /private") and frame[3][26:30] != bytes([10, 0, 0, 1]) for frame in reader)
+
+
+TAG = b"\x81\x00\x00\x05"
+INNER = bytes.fromhex("020304050607") + bytes.fromhex("08090a0b0c0d")
+GRE_KEY_AND_NUMBER = b"\x30\x00\x08\x00" + bytes(range(2, 10))
+GRE_ETHERNET = b"\x00\x00\x65\x58"
+VXLAN = b"\x08" + bytes(7)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "tunnel", "link"),
+    [
+        (47, GRE_KEY_AND_NUMBER, b""),
+        (47, GRE_ETHERNET, INNER + b"\x08\x00"),
+        (47, GRE_ETHERNET, INNER + TAG + b"\x08\x00"),
+        (17, udp(VXLAN, 5000, 4789, 8 + 8 + 18 + 20 + 20), INNER + TAG + b"\x08\x00"),
+    ],
+    ids=["gre", "ethernet in gre", "tagged in gre", "tagged in vxlan"],
+)
+def test_of_a_tunnel_only_the_addresses_change(
+    protocol: int, tunnel: bytes, link: bytes, key: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.pcap"
+    inside = ipv4(udp(b"GET /private", 5000, 9))
+    packet = bytes(12) + b"\x08\x00" + ipv4(tunnel + link + inside, protocol)
+    source.write_bytes(pcap_file([(1, 0, packet, len(packet))]))
+    target = anonymised(source, key, tmp_path / "out.pcap", "--keep-others")
+    with open_capture(target) as reader:
+        ((_, _, _, data, _),) = reader
+    macs = data[34 + len(tunnel) :][: len(link)]
+    assert data[34 : 34 + len(tunnel)][:6] == tunnel[:6]  # the checksum of UDP follows its bytes
+    assert data[34 : 34 + len(tunnel)][8:] == tunnel[8:]
+    assert macs[12:] == link[12:]
+    if link:
+        assert macs[:6] == NAMED.mac(link[:6])
+        assert macs[6:12] == NAMED.mac(link[6:12])
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from netdissect.edit import FrameSet, parse_frames, pieces
+from netdissect.edit.frames import assembled
 from netdissect.model.errors import UsageError
 from packetbuild import fragments4, fragments6, frame, ipv4, udp
 
@@ -37,6 +38,14 @@ def test_all_pieces_of_a_fragmented_datagram_belong_to_it() -> None:
     frames = [frame(number, packet) for number, packet in enumerate(sent, start=1)]
     found = set(pieces(frames, lambda packet: packet[3][-2:] == (7777).to_bytes(2, "big")))
     assert found == {1, 4, 8, 3, 7, 10, 9}
+
+
+def test_pieces_under_a_number_that_is_used_again_belong_to_their_own_datagram() -> None:
+    """Identifications come round: the pieces of the first datagram are no pieces of the second."""
+    first = fragments4(udp(bytes(90), 4000, 7777), [40], ident=7)
+    second = fragments4(udp(bytes(90), 4001, 7778), [40], ident=7)
+    frames = [frame(number, packet) for number, packet in enumerate([*first, *second], start=1)]
+    assert [found for _, found in assembled(frames)] == [[(1, 0), (2, 40)], [(3, 0), (4, 40)]]
 
 
 def test_pieces_that_are_never_joined_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 import console_docs
 from netdissect import analyze
 from netdissect.capture import PcapngWriter, open_capture
+from netdissect.capture.blocks import BlockReader
 from netdissect.cli import cli
+from netdissect.edit import notes
 from packetbuild import block, enhanced, interface, option, pcap_file, section
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -197,3 +199,13 @@ def test_wireshark_reads_all_of_it(tmp_path: Path, order: str) -> None:
             (frame[0], frame[3]) for frame in frames(path)
         ]
     assert sum("resend of #" in row[2] for row in rows) > 50
+
+
+def test_a_comment_that_is_cut_ends_with_a_whole_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "MAX_COMMENT_OCTETS", 6)
+    target = tmp_path / "out.pcapng"
+    with BlockReader(KNET) as reader:
+        notes.annotate(reader, target, iter([(1, "12345\N{LATIN SMALL LETTER E WITH ACUTE}")]))
+    assert option("<", 1, b"12345") in target.read_bytes()

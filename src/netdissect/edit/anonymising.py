@@ -40,7 +40,10 @@ _CHECKSUM = {_UDP: 6, _TCP: 16, _ICMP: 2, _ICMPV6: 2}
 """Protocol -> offset of its checksum."""
 _ICMP_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 """Protocol -> types of the messages that quote a packet. Source: RFC 792, RFC 4443."""
-_UDP_HEADER = _ICMP_HEADER = 8
+_UDP_HEADER = _ICMP_HEADER = _VXLAN_HEADER = 8
+_ETHERNET_HEADER = 14
+_TRANSPARENT_ETHERNET = b"\x65\x58"
+"""What GRE calls a whole frame. Source: RFC 1701."""
 _V4 = 4
 _MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
 """Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
@@ -222,8 +225,7 @@ class _Frames:
         if inner is not None:
             untagged = skip_tags(before, inner)
             if untagged is not None and untagged[0] in IP_READERS:
-                if protocol == _UDP or inner[1] - start > _UDP_HEADER:
-                    self._inner_macs(out, untagged[1])
+                self._inner_macs(out, header, inner[1])
                 return self._network(out, *untagged, header.end, depth + 1)
         if protocol not in (_UDP, _TCP):
             return start
@@ -243,10 +245,20 @@ class _Frames:
         out[body : body + len(new)] = new
         return max(body + len(new), min(len(out), header.end))
 
-    def _inner_macs(self, out: bytearray, network: int) -> None:
-        """Rewrite the hardware addresses of an Ethernet frame inside a tunnel, untagged."""
-        self._mac(out, network - 14)
-        self._mac(out, network - 8)
+    def _inner_macs(self, out: bytearray, header: IpHeader, inner: int) -> None:
+        """Rewrite the hardware addresses of the Ethernet frame inside a tunnel, if there is one."""
+        # From where it begins: tags may stand between it and the packet.
+        if header.protocol == _UDP:
+            start = header.start + _UDP_HEADER + _VXLAN_HEADER
+        elif (
+            header.protocol == _GRE
+            and out[header.start + 2 : header.start + 4] == _TRANSPARENT_ETHERNET
+        ):
+            start = inner - _ETHERNET_HEADER
+        else:
+            return
+        for place in _MACS[ETHERNET]:
+            self._mac(out, start + place)
 
     def _remember(self, key: FlowKey, old: bytes, new: bytes) -> None:
         self._sent[key] = (old, new)
@@ -307,9 +319,7 @@ class _Frames:
         out[start : start + len(part)] = part
         checksum = header.start + _CHECKSUM[_UDP]
         if not at and before[checksum : checksum + 2] not in (b"", b"\0\0"):
-            _adjust(
-                out, checksum, _difference(header.addresses + old, self._both(header) + new)
-            )
+            _adjust(out, checksum, _difference(header.addresses + old, self._both(header) + new))
         return len(out)
 
     def _sum(self, out: bytearray, header: IpHeader, before: bytes) -> None:
@@ -321,9 +331,11 @@ class _Frames:
         if protocol not in _CHECKSUM or len(out) < place + 2:
             return
         # 0 over IPv4: its sender has made no checksum (RFC 768).
-        if protocol == _UDP and before[place : place + 2] == b"\0\0" and len(
-            header.addresses
-        ) == 2 * _V4:
+        if (
+            protocol == _UDP
+            and before[place : place + 2] == b"\0\0"
+            and len(header.addresses) == 2 * _V4
+        ):
             return
         both = self._both(header) if protocol != _ICMP else b""
         # Its sum cannot be made of a part, but changed by what the part has changed.

@@ -115,8 +115,10 @@ def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int,
             pending.setdefault(piece[0], []).append((frame[0], piece[1]))
             if len(pending) > MAX_PENDING:
                 pending.popitem(last=False)
+        # It is whole now: what comes under this identification next is of another datagram.
+        whole = pending.pop(piece[0], []) if piece is not None and packets else []
         for packet in packets:
-            yield packet, [] if piece is None else pending.get(piece[0], [])
+            yield packet, whole
 
 
 def _fragment(frame: Frame) -> tuple[bytes, int] | None:

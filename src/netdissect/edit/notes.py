@@ -85,11 +85,13 @@ def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
     kept = b"".join(
         option(code, value, order) for code, value in options(raw, at, len(raw) - 4, order)
     )
-    added = b"".join(
-        option(COMMENT, text.encode("utf-8", "replace")[:MAX_COMMENT_OCTETS], order)
-        for text in texts
-    )
+    added = b"".join(option(COMMENT, _cut(text, MAX_COMMENT_OCTETS), order) for text in texts)
     return block_bytes(_PACKET, raw[8:at] + kept + added + b"\0\0\0\0", order)
+
+
+def _cut(text: str, most: int) -> bytes:
+    """Return as many whole characters of a text as have room, in UTF-8."""
+    return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore").encode()
 
 
 def _name_block(names: Mapping[str, str], order: str) -> bytes:
@@ -101,6 +103,6 @@ def _name_block(names: Mapping[str, str], order: str) -> bytes:
         except ValueError:
             continue
         kind = _IPV4 if found.version == 4 else _IPV6  # noqa: PLR2004 - of IP
-        text = name.encode("utf-8", "replace")[:255].replace(b"\0", b"")
+        text = _cut(name.replace("\0", ""), 255)
         records += option(kind, found.packed + text + b"\0", order)
     return block_bytes(_NAMES, records + pack(f"{order}I", 0), order) if records else b""

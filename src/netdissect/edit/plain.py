@@ -101,10 +101,10 @@ class Plain:
     def packet(self, block: Block) -> bytes:
         """Return a frame as an Enhanced Packet Block."""
         number = self._numbers[block.interface]
-        if block.raw[:4] == pack(f"{block.order}I", _PACKET) and block.options:
+        if block.options:
             high, low = unpack_from(f"{block.order}II", block.raw, 12)
             kept = self._options(block, block.options, _PACKET)
-        elif block.options or block.time_ns < 0:
+        elif block.time_ns < 0:
             high = low = 0
             kept = b""
         else:
