@@ -25,16 +25,18 @@ class CopyTable:
     __slots__ = ("_sights",)
 
     def __init__(self) -> None:
-        self._sights: OrderedDict[bytes, tuple[int, set[bytes]]] = OrderedDict()
+        self._sights: OrderedDict[int, tuple[int, set[bytes]]] = OrderedDict()
 
     def is_copy(self, packet: bytes, place: bytes, time_ns: int) -> bool:
         """Return whether this IP packet was seen elsewhere just before."""
         # Routers change the hop limit (byte 7 of IPv6, 8 of IPv4) and the header checksum (10 and
         # 11).
         if packet[:1] >= b"\x60":
-            identity = packet[:7] + packet[8:]
+            same = packet[:7] + packet[8:]
         else:
-            identity = packet[:8] + packet[9:10] + packet[12:]
+            same = packet[:8] + packet[9:10] + packet[12:]
+        # Not the packet itself, which may have 64 KB; salted, so that nobody can forge another's.
+        identity = hash(same)
         sight = self._sights.get(identity)
         if sight is not None and time_ns - sight[0] <= COPY_WINDOW_NS and place not in sight[1]:
             sight[1].add(place)

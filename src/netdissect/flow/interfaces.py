@@ -13,10 +13,14 @@ from collections import OrderedDict
 
 from netdissect.model.packets import FlowKey, reverse_key
 
-__all__ = ["MAX_PAIRS", "Interfaces"]
+__all__ = ["MAX_ALTERNATING", "MAX_PAIRS", "MAX_SHARING", "Interfaces"]
 
 MAX_PAIRS = 65_536
 """Pairs of endpoints remembered; beyond, the one longest unheard is forgotten."""
+MAX_ALTERNATING = 65_536
+"""Pairs of interfaces known to capture at once; further ones share their flows."""
+MAX_SHARING = 64
+"""Interfaces told apart of one pair of endpoints; what comes at further ones is put to those."""
 
 
 class Interfaces:
@@ -37,7 +41,7 @@ class Interfaces:
         if interface == self._now:
             return
         # Its frames come again after another's: neither is a file that follows the other.
-        if interface in self._met:
+        if interface in self._met and len(self._at_once) < MAX_ALTERNATING:
             self._at_once |= {(interface, self._now), (self._now, interface)}
         self._met.add(interface)
         self._now = interface
@@ -56,6 +60,8 @@ class Interfaces:
             if len(self._pairs) > MAX_PAIRS:
                 self._pairs.popitem(last=False)
         self._pairs.move_to_end(name)
+        if interface not in seen and len(seen) >= MAX_SHARING:
+            new = False
         if new:
             seen[interface] = seen.get(interface, 0) | way
         home = self._home(seen, interface, way, new=new)
