@@ -109,6 +109,8 @@ def _lossy(found: Diagnosis, limits: Limits) -> bool:
 
 
 def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:
+    # Elsewhere, or where frames are missing, a number that is not there says nothing of the
+    # network.
     if report.vantage != SIDES[1 - space.direction] or report.misses_frames:
         return
     for burst in space.bursts:

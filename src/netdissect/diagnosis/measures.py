@@ -157,11 +157,13 @@ def _path(report: ConnectionReport) -> RttSummary | None:
         [
             item.rtt
             for item in items
+            # Next to the side that answers, a round trip has nothing of the path in it.
             if item.rtt.samples and report.vantage != SIDES[1 - item.direction]
         ]
         for items in (report.probes, report.spaces)
     ]
     found = whole[0] or whole[1]
+    # The path is in all of them; the others have some waiting of a program besides.
     return min(found, key=lambda rtt: rtt.p50 or 0.0, default=None)
 
 

@@ -55,6 +55,7 @@ def verdict(
         ]
         more.append("lost: " + ", ".join(shares))
     elif cause.what == "slow-receiver":
+        # The cause begins with The, which here is no beginning.
         more.append("t" + cause.text[1:].partition(":")[0])
     return "; ".join((main, *more)) + "."
 

@@ -82,6 +82,7 @@ def annotation(note: Annotation) -> dict[str, Any]:
         "bit_offset": note.bit_offset,
         "bit_length": note.bit_length,
     }
+    # Buffer 0 is the payload: its finding needs no name.
     if note.buffer:
         shown["buffer"] = note.buffer
     return shown
@@ -154,6 +155,7 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
         shown["frames"] = list(record.frames)
     if record.faults:
         shown["faults"] = list(record.faults)
+    # Nobody reads it: there is nothing else to show.
     if record.protocol is None:
         shown["payload"] = record.payload
     return shown
@@ -180,6 +182,7 @@ def _space(space: SpaceReport) -> str:
     # What a space adds comes last, and is nearly always there.
     further = dump(space.extra)
     return (
+        # Nearly no space has a key: looked at before it is taken apart.
         f'{{"space":{text(space.space)},{key}'
         f'"direction":{text(label(space.direction))},"units":{space.units},'
         f'"copies":{space.copies},"retransmissions":{space.retransmissions},'
@@ -260,6 +263,7 @@ def _head(connection: int) -> str:
 
 def renumbered(line: str, connection: int) -> str:
     """Return the line of a connection that has another number now."""
+    # A line is written when its connection ends; numbers are final when all frames are read.
     return _head(connection) + line[line.index(',"protocol":') :]
 
 

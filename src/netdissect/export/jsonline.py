@@ -53,6 +53,7 @@ def figure(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, float):
+        # Of infinity and NaN this is NaN: one subtraction for two questions.
         return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
     return str(value)
 
@@ -79,6 +80,7 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             known = _KEYS.get(key) if isinstance(key, str) else None
             if known is None:
                 known = _key(key)
+            # A key is kept with the comma before it; before the first stands the bracket.
             out.append("{" + known[1:] if first else known)
             first = False
             if type(item) is int:  # numbers and texts are by far the most: no call for each

@@ -62,6 +62,7 @@ def qlog(
     try:
         base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         base.execute("begin")
+        # Neither side is near: the client counts as the local one.
         local = 1 if report.vantage == "server" else 0
         for place, item in enumerate(items):
             if item.connection == report.connection:
@@ -123,6 +124,7 @@ def _events(
             trip = {"latest_rtt": round(item.rtt_ms, 3), **way}
             yield item.acked_time_ns, item.acked_frame or first.frame, "metrics", json.dumps(trip)
         sent = [copy for copy in item.copies if copy.kind != "duplicate"]
+        # A copy counts as lost when the next one is sent.
         gone = [(before, after.time_ns) for before, after in pairwise(sent)]
         if sent and (item.lost or item.missed):
             gone.append((sent[-1], item.settled_ns or sent[-1].time_ns))

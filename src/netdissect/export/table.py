@@ -59,6 +59,7 @@ def _quoted(text: str, special: frozenset[str]) -> str:
 def cell(values: Sequence[Any], *, guard: bool = False) -> str:
     """Return the text of one cell: nothing for no occurrence, several joined by `;`."""
     text = ";".join(_text(value) for value in values)
+    # -5 begins like a formula, and is none.
     numeric = all(isinstance(value, (int, float)) for value in values)
     if guard and not numeric and text.startswith(_FORMULA):
         return f"'{text}"
