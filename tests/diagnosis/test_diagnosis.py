@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.diagnosis import diagnose
-from netdissect.diagnosis.words import NO_SILENCE
-from netdissect.model.diagnosis import Burst, Limits
+from netdissect.diagnosis.words import NO_SILENCE, line, verdict
+from netdissect.model.diagnosis import Burst, Limits, Loss
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
 from twocaptures import Record, followed_by, goes_on, rewritten
@@ -453,3 +453,14 @@ def test_the_latest_units_stand_in_order_of_their_lateness() -> None:
     result = CliRunner().invoke(cli, ["diagnose", str(path), "1"], prog_name="netdissect")
     late = [line.split()[3:5] for line in result.stdout.splitlines() if line.startswith("   late ")]
     assert late == [["2.50", "s"], ["2.00", "s"], ["1.15", "s"]]
+
+
+def test_a_limited_rate_that_lost_little_is_named_and_not_a_share() -> None:
+    """Half a minute of a full queue is nothing in an hour: "lost: ." was all that was said."""
+    (report,) = analyze(str(CAPTURES / "teeworlds" / "tw07_loss_server_side.pcap")).connections
+    found = diagnose(report)
+    few = (Loss(100_000, 9, "told"), Loss(100_000, 0, "told"))
+    cause = replace(found.cause, what="loss", direction=0, text="0.0% of what went ...")
+    assert verdict(report, found.ending, cause, few).endswith("; the rate was limited.")
+    report.diagnosis = replace(found, cause=cause, loss=few)
+    assert line(report).startswith("Rate limited; ")

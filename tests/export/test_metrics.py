@@ -113,7 +113,7 @@ def test_what_comes_late_takes_nothing_back() -> None:
     assert totals.now([], [])[0].lost == 7
 
 
-@pytest.mark.parametrize("address", ["9464x", "host", "127.0.0.1:99999"])
+@pytest.mark.parametrize("address", ["9464x", "host", "127.0.0.1:99999", "127.0.0.1:\u00b2"])
 def test_an_address_that_is_none_says_what_to_write(address: str) -> None:
     result = CliRunner().invoke(cli, ["sniff", "-r", str(LOSSY), "--metrics", address])
     assert result.exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netdissect.capture import PcapWriter
+from netdissect.diagnosis import reworded
 from netdissect.join import (
     NotJoinedError,
     join,
@@ -567,3 +569,22 @@ def test_the_longest_silence_is_the_cause_and_not_the_fullest() -> None:
         long.start_ns,
         long.end_ns,
     )
+
+
+def test_numbers_that_a_sender_left_out_are_no_loss_of_the_network() -> None:
+    """One capture says that what is missing was lost; two show that nothing was."""
+    with join(str(LOSSY[0]), str(LOSSY[1])) as found:
+        (report,) = found.reports[1]
+        told = report.diagnosis
+        report.diagnosis = replace(
+            told, cause=replace(told.cause, what="loss", direction=0, text="9% did not come")
+        )
+        for way in found.report.conversations[0].ways:
+            way.delivered, way.lost, way.ceiling = way.sent, 0, None
+            way.bursts = []
+        (ours,) = found.reports[0]
+        ours.diagnosis = report.diagnosis
+        diagnosis = reworded(Observed(found).diagnosed(ours)).diagnosis
+    assert diagnosis.cause.what == "closed"
+    assert "lost" not in diagnosis.verdict
+    assert diagnosis.cause.text == "The client ended it; nothing bad was seen before."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from netdissect.diagnosis.measures import spans
@@ -48,12 +49,8 @@ def verdict(
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
         more.append(_spell(report, cause))
     elif cause.what == "loss":
-        shares = [
-            f"{_AT_MOST if part.is_limit else ''}{100 * (part.share or 0.0):.0f}% {name}"
-            for name, part in zip(_ARROWS, loss, strict=True)
-            if part.share is not None and part.share >= _WORTH
-        ]
-        more.append("lost: " + ", ".join(shares))
+        shares = _shares(loss, _ARROWS, _AT_MOST)
+        more.append(f"lost: {shares}" if shares else "the rate was limited")
     elif cause.what == "slow-receiver":
         # The cause begins with The, which here is no beginning.
         more.append("t" + cause.text[1:].partition(":")[0])
@@ -108,12 +105,8 @@ def line(report: ConnectionReport) -> str:
         what = "silent" if cause.what == "silence" else "unanswered"
         bad = f"{SIDES[cause.direction or 0]} {what} for {_seconds(until_ns - start_ns)}"
     elif cause.what == "loss":
-        shares = [
-            f"{'<=' if part.is_limit else ''}{100 * (part.share or 0.0):.0f}% {arrow}"
-            for arrow, part in zip("→←", found.loss, strict=True)
-            if part.share is not None and part.share >= _WORTH
-        ]
-        bad = "lost " + ", ".join(shares)
+        shares = _shares(found.loss, "→←", "<=")
+        bad = f"lost {shares}" if shares else "rate limited"
     elif cause.what == "slow-receiver":
         bad = "a side did not read"
     known = ending.by is not None and ending.by != "nobody"
@@ -128,6 +121,17 @@ def line(report: ConnectionReport) -> str:
     ends = bad and cause.to_ns is None and cause.what in ("silence", "one-way")
     text = f"{ended}: {bad}" if ends else "; ".join(part for part in (bad, ended) if part)
     return text[:1].upper() + text[1:]
+
+
+def _shares(loss: tuple[Loss, Loss], names: Sequence[str], at_most: str) -> str:
+    """Return what each direction lost; nothing where a limit of the rate is the cause, and what was
+    lost by it is little of the whole.
+    """
+    return ", ".join(
+        f"{at_most if part.is_limit else ''}{100 * part.share:.0f}% {name}"
+        for name, part in zip(names, loss, strict=True)
+        if part.share is not None and part.share >= _WORTH
+    )
 
 
 def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:

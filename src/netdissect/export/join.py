@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from json import loads
 from typing import Any
 
-from netdissect.export.json import SCHEMA, rtt
-from netdissect.export.json import _round as rounded
+from netdissect.export.json import SCHEMA, rounded, rtt
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import (
     Fate,

@@ -52,6 +52,7 @@ __all__ = [
     "message",
     "protocol",
     "renumbered",
+    "rounded",
     "rtt",
     "shown",
     "unit",
@@ -67,7 +68,7 @@ def _ms(nanoseconds: int) -> float:
     return nanoseconds / _NS_PER_MS
 
 
-def _round(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
     """Round a duration to the nanosecond, which removes the noise of binary fractions."""
     return None if value is None or not math.isfinite(value) else round(value, 6)
 
@@ -120,10 +121,10 @@ def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
         "kind": facts.kind,
         "of_frame": facts.of_frame,
         "acked_in": facts.acked_in,
-        "rtt_ms": _round(facts.rtt_ms),
+        "rtt_ms": rounded(facts.rtt_ms),
         "attempts": facts.attempts,
-        "latency_ms": _round(facts.latency_ms),
-        "added_ms": _round(facts.added_ms),
+        "latency_ms": rounded(facts.latency_ms),
+        "added_ms": rounded(facts.added_ms),
     }
 
 
@@ -289,7 +290,7 @@ def diagnosed(report: ConnectionReport) -> str:
 
 
 def _fate(copy: Copy) -> dict[str, Any]:
-    return {"fate": copy.fate, "delay_ms": _round(copy.delay_ms)}
+    return {"fate": copy.fate, "delay_ms": rounded(copy.delay_ms)}
 
 
 def unit(record: UnitRecord) -> dict[str, Any]:
@@ -317,7 +318,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
         ],
         "acked_frame": record.acked_frame,
         "acked_time_ns": record.acked_time_ns,
-        "rtt_ms": _round(record.rtt_ms),
+        "rtt_ms": rounded(record.rtt_ms),
         "rtt_ambiguous": record.rtt_ambiguous,
         "outcome": record.outcome,
         "lost": record.lost,
@@ -500,11 +501,11 @@ def interval(row: Interval) -> dict[str, Any]:
         "copies": row.copies,
         "retransmissions": row.retransmissions,
         "reliable_copies": row.reliable_copies,
-        "retransmission_share": _round(row.resend_share),
+        "retransmission_share": rounded(row.resend_share),
         "unacked": row.unacked,
         "lost": row.lost if row.decided else None,
-        "loss_share": _round(row.loss_share),
-        "rtt_ms": _round(row.rtt_ms),
+        "loss_share": rounded(row.loss_share),
+        "rtt_ms": rounded(row.rtt_ms),
         "rtt_samples": row.rtt_samples,
-        **({"observed": True, "delay_ms": _round(row.delay_ms)} if row.observed else {}),
+        **({"observed": True, "delay_ms": rounded(row.delay_ms)} if row.observed else {}),
     }

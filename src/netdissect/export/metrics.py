@@ -9,7 +9,7 @@ from typing import Any
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.live import ServerFigures
-from netdissect.model.text import quoted
+from netdissect.model.text import number, quoted
 
 __all__ = ["Endpoint", "Facts"]
 
@@ -45,7 +45,8 @@ class Endpoint:
 
         """
         host, _, port = address.rpartition(":")
-        if not port.isdigit() or int(port) > 0xFFFF:  # noqa: PLR2004 - the largest port
+        known = number(port)
+        if known is None or known > 0xFFFF:  # noqa: PLR2004 - the largest port
             given = quoted(address)
             raise UsageError(f"--metrics wants HOST:PORT, such as 127.0.0.1:9464, not {given}")
         try:
@@ -59,7 +60,7 @@ class Endpoint:
         registry.register(self)
         try:
             self._server, self._thread = start_http_server(
-                int(port), host.strip("[]") or "127.0.0.1", registry
+                known, host.strip("[]") or "127.0.0.1", registry
             )
         except OSError as error:
             reason = error.strerror or str(error)

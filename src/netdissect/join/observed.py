@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.joined import Joined
-from netdissect.model.diagnosis import Around, Cause, Limits, Loss
+from netdissect.model.diagnosis import Around, Cause, Diagnosis, Limits, Loss
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
@@ -162,12 +162,16 @@ class Observed:
         ]
         dark = [(burst, direction) for burst, direction in longest if _lasted(burst) >= DARK_NS]
         shares = [part.share or 0.0 for part in loss]
+        lossy = 100 * max(shares) > self._limits.high_loss
+        limited = any(way.ceiling is not None for way in one.ways)
         cause = found.cause
         if dark:
             cause = _dark(dark)
+        elif cause.what == "loss" and not lossy and not limited:
+            # One capture alone took for lost what its sender had left out.
+            cause = _no_loss(found)
         elif cause.what == "loss" or (
-            100 * max(shares) > self._limits.high_loss
-            and (cause.what in {"none", "closed"} or cause.to_ns is not None)
+            lossy and (cause.what in {"none", "closed"} or cause.to_ns is not None)
         ):
             worst = shares.index(max(shares))
             limit = one.ways[worst].ceiling
@@ -292,6 +296,22 @@ def _dark(dark: list[tuple[Burst, int]]) -> Cause:
         text=f"The network lost everything that {who} sent for {span:.1f} s: "
         f"{burst.datagrams} datagrams of the {SIDES[direction]} in a row did not arrive, as both "
         "captures show.",
+    )
+
+
+def _no_loss(found: Diagnosis) -> Cause:
+    """Return the cause where the network lost no more than usual."""
+    ending = found.ending
+    closed = ending.how in {"said", "reset"}
+    return Cause(
+        what="closed" if closed else "none",
+        direction=None,
+        from_ns=None,
+        to_ns=None,
+        from_frame=ending.frame,
+        to_frame=ending.frame,
+        confidence=ending.confidence if closed else "cannot tell",
+        text="The network lost nothing of note, as both captures show.",
     )
 
 
