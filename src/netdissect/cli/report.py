@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TOLD", "capture_of", "command", "write_report"]
 
-MAX_TOLD = 24
+MAX_TOLD = 16
 """Connections that get a part of their own at most."""
 
 

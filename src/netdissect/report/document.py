@@ -21,19 +21,17 @@ from netdissect.report.subject import Capture, Subject
 
 __all__ = ["MAX_BYTES", "document"]
 
-MAX_BYTES: Final = 2_000_000
-"""Size of a report at most, bytes."""
+MAX_BYTES: Final = 1_000_000
+"""Size of a report at most, bytes: a browser has that on its screen within 0.3 s."""
 _RESERVE = 40_000
 """Of these for the page around the connections."""
 _ROW_BYTES = 700
 _MARKS = 3000
 """Marks of one picture of the only connection; of several, each has fewer."""
 _FEW_MARKS = 700
-_FEW_UNITS = 50
+_FEW_UNITS = 25
 """Messages that each of several connections lists."""
 _NEVER_NS: Final = 1 << 62
-_MAX_PARTS = 24
-"""Connections with a part of their own at most."""
 
 
 def document(capture: Capture, *, redact: bool = False) -> str:
@@ -93,10 +91,9 @@ def _parts(capture: Capture, *, redact: bool) -> list[Html]:
     for subject in capture.subjects:
         if subject.history is None:
             continue
-        full = len(parts) >= _MAX_PARTS
-        made = None if full else _part(capture, subject, folded=several, redact=redact)
-        size = 0 if made is None else len(made.encode("utf-8", "replace"))
-        if made is None or size > left:
+        made = _part(capture, subject, folded=several, redact=redact)
+        size = len(made.encode("utf-8", "replace"))
+        if size > left:
             subject.history = None
             continue
         left -= size

@@ -72,7 +72,7 @@
       this.height = svg.viewBox.baseVal.height;
       this.axis = svg.querySelector('.xaxis');
       this.axisHtml = [...this.axis.childNodes];
-      this.paths = all(svg, 'path[d]').filter(path => !path.closest('defs')).map(path => ({
+      this.paths = all(svg, 'path[d]').filter(path => !path.closest('defs') && !path.classList.contains('grid')).map(path => ({
         path, whole: path.getAttribute('d'), line: /\b(steps|stair|line)\b/.test(path.getAttribute('class')),
         parts: [...path.getAttribute('d').matchAll(/([ML])([\d.-]+) ([\d.-]+)([^ML]*)/g)].map(m => [m[1], +m[2], m[3], m[4]]),
         frames: (path.dataset.f || '').split(','), what: path.dataset.w || ''}));

@@ -16,8 +16,8 @@ from netdissect.report.subject import Subject
 
 __all__ = ["MAX_ROWS", "endings", "findings", "messages", "overview", "severity", "tiles"]
 
-MAX_ROWS = 1000
-"""Connections that are listed."""
+MAX_ROWS = 500
+"""Connections that are listed; a page of more opens slowly."""
 _FRAMES = 6
 """Frames of one unit that are named."""
 
@@ -247,13 +247,13 @@ def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator
         resent = f"{again:,}" + (f" ({percent(share(again, copies))})" if again else "")
         lasted = (report.last_time_ns - report.first_time_ns) / 1e6
         since = report.first_time_ns - first_ns
-        way = join(tag("code", report.client), " → ", tag("code", report.server))
+        way = f"{report.client} → {report.server}"
         box = severity(subject.severity)
         cells = [
             tag("td", box, " ", name, data_l="connection", data_v=number),
             tag("td", subject.diagnosis.verdict, class_="w", data_l="verdict"),
             tag("td", dialect_text(report.dialects), data_l="protocol"),
-            tag("td", way, class_="w", data_l="between"),
+            tag("td", way, class_="w ends", data_l="between"),
             tag("td", f"{seconds(since)[:-3]} s", class_="n", data_l="from", data_v=since),
             tag("td", duration(lasted), class_="n", data_l="lasted", data_v=f"{lasted:.3f}"),
             tag("td", resent, class_="n", data_l="sent again", data_v=again),
