@@ -146,6 +146,7 @@ class BlockReader(Closing):
         raw = self._take(_PCAP_HEADER)
         if not raw:
             return
+        # The upper half of the word holds flags about a frame check sequence.
         link = Struct(order + "I").unpack_from(raw, 20)[0] & 0xFFFF
         yield Block(SECTION, raw, order)
         unpack = Struct(order + "IIII").unpack_from
@@ -161,6 +162,7 @@ class BlockReader(Closing):
             frame += 1
             time_ns = seconds * NS_PER_S + fraction * scale
             yield Block(PACKET, raw, order, frame, time_ns, link, 0, header, captured, wire)
+        # Less than a header is left: damage, unless it is nothing.
         self._take(header)
 
     def _pcapng(self) -> Iterator[Block]:
@@ -203,6 +205,7 @@ class BlockReader(Closing):
         if kind not in {_ENHANCED, _OLD}:
             return Block(OTHER, raw, section.order)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
+        # The obsolete block has the number in half a word; the other half counts drops.
         if kind == _OLD:
             index = Struct(section.order + "H").unpack_from(raw, 8)[0]
         start, end = 28, len(raw) - 4
@@ -222,6 +225,7 @@ class BlockReader(Closing):
             raise DamageError("packet names interface 0, but none is described")
         wire = section.u32(raw, 8)
         interface = section.interfaces[0]
+        # The block does not say how much was captured: its own length and the snap length do.
         captured = min(wire, len(raw) - 16, interface.snap_length or wire)
         if captured > MAX_FRAME_OCTETS:
             raise DamageError(f"packet block says {captured} captured bytes")

@@ -100,6 +100,7 @@ class _Interface:
         """Return the time of a time stamp, held between the epoch and `LATEST_NS`."""
         # A large product: see ARCHITECTURE.md.
         wide: Any = ticks
+        # A tick that is no whole number of ns counts as 0 in the first product.
         time_ns: int = wide * self.ns_per_tick or wide * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
@@ -160,6 +161,7 @@ class Section:
                 offset = Struct(self.order + "q").unpack_from(value)[0]
             elif code == _COMMENT:
                 self.ledger.comment(_text(value))
+        # The high bit chooses powers of 2, else of 10 (draft section 4.2, if_tsresol).
         ticks = 2 ** (resolution & 0x7F) if resolution & 0x80 else 10**resolution
         whole, part = divmod(NS_PER_S, ticks)
         ns_per_tick = 0 if part else whole
@@ -329,6 +331,7 @@ class PcapngFile(Format):
             interface = self._interface(0)
             captured = min(wire, end - start, interface.snap_length or wire)
         else:
+            # The seven words of an Enhanced Packet Block, type and length included.
             _, _, index, high, low, captured, wire = section.packet(data, body - 8)
             start = body + 20
             if kind == _OLD_PACKET:
@@ -372,6 +375,7 @@ class PcapngFile(Format):
         magic = data[pos + 8 : pos + 12]
         if magic not in ORDERS:
             raise DamageError(f"section header has byte-order mark {magic.hex()}")
+        # The interfaces of the section before end here, and what they lost.
         self.section.state_drops()
         section = Section(ORDERS[magic], self.ledger)
         total = section.u32(data, pos + 4)

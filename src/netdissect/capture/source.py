@@ -232,6 +232,7 @@ def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
                     break
                 member = zlib.decompressobj(wbits=31)
             try:
+                # No more at once: what a few bytes stand for comes in pieces.
                 out = member.decompress(rest, READ_OCTETS)
             except zlib.error as error:
                 raise _DamagedError(f"gzip data damaged: {error}") from error
@@ -299,6 +300,7 @@ def _members(
     member = first
     for chunk in _chunks(head, raw):
         rest = chunk
+        # It may hold more output of what it was given before.
         while rest or not (member.eof or member.needs_input):
             if member.eof:
                 rest = rest.lstrip(b"\0")

@@ -81,6 +81,7 @@ def _packets(child: Child) -> Iterator[bytes]:
             end += len(_END)
             yield held[held.find(_BEGIN) : end]
             held, looked = held[end:], 0
+        # The mark may come in two parts.
         looked = max(0, len(held) - len(_END))
         if len(held) > MAX_PACKET_OCTETS:
             raise NetdissectError(

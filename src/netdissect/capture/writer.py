@@ -75,6 +75,7 @@ class _Sink(Closing):
         self._gathered, self._octets = [], 0
         sent = 0
         try:
+            # Without a buffer of Python's, the system may take a part only.
             while sent < len(data):
                 sent += self._file.write(data[sent:]) or 0
             self._file.flush()

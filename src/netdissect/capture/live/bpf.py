@@ -39,6 +39,7 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
 
     """
     if not text:
+        # struct sock_filter: code, two jumps, a value.
         return pack("HBBI", _RETURN, 0, 0, snap_octets)
     path = find("tcpdump")
     program = (

@@ -61,6 +61,7 @@ class ClearStreams:
         seq, ack = numbers
         back: Way = (way[2], way[3], way[0], way[1])
         syn = bool(flags & SYN)
+        # A SYN has a number of its own.
         self._begin(way, seq + syn, anew=syn)
         if clear is not None and way not in self._sides:
             self._begin(back, ack, anew=False)
@@ -82,6 +83,7 @@ class ClearStreams:
         if anew:
             self._sides.pop(way, None)
         known.move_to_end(way)
+        # Each flow has two directions here.
         if len(known) > 2 * MAX_FLOWS:
             old, _ = known.popitem(last=False)
             self._sides.pop(old, None)
@@ -90,6 +92,7 @@ class ClearStreams:
 def _acknowledged(side: _Side, ack: int) -> int:
     """Return what an acknowledged number on the wire is in the clear text."""
     marks = side.marks
+    # Not ahead of the acknowledgement, modulo 2**32.
     while marks and (ack - marks[0][0]) & _BITS32 < _HALF:
         side.acked = marks.popleft()[1]
     return side.acked

@@ -126,6 +126,7 @@ class LiveFeed(Closing):
                     self._shown += 1
                     yield frame
             finally:
+                # Whoever leaves the loop leaves the rest of the list, too.
                 if left:
                     queue.give_up(left)
                     queue.abandon()

@@ -88,6 +88,7 @@ def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[
     found: dict[str, float] = {}
     for text in texts:
         name, colon, number = text.partition(":")
+        # Of a duration alone there are fractions.
         plain = number.replace(".", "", 1) if name == "duration" else number
         if name not in known or not colon or not (plain.isascii() and plain.isdecimal()):
             wanted = ", ".join(f"{word}:N" for word in known)

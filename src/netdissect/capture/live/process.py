@@ -79,6 +79,7 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
     else:
         at_once = [] if request.recorded else ["--immediate-mode"]
         buffer = BUFFER_MIB if request.recorded else SLOT_BUFFER_MIB
+        # -U: each packet goes out as soon as it is taken. tcpdump counts its buffer in KiB.
         words = ["-n", "-U", *at_once, "--time-stamp-precision=nano", "-i", interface,
                  "-s", snap, "-B", str(buffer * 1024), "-w", "-"]  # fmt: skip
         chosen = ["--", request.capture_filter] if request.capture_filter else []
@@ -126,6 +127,7 @@ class Child:
             pass_fds=reads,
         )
         self._source = source
+        # Held open here as well, the pipe would not break when its reader ends.
         if source is not None:
             source.let_go()
         if self._keeper.stdout is None:
@@ -304,6 +306,7 @@ def message(said: str, backend: str) -> str:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     mine = [line.partition(": ")[2] for line in lines if line.startswith(f"{backend}: ")]
     told = [line for line in mine if not line.startswith(("listening on", "verbose output"))]
+    # libpcap's own reason stands in brackets on a line of its own.
     reasons = [line for line in lines if line.startswith("(")]
     return " ".join([*told[:1], *reasons[:1]])
 

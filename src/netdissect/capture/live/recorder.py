@@ -62,6 +62,7 @@ class Recorder:
     def start(self, shed: Callable[[], None] | None = None) -> None:
         """Begin; the process calls `shed` to give up the rights that it does not need."""
         result, told = os.pipe()
+        # What is in the buffers would be written by both processes.
         sys.stdout.flush()
         sys.stderr.flush()
         self._pid = os.fork()
@@ -109,6 +110,7 @@ class Recorder:
 
     def join(self) -> None:
         """Wait for the end, and take over what the process found out."""
+        # Read before the wait: what is more than the pipe holds would keep the writer for ever.
         with os.fdopen(self._result, "rb") as pipe:
             data = pipe.read()
         os.waitpid(self._pid, 0)

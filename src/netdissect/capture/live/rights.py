@@ -64,6 +64,7 @@ def drop_rights(account: Account | None) -> str:
         if has_capability("CapPrm"):
             _set_capabilities(0)
         return ""
+    # Groups first: afterwards it has no right to change them.
     try:
         os.setgroups(account.groups)
         os.setresgid(account.group, account.group, account.group)
@@ -89,6 +90,7 @@ def _name(account: Account) -> str:
 def _set_capabilities(kept: int) -> None:
     """Reduce the capability sets of this process, and let no program that it starts gain any."""
     library = ctypes.CDLL(None, use_errno=True)
+    # Effective, permitted, inheritable: the lower words of the three, then the upper ones.
     header, sets = pack("Ii", _CAPABILITY_VERSION, 0), pack("6I", kept, kept, 0, 0, 0, 0)
     if library.capset(header, sets):
         raise NetdissectError(f"cannot give up rights: {os.strerror(ctypes.get_errno())}")

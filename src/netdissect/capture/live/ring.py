@@ -127,6 +127,7 @@ class RingSource:
         memory = mmap.mmap(packet.fileno(), BLOCK_OCTETS * BLOCKS)
         packet.bind((interface.name, _ALL_PROTOCOLS))
         if promiscuous and not interface.loopback:
+            # struct packet_mreq: interface, kind, length of the address, address.
             member = pack("iHH8s", interface.index, _PROMISCUOUS, 0, b"")
             packet.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, member)
         return memory
@@ -148,6 +149,7 @@ class RingSource:
             _, status, count, first = _BLOCK.unpack_from(memory, base)
             if status & _STATUS_USER:
                 batch = self._packets(base + first, count, number)
+                # The kernel may fill it again: the frames are copies.
                 memory[base + 8 : base + 12] = _KERNEL_BLOCK
                 block = (block + 1) % BLOCKS
                 if batch:
@@ -190,6 +192,7 @@ class RingSource:
 
     def _more(self) -> bool:
         """Return whether the block that is being filled arrives, now that no other will."""
+        # The kernel hands a block over RETIRE_MS after its first packet; twice that is enough.
         return bool(select.select([self._socket], [], [], 2 * RETIRE_MS / 1000)[0])
 
     def _lost(self) -> bool:

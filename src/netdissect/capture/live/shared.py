@@ -61,6 +61,7 @@ class SharedQueue:
             return
         self._store(begin, len(data).to_bytes(_WORD, "little"))
         self._store(begin + _WORD, data)
+        # Last: whoever sees it grow finds the whole list behind it.
         figures[_PUT] = begin + need
         with suppress(OSError):  # full: then the reader has enough to wake up for
             os.write(self._ends[1], b"!")
