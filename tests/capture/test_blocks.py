@@ -8,7 +8,8 @@ import pytest
 
 import console_docs
 from netdissect.capture import CaptureError, open_capture
-from netdissect.capture.blocks import PACKET, BlockReader
+from netdissect.capture.blocks import INTERFACE, PACKET, SECTION, BlockReader
+from packetbuild import block, interface, section
 
 CAPTURES = sorted((console_docs.ROOT / "captures").rglob("*.pcap*"))[::12]
 
@@ -70,3 +71,12 @@ def pcapng() -> bytes:
 
 def test_every_block_of_pcapng_comes_back() -> None:
     both(pcapng())
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 6])
+def test_a_block_too_short_for_what_it_must_hold_is_damage(kind: int) -> None:
+    """Tools that copy blocks believe what those that read frames believe."""
+    content = section() + interface() + block("<", kind, b"" if kind in {1, 3} else bytes(8))
+    with BlockReader(io.BytesIO(content)) as reader:
+        assert [found.kind for found in reader] == [SECTION, INTERFACE]
+        assert "too short" in (reader.damage or "")

@@ -537,6 +537,16 @@ def test_a_part_of_a_conversation_is_counted_alone() -> None:
         assert before.resends.needed + after.resends.needed == both.resends.needed
 
 
+def test_a_segment_longer_than_a_row_tells_leaves_its_number_alone() -> None:
+    """A length of 0 over IPv4 means the rest of the frame, of which a file may say anything."""
+    kept = rows.Rows()
+    kept.add(S, 1, 1, 1, 12_345, 0xFFFF_FFFF)
+    extent = rows.Cursor(0, kept, Clock(())).extent()
+    kept.close()
+    assert extent is not None
+    assert extent[0] == 12_345
+
+
 def test_rows_beyond_what_stays_in_memory_come_back_as_they_were() -> None:
     kept = rows.Rows()
     count = 2 * rows.MAX_IN_MEMORY // 32 + 5

@@ -19,6 +19,7 @@ from netdissect.capture.pcapng import (
     SECTION_HEADER,
     DamageError,
     Section,
+    check_body,
     check_length,
 )
 from netdissect.capture.source import CaptureError, open_window, why_not
@@ -195,6 +196,7 @@ class BlockReader(Closing):
 
     def _block(self, section: Section, raw: bytes, frame: int) -> Block:
         kind = section.u32(raw, 0)
+        check_body(kind, len(raw) - _LEAST)
         if raw[:_MAGIC] == SECTION_HEADER:
             return Block(SECTION, raw, section.order)
         if kind == _INTERFACE:

@@ -34,6 +34,7 @@ __all__ = [
     "DamageError",
     "PcapngFile",
     "Section",
+    "check_body",
     "check_length",
 ]
 
@@ -310,8 +311,7 @@ class PcapngFile(Format):
         if again != total:
             raise DamageError(f"block of type {kind} has two lengths: {total} and {again}")
         body, end = pos + 8, pos + size - 4
-        if end - body < _LEAST_BODY.get(kind, 0):
-            raise DamageError(f"block of type {kind} is too short: {total} bytes")
+        check_body(kind, end - body)
         if kind == _INTERFACE:
             section.add_interface(data, body, end)
         elif kind == _STATISTICS:
@@ -411,6 +411,17 @@ def check_length(total: int) -> None:
     """
     if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
         raise DamageError(f"block says {total} bytes")
+
+
+def check_body(kind: int, octets: int) -> None:
+    """Refuse a body that has no room for what each of its kind holds.
+
+    Raises:
+        DamageError: it is too short.
+
+    """
+    if octets < _LEAST_BODY.get(kind, 0):
+        raise DamageError(f"block of type {kind} is too short: {_MIN_BLOCK + octets} bytes")
 
 
 def _text(value: bytes) -> str:

@@ -157,16 +157,26 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
         CaptureError: the file is missing or unreadable.
 
     """
+    raw: RawInput | None = None
     try:
         raw = _open(source)
-        head = raw.read()
-        while len(head) < _MAGIC_OCTETS:
-            more = raw.read()
-            if not more:
-                break
-            head += more
-    except (OSError, ValueError) as error:
-        raise CaptureError(getattr(error, "strerror", None) or str(error)) from error
+        return _window(raw)
+    except BaseException as error:
+        if raw is not None:
+            raw.close()
+        if isinstance(error, (OSError, ValueError)):
+            raise CaptureError(getattr(error, "strerror", None) or str(error)) from error
+        raise
+
+
+def _window(raw: RawInput) -> Window:
+    """Return the window on a file, by how its first bytes say that it is compressed."""
+    head = raw.read()
+    while len(head) < _MAGIC_OCTETS:
+        more = raw.read()
+        if not more:
+            break
+        head += more
     if head[:2] == _GZIP:
         return Window(raw, _gunzip(head, raw), "gz")
     if head[:4] == _ZSTD or (

@@ -45,6 +45,9 @@ class Rows:
         write_i64_le(writer, time_ns)
         write_i64_le(writer, name)
         write_i64_le(writer, frame << _FLOW_BITS | flow)
+        # A frame may claim more than any segment has: its number is to stay what it is.
+        if octets > _LENGTH:  # noqa: PLR1730 - the builtin would cost more
+            octets = _LENGTH
         write_i64_le(writer, _NO_EXTENT if seq < 0 else seq << _LENGTH_BITS | octets)
         if len(writer) >= MAX_IN_MEMORY:
             if self._file is None:

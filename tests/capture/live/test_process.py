@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import os
+from tempfile import TemporaryFile
+
 import pytest
 
 from netdissect.capture.live.choice import Verdict
-from netdissect.capture.live.process import capture_words, failure
+from netdissect.capture.live.process import Child, capture_words, failure
 from netdissect.capture.live.source import LiveRequest
 from netdissect.model.errors import AccessError, FilterError
 
 DUMPCAP = Verdict("dumpcap", "/usr/bin/dumpcap", usable=True, reason="")
 TCPDUMP = Verdict("tcpdump", "/usr/bin/tcpdump", usable=True, reason="")
+
+
+def test_to_look_at_what_a_program_said_does_not_move_where_it_writes() -> None:
+    """It has the same file open, and the same place in it: more than is read was written over."""
+    child = Child.__new__(Child)
+    with TemporaryFile() as said:
+        child._said = said
+        os.write(said.fileno(), b"a" * 200_000)
+        assert set(child.said()) == {"a"}
+        os.write(said.fileno(), b"dropped")
+        assert os.pread(said.fileno(), 100, 200_000) == b"dropped"
 
 
 def test_a_filter_is_never_an_option() -> None:

@@ -195,8 +195,8 @@ class Child:
 
     def said(self) -> str:
         """Return what it has said on standard error."""
-        self._said.seek(0)
-        return self._said.read(_MAX_WORDS).decode("utf-8", "replace")
+        # Without a seek: the program writes at the place that this descriptor shares with it.
+        return os.pread(self._said.fileno(), _MAX_WORDS, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """End the program and let go of everything."""

@@ -17,7 +17,7 @@ from netdissect.model.packets import LINK_TYPE, Frame
 
 __all__ = ["FileSink"]
 
-_COMPRESSED = frozenset({".gz", ".zst"})
+_COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2", ".lz4"})
 
 
 class FileSink:
