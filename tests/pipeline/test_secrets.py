@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from netdissect.cli import cli
-from netdissect.model.dissection import MASK
+from netdissect.model.dissection import MASK, Buffer, Dissection, FieldNode
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.secrets import masked
+from netdissect.pipeline.secrets import _blank, masked
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures/teeworlds"
 RCON = CAPTURES / "tw07_rcon.pcap"
@@ -75,3 +75,18 @@ def test_show_and_follow_mask_too() -> None:
         assert "nope" not in run(*words)
         assert "nope" in run(*words, "--show-secrets")
         assert "nope" not in run(*words, "--json", "--mask-secrets")
+
+
+def test_a_password_two_buffers_deep_leaves_none_of_them() -> None:
+    """What was unpacked of what was unpacked: the bytes in between spell it as well."""
+    buffers = [
+        Buffer("payload", b"headPACKED"),
+        Buffer("decompressed", b"xx(nope)yy", (32, 48)),
+        Buffer("reassembled", b"nope", (16, 48), 1),
+    ]
+    tree = Dissection("", "", None, "udp", buffers, FieldNode("", None, 0, 80))
+    word = FieldNode("password", "nope", 0, 32, buffer=2)
+    _blank(tree, word)
+    assert [buffer.data for buffer in tree.buffers] == [b"head******", b"xx******yy", b"****"]
+    assert [buffer.of for buffer in tree.buffers] == [0, 0, 1]
+    assert word.value == MASK

@@ -174,6 +174,7 @@ def first_look(
         return None  # reading it says why
     if not stat.S_ISREG(found.st_mode) or found.st_size > (most or found.st_size):
         return None
+    # What is to be told would be told in another process.
     if options.on_late is not None:
         processes = 1
     elif processes is None:

@@ -160,6 +160,7 @@ def advance(
             if timeline:
                 found.extend(left)
             else:
+                # Whatever the recorder hands on it forgets: it is to be read, if only for that.
                 for _ in left:
                     pass
         if held:

@@ -331,6 +331,7 @@ class Index(Records):
                 )
                 tcp = packet is not None and packet[5] is not None
                 party = Party(None, None, "tcp" if tcp else "udp", source, sink)
+            # Too many to be told apart: the others share the last one.
             if full:
                 return self._known.setdefault(b"", len(self.parties) - 1)
             party.name = name

@@ -42,6 +42,7 @@ class Begun:
         place = bisect_left(known, frame)
         if place == len(known) or known[place] != frame:
             place = len(known)
+        # Several connections may begin at one frame: each takes the next number.
         again = self._told.get(place, 0)
         if place == len(known) or (place + 1 < len(known) and known[place + 1] == frame):
             self._told[place] = again + 1

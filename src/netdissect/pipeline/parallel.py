@@ -247,6 +247,7 @@ class _Child:
     def part(self) -> Part:
         """Wait for the part; its reports stay in the pipe."""
         with _complaint():
+            # Not in the read: there, a signal would wait for the whole part.
             wait(self.pipe.fileno())
             # The bytes come from a process of our own, over a pipe that nobody else holds.
             part: Part = pickle.load(self.pipe)  # noqa: S301
@@ -295,6 +296,7 @@ def merged(parts: Sequence[Part], options: Options) -> tuple[Analysis, list[arra
         if share:
             _add(whole, part.analysis)
     anomalies = Anomalies()
+    # One process would have found them by their frames, not share by share.
     for anomaly in sorted(whole.anomalies, key=lambda anomaly: anomaly.frame or 0):
         anomalies.take(anomaly)
     anomalies.settle(whole.limits_hit)

@@ -126,6 +126,7 @@ class _Rewriter:
             for first, length, new in edits:
                 whole[first >> 3 : (first + length) >> 3] = new
             return bytes(whole)
+        # A field may begin within a byte: the whole is one number, its lowest bit first.
         number = int.from_bytes(octets, "little")
         for first, length, new in edits:
             mask = (1 << length) - 1
@@ -239,6 +240,7 @@ class _Rewriter:
         return _STRING.sub(self._string, octets)
 
     def _string(self, match: re.Match[bytes]) -> bytes:
+        # A name before a colon is the format's, nobody's words.
         if match[2]:
             return match[0]
         parts = _HALF.split(match[1])

@@ -226,6 +226,7 @@ class Records:
         for number, (owner, _) in list(passed.items()):
             if owner.released and owner not in held:
                 self._passed_count -= len(passed.pop(number)[1])
+        # An eighth at once, else each further datagram would have to make room for itself.
         while self._passed_count > MAX_PASSED * 7 // 8:
             number, (_, records) = next(iter(passed.items()))
             last = records[-1]

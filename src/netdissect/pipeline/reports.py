@@ -48,6 +48,7 @@ def _way(report: ConnectionReport) -> int:
         return 0
     host = report.client.rpartition(":")[0]
     text = f"{report.protocol} {report.transport} {host} {report.server}".encode()
+    # 62 bits of two sums: `hash` is another one in every process.
     return crc32(text) << 31 | crc32(text[::-1]) >> 1
 
 
@@ -255,6 +256,7 @@ class _Store:
         self._add(octets)
 
     def _add(self, octets: bytes) -> None:
+        # To read a report moves the place, too.
         self._file.seek(self._end)
         self._file.write(octets)
         self._end += len(octets)

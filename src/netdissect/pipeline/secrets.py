@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netdissect.model.dissection import MASK, Buffer, Dissection, FieldNode
+from netdissect.model.dissection import MASK, Dissection, FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
 
@@ -45,9 +45,12 @@ def _blank(tree: Dissection, node: FieldNode) -> None:
     before = tree.buffers[node.buffer].data.hex()
     node.value, node.display = MASK, ""
     _stars(tree, node.buffer, (node.bit_offset, node.bit_length))
-    source = tree.buffers[node.buffer].source
-    if source is not None:
-        _stars(tree, 0, source)
+    index, source = node.buffer, tree.buffers[node.buffer].source
+    made_of = source
+    while made_of is not None:
+        index = tree.buffers[index].of
+        _stars(tree, index, made_of)
+        made_of = tree.buffers[index].source
     for leaf in tree.root.children:
         if source == (leaf.bit_offset, leaf.bit_length) and not leaf.buffer:
             leaf.value, leaf.display = MASK, ""
@@ -59,4 +62,4 @@ def _stars(tree: Dissection, index: int, span: tuple[int, int]) -> None:
     buffer = tree.buffers[index]
     first, last = span[0] // 8, (span[0] + span[1] + 7) // 8
     data = buffer.data[:first] + _STAR * (last - first) + buffer.data[last:]
-    tree.buffers[index] = Buffer(buffer.name, data, buffer.source)
+    tree.buffers[index] = buffer._replace(data=data)

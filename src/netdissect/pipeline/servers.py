@@ -94,6 +94,7 @@ class Servers:
 
     def _recall(self, flow: Flow) -> Claim | None:
         sides = flow_sides(flow.key)
+        # The destination of the first datagram is the likelier server.
         for side in (1, 0):
             claim = self._known.get((flow.transport, sides[side]))
             if claim is None:

@@ -42,6 +42,7 @@ class Share(Choice):
         """Return the same of a flow over IPv4."""
         if self._but and key_of(addresses, ports) in self._but:
             return True
+        # Sums: both directions have the same.
         ends = (addresses >> 32 & 0xFFFF) + (addresses & 0xFFFF)
         return self._other((ends << 16) + (ports >> 16) + (ports & 0xFFFF))
 

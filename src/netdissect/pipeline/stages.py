@@ -107,6 +107,7 @@ class Pipeline(Packets):
     ) -> bool:
         """Take a UDP datagram over IPv4 whose flow was asked for lately."""
         table = self._table
+        # Housekeeping is due: the long way does it.
         if time_ns > table.due_ns:
             return False
         taker = table.takers.at[place_of(addresses, ports)]

@@ -95,6 +95,7 @@ class StreamPort:
         if stream is not None and not stream.ended:
             # Where the capture ends before the stream, an incomplete message is no fault.
             left = [item for item in left if item[0]]
+        # Without a space for them no message is counted: what is left has its faults alone.
         if stream is None:
             left = [(b"", *item[1:]) for item in left]
         self._framed(frame, time_ns, left)

@@ -157,6 +157,7 @@ class FlowTable:
 
     def overflowing(self, now_ns: int) -> list[Flow]:
         """Return what there is too much of: the tenth of the flows that has been idle longest."""
+        # Each flow stands under two keys.
         if len(self._flows) <= 2 * MAX_CONNECTIONS:
             return []
         flows = [flow for flow in self.flows() if flow.connection is not None]
