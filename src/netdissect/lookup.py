@@ -237,15 +237,22 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
                 schema = load_schema(path, formats)
             known = registry.get(named_protocol(schema))
             check_types(schema, schema_values(known.layer_module or known.name), origin=path)
-            for message in schema.messages.values():
+            for key, message in schema.messages.items():
                 for dialect in message.dialects:
-                    full_dialect(known.name, dialect)
+                    _checked_dialect(known.name, dialect, f"messages.{key}")
         except (SchemaError, UsageError) as error:
             # Some of these errors begin with the file already.
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
         found[known.name] = schema
     return found
+
+
+def _checked_dialect(protocol: str, dialect: str, where: str) -> None:
+    try:
+        full_dialect(protocol, dialect)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
 
 
 def decode_payload(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import console_docs
 from netdissect.cli import cli
 from netdissect.cli.settings import KEYS, load, settings
 from netdissect.model.errors import UsageError
+from netdissect.system.accounts import account_named, caller
 from netdissect.wire.inflate import Bounds
 
 LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
@@ -92,6 +94,11 @@ def test_colours_of_a_file_are_used(user: Path) -> None:
         ("[decode]\nschemas = 'x'\n", "must be a list"),
         ("[decode]\nports = { '1' = 2 }\n", "must be a table of texts"),
         ("nosuch = 1\n", "nosuch"),
+        ('[colors]\nfarme = "1"\n', "no style is called 'farme'; did you mean 'frame'"),
+        ('[endpoints]\n"eu server" = "x"\n', "'eu server' is no address and no address:port"),
+        ('[endpoints]\n"1.2.3.4:99999" = "x"\n', "ports are 0 to 65535"),
+        ('[endpoints]\n"::0001" = "x"\n', "'::0001' is written '::1'"),
+        ('[endpoints]\n"1.2.3.4:080" = "x"\n', "is written '1.2.3.4:80'"),
         ('[colors]\nframe = "evil\\u001b[2J"\n', "colors.frame"),
     ],
 )
@@ -141,6 +148,7 @@ def test_what_is_shown_is_a_file_of_settings(monkeypatch, tmp_path) -> None:
         ("NETDISSECT_INFLATE_RATIO", str(1 << 40)), ("NETDISSECT_DECODE_AS", "7777"),
         ("NETDISSECT_DECODE_AS", "7777=riptid"), ("NETDISSECT_DECODE_AS", "99999=riptide"),
         ("NETDISSECT_DIALECTS", "riptide-9"), ("NETDISSECT_DISABLED", "riptid"),
+        ("NETDISSECT_SCHEMAS", "nosuch.json"),
     ],
 )  # fmt: skip
 def test_a_bad_variable_is_named(
@@ -150,6 +158,25 @@ def test_a_bad_variable_is_named(
     result = invoke("read", LOSSY, "-c", "1")
     assert result.exit_code == 2
     assert variable in result.stderr
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "127.0.0.1:21109", "::1", "[::1]:80"])
+def test_an_endpoint_is_an_address_with_or_without_a_port(user: Path, name: str) -> None:
+    user.write_text(f'[endpoints]\n"{name}" = "x"\n')
+    assert in_force("endpoints")[0] == {name: "x"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="takes root")
+@pytest.mark.parametrize("number", ["4294967295", "9" * 14, "9" * 5000, "-1", "٣", "x", ""])
+def test_who_cannot_have_called_sudo_did_not(
+    monkeypatch: pytest.MonkeyPatch, number: str
+) -> None:
+    for user, group in ((number, "0"), ("1000", number)):
+        monkeypatch.setenv("SUDO_UID", user)
+        monkeypatch.setenv("SUDO_GID", group)
+        assert caller() is None
+        assert invoke("read", LOSSY, "-c", "1").exit_code == 0
+    assert account_named(number) is None
 
 
 def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +191,7 @@ def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         '[output]\ntime = "zz"\n', '[output]\ncolor = "blue"\n', "[decode]\ninflate_limit = 0\n",
         f"[decode]\ninflate_limit = {1 << 40}\n", '[decode]\ndialects = ["riptide-9"]\n',
-        '[decode]\nschemas = ["~nosuchuser/x.json"]\n', "x = " + "[" * 3000 + "]" * 3000,
+        '[decode]\nschemas = ["~nosuchuser/x.json"]\n', '[decode]\nschemas = ["nosuch.json"]\n', "x = " + "[" * 3000 + "]" * 3000,
         '[decode.ports]\n"x" = "riptide"\n', '[otput]\ntime = "r"\n',
     ],
 )  # fmt: skip

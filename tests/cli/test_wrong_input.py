@@ -75,6 +75,56 @@ SCHEMAS: dict[str, tuple[object, str]] = {
     "direction": (
         _schema({"direction": "up", "fields": []}), "messages.1: direction must be c2s or s2c",
     ),
+    "misspelt messages": (
+        {"protocol": "riptide", "mesages": {}}, "no key is called 'mesages'; did you mean 'messages'?",
+    ),
+    "misspelt fields": (_schema({"feilds": []}), "messages.1: no key is called 'feilds'; did you mean"),
+    "unknown key of a field": (
+        _schema({"fields": [{"name": "x", "type": "bits", "bit": 3}]}),
+        "messages.1.fields[0]: no key is called 'bit'; did you mean 'bits'?",
+    ),
+    "unknown key": (_schema({"colour": 1}), "no key is called 'colour'; known: name, direction"),
+    "bits of an int": (_schema({"fields": [["x", "int", 7]]}), "1.x: 'int' has its own number of bits"),
+    "bits of a text": (_schema({"fields": [["x", "string(5)"]]}), "'string' has its own number of bits"),
+    "length without bits": (_schema({"fields": [["x", "int[:0]"]]}), "a length has 1 to 64 bits"),
+    "empty id": ({"protocol": "riptide", "messages": {"": {}}}, "'' is neither an id in decimal nor"),
+    "id in hexadecimal": ({"protocol": "riptide", "messages": {"0x10": {}}}, "messages.0x10: '0x10' is neit"),
+    "id with a point": ({"protocol": "riptide", "messages": {"1.5": {}}}, "'1.5' is neither an id"),
+    "dialect of number": (_schema({"dialects": [5]}), "messages.1: dialects must be a list of names"),
+    "near dialect": (_schema({"dialects": ["2.3"]}), "messages.1: riptide has no dialect '2.3'"),
+    "object called as a type": (
+        {"protocol": "riptide", "objects": {"int": []}}, "objects.int: the protocol has a type of that",
+    ),
+    "enum called as a type": (
+        {"protocol": "knet", "enums": {"u8": {}}}, "enums.u8: the protocol has a type of that name",
+    ),
+    "enum called as an object": (
+        {"protocol": "riptide", "objects": {"E": []}, "enums": {"E": {}}}, "enums.E: there is an object of",
+    ),
+    "object in itself": (
+        {"protocol": "riptide", "objects": {"O": [["x", "O"]]}}, "objects.O: it holds itself, without an end",
+    ),
+    "objects in each other": (
+        {"protocol": "knet", "objects": {"A": [["b", "B[2]"]], "B": [["a", "A"]]}}, "it holds itself by ",
+    ),
+    "enum of a number": ({"protocol": "riptide", "enums": {"E": {"0": 5}}}, "enums.E: numbers to names"),
+    "enum with an odd number": ({"protocol": "riptide", "enums": {"E": {"1_0": "a"}}}, "numbers to names"),
+    "enum with foreign digits": ({"protocol": "riptide", "enums": {"E": {"٣": "a"}}}, "numbers to names"),
+    "enum with one number twice": (
+        {"protocol": "riptide", "enums": {"E": {"1": "a", "0x1": "b"}}}, "enums.E: 1 has two names",
+    ),
+    "enum of fractions": (
+        {"protocol": "riptide", "enums": {"E": {"type": "float"}}}, "enums.E: 'float' is no type of whole numbers",
+    ),
+    "enum of texts": (
+        {"protocol": "knet", "enums": {"E": {"type": "string8"}}}, "'string8' is no type of whole",
+    ),
+    "enum with a type of number": (
+        {"protocol": "riptide", "enums": {"E": {"type": 5}}}, "enums.E: type must be a text, not 5",
+    ),
+    "enum out of its type": (
+        {"protocol": "riptide", "enums": {"E": {"type": "byte", "300": "a"}}}, "enums.E: 300 is no byte",
+    ),
     "direction of list": (_schema({"direction": [], "fields": []}), "direction must be c2s or"),
 }  # fmt: skip
 
@@ -149,6 +199,21 @@ FILTERS: dict[str, str] = {
     "teeworlds.ack == 1024": "teeworlds.ack is 0 to 1023",
     "knet.message_id >= 0x40000001": "knet.message_id is 0 to 1073741823",
     "eoudp.command == 256": "eoudp.command is 0 to 255",
+    **dict.fromkeys(
+        ('frame.number matches "x"', "udp.port contains 5", 'msg.resend matches "1"', "len(data) contains 1",
+         'count(udp.port) matches "2"'), "is for texts and bytes",
+    ),
+    "riptide.sequence_id == true": "riptide.sequence_id is a number, and this is none",
+    "frame.time_relative == false": "frame.time_relative is a number, and this is none",
+    "udp.port & -1": "a mask is a whole number, 1 or more",
+    "udp.port & 0": "a mask is a whole number, 1 or more",
+    "udp.port & 1_0": "a mask is a whole number",
+    "data[0:0] == 05": "this slice is always empty",
+    "data[5-2] == 05": "this slice is always empty",
+    "data[0] == 5": "data is bytes, written 05:ff or 0x05ff",
+    "data[0] == 256": "data is bytes, written",
+    "data[0] == 01:02": "this is longer than data[...]",
+    'data[2-3] == "abc"': "this is longer than data[...]",
     "§": "unexpected character",
 }
 
@@ -181,6 +246,7 @@ WORDS: list[Case] = [
     (["follow", LOSSY, "0"], 2, "not in the range"),
     (["timeline", LOSSY, "1", "-Y", "msg.seq > x"], 4, "msg.seq is a number"),
     (["anomalies", LOSSY, "-Y", "nosuch"], 4, "no field is called 'nosuch'"),
+    (["anomalies", LOSSY, "-Y", ""], 4, "the filter is empty"),
     (["read", LOSSY, "-d", "nonsense"], 2, "decode-as wants"),
     (["read", LOSSY, "-d", "udp.port==x,riptide"], 2, "decode-as wants"),
     (["read", LOSSY, "-d", "udp.port==٣,riptide"], 2, "decode-as wants"),
@@ -481,6 +547,9 @@ def test_wrong_schemas(name: str) -> None:
         ("long.toml", "[" + " . ".join(['"a b"'] * 9000) + "]", "long.toml: nested too deeply"),
         ("deep.json", '{"a":' * 100_000, "nested too deeply"),
         ("bad.json", "{", "bad.json: "),
+        ("twice.json", '{"protocol": "riptide", "protocol": "knet"}', "'protocol' is given twice in one"),
+        ("mark.json", '\ufeff{"protocol": "nosuch"}', "mark.json: no protocol is called 'nosuch'"),
+        ("twice.xml", '<p><message id="1"/><message id="1"/></p>', "line 1: there is a message 1 before"),
         ("bad.toml", "x = ", "bad.toml: "),
         ("long.toml", f"x = {MANY}", "long.toml: "),
         ("latin.json", "é".encode("latin-1"), "not UTF-8 text (byte 0)"),
@@ -506,6 +575,26 @@ def test_wrong_schema_files(name: str, content: str | bytes, said: str) -> None:
 def test_wrong_plans(content: str, said: str) -> None:
     Path("plan.toml").write_text(content)
     check(["fuzz", "--plan", "plan.toml"], 2, said)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["connections", LOSSY], ["timeline", LOSSY], ["info", LOSSY], ["diff", LOSSY, LOSSY],
+     ["survey", LOSSY, "--out", "x"], ["browse", LOSSY], ["join", LOSSY, LOSSY],
+     ["sniff", "-i", "lo", "-a", "duration:1"]],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_a_wrong_schema_is_refused_by_commands_that_need_none(words: list[str]) -> None:
+    Path("x.json").write_text(json.dumps(SCHEMAS["unknown type"][0]))
+    check([*words, "--schema", "x.json"], 2, "x.json: messages.1.x: no type is called 'nosuch'")
+
+
+def test_objects_that_end_may_hold_themselves() -> None:
+    """By an array, or where the protocol has null."""
+    for protocol, kind in (("riptide", "O[]"), ("knet", "O[:3]"), ("netplay", "O")):
+        Path("x.json").write_text(json.dumps({"protocol": protocol, "objects": {"O": [["x", kind]]}}))
+        result = CliRunner().invoke(cli, ["info", LOSSY, "--schema", "x.json"])
+        assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_schema_is_no_pipe() -> None:
@@ -556,6 +645,17 @@ def test_what_nobody_can_be_told_changes_no_status() -> None:
                 stdout=subprocess.DEVNULL, stderr=full, check=False,
             )  # fmt: skip
         assert run.returncode == status
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="takes /dev/full")
+@pytest.mark.parametrize(
+    "words",
+    [["slice", LOSSY, "-w"], ["merge", LOSSY, LOSSY, "-w"], ["anonymise", LOSSY, "-w"],
+     ["export", LOSSY, "--pcapng-notes"], ["export", LOSSY, "--qlog"], ["export", "lua", "knet", "-o"]],
+    ids=lambda words: " ".join((words[0], words[-1])),
+)  # fmt: skip
+def test_a_full_disk_is_named(words: list[str]) -> None:
+    check([*words, "/dev/full"], 1, "netdissect: /dev/full: No space left on device")
 
 
 @pytest.mark.parametrize("case", STDIN, ids=lambda case: str(case[1])[:30])

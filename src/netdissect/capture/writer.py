@@ -79,8 +79,10 @@ class _Sink(Closing):
             while sent < len(data):
                 sent += self._file.write(data[sent:]) or 0
             self._file.flush()
-        except OSError:
+        except OSError as error:
             self._cut_back(records, sent)
+            if self._owned and error.filename is None:
+                error.filename = self._file.name
             raise
         self._written += len(data)
 

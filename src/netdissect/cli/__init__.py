@@ -21,7 +21,7 @@ import click
 from netdissect._version import __version__
 from netdissect.cli.errors import ClosedOutputError, Unseen
 from netdissect.cli.errors import report as told  # `report` is a command's module, too
-from netdissect.model.errors import did_you_mean
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
@@ -142,7 +142,7 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the settings of files and environment as its defaults."""
-        from netdissect.cli.settings import default_map, load  # noqa: PLC0415 - not for --help
+        from netdissect.cli.settings import blamed, default_map, load  # noqa: PLC0415 - not for --help
         from netdissect.model.files import unchanged  # noqa: PLC0415 - as above
 
         found = load()
@@ -151,8 +151,11 @@ class Group(click.Group):
             for sentence in found.ignored:
                 click.echo(f"netdissect: note: {safe(sentence)}", err=True)
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
-        with _closed_output(), unchanged():
-            return super().invoke(ctx)
+        try:
+            with _closed_output(), unchanged():
+                return super().invoke(ctx)
+        except UsageError as error:
+            raise blamed(found, error) from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""

@@ -62,7 +62,8 @@ def command(
     with asked.session() as session:
         from netdissect.pipeline import contents as deep  # noqa: PLC0415
 
-        contents = deep.ContentFindings() if content or asked.display_filter else None
+        every = asked.display_filter is None
+        contents = deep.ContentFindings() if content or not every else None
         found = [
             item
             for item in _found(session, asked.display_filter, contents)
@@ -80,8 +81,8 @@ def command(
                 asked.look.screen(),
                 found,
                 asked.clock(session.first_ns),
-                totals=None if asked.display_filter else _totals(session, contents),
-                times=None if asked.display_filter else _times(session),
+                totals=_totals(session, contents) if every else None,
+                times=_times(session) if every else None,
                 limit=asked.limit,
                 file=None if session.live else asked.file,
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import click
@@ -55,17 +56,26 @@ def write_file(path: str, text: str) -> int:
     return len(octets)
 
 
-def open_to_write(path: str) -> Any:
-    """Return a text file that the user named, opened; `-` is standard output, which stays open.
+@contextmanager
+def open_to_write(path: str) -> Iterator[Any]:
+    """Open a text file that the user named; `-` is standard output, which stays open.
 
     Raises:
         CaptureFileError: there can be no such file.
+        OSError: it cannot take what is written; names it.
 
     """
     try:
-        return click.open_file(path, "w", encoding="utf-8")
+        opened = click.open_file(path, "w", encoding="utf-8")
     except OSError as error:
         raise CaptureFileError(f"{path}: {error.strerror or error}") from error
+    try:
+        with opened as file:
+            yield file
+    except OSError as error:
+        if error.filename is None and path != "-":
+            error.filename = path
+        raise
 
 
 def one_view(*views: tuple[str, Any]) -> None:

@@ -90,6 +90,7 @@ class Choices:
         from netdissect.cli.settings import limits  # noqa: PLC0415
         from netdissect.pipeline import Options, decode_as  # noqa: PLC0415
 
+        lookup.load_schemas(self.schemas)  # a wrong one is refused by whoever makes no tree, too
         return Options(
             decode_as=tuple(decode_as(rule) for rule in self.decode_as),
             without=lookup.known_protocols(self.disabled),

@@ -20,6 +20,7 @@ from typing import Any
 from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean, reason
 from netdissect.model.files import parse_toml, read_text
+from netdissect.model.keys import endpoint_text
 from netdissect.model.text import quoted
 from netdissect.system.accounts import as_caller, home_of_caller, is_private
 
@@ -32,6 +33,7 @@ _KINDS = {
     "str": "a text", "int": "a number", "list": "a list of texts", "dict": "a table of texts",
 }  # fmt: skip
 _SGR = re.compile(r"[0-9]{1,3}(;[0-9]{1,3})*|")
+_ENDPOINT = re.compile(r"(?:\[([^\]]*)\]|([^:]*)):([0-9]{1,9})")
 MAX_FILE_OCTETS = 1024 * 1024
 """Bytes of a file of settings at most."""
 
@@ -377,9 +379,40 @@ def _check(where: str, key: Key, value: Any) -> None:
     if largest is not None and not 1 <= value <= largest:
         raise UsageError(f"{where} must be 1 to {largest}, not {value}")
     if key.name == "colors":
-        for style, code in value.items():
-            if not _SGR.fullmatch(code):
-                raise UsageError(f"{where}.{style} is written as SGR parameters, such as 1;31")
+        _check_colors(where, value)
+    elif key.name == "endpoints":
+        _check_endpoints(where, value)
+
+
+def _check_colors(where: str, codes: dict[str, str]) -> None:
+    from netdissect.render.console import STYLES  # noqa: PLC0415 - only where a setting names one
+
+    for style, code in codes.items():
+        if style not in STYLES:
+            near = did_you_mean(style, STYLES) or f"; known: {', '.join(STYLES)}"
+            raise UsageError(f"{where}: no style is called {quoted(style)}{near}")
+        if not _SGR.fullmatch(code):
+            raise UsageError(f"{where}.{style} is written as SGR parameters, such as 1;31")
+
+
+def _check_endpoints(where: str, names: dict[str, str]) -> None:
+    """Refuse what no endpoint is written as: its name would never be shown."""
+    from ipaddress import ip_address  # noqa: PLC0415 - only where a setting names one
+
+    for end in names:
+        match = _ENDPOINT.fullmatch(end)
+        try:
+            address = str(ip_address(end if match is None else match[1] or match[2]))
+        except ValueError:
+            raise UsageError(f"{where}: {quoted(end)} is no address and no address:port") from None
+        if match is None:
+            meant = address
+        elif int(match[3]) > 0xFFFF:  # noqa: PLR2004
+            raise UsageError(f"{where}: {quoted(end)}: ports are 0 to 65535")
+        else:
+            meant = endpoint_text(address, int(match[3]))
+        if end != meant:
+            raise UsageError(f"{where}: {quoted(end)} is written {quoted(meant)}")
 
 
 def in_force() -> dict[str, Any]:
@@ -420,6 +453,15 @@ def default_map(found: Settings) -> dict[str, Any]:
         _check_names(setting, option, value)
         values[option] = value
     return values
+
+
+def blamed(found: Settings, error: UsageError) -> UsageError:
+    """Return a fault of a schema with the setting that names the file, where one does."""
+    row = next(row for row in found.rows if row.key.name == "decode.schemas")
+    places = tuple(f"{path}: " for path in row.value)
+    if row.origin == "default" or not str(error).startswith(places):
+        return error
+    return UsageError(f"{row.key.name} ({row.origin}): {error}")
 
 
 def _check_names(setting: Setting, option: str, value: Any) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +22,7 @@ from netdissect.model.errors import did_you_mean, reason
 from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
-from netdissect.wire.values import Values
+from netdissect.wire.values import BITS, Values
 
 __all__ = [
     "Decoder",
@@ -46,6 +48,11 @@ NODE_LIMIT = 100_000
 """Values decoded from one payload at most: bounds nested arrays with large counts."""
 MAX_SCHEMA_OCTETS = 4 * 1024 * 1024
 """Bytes of a schema file at most."""
+_KEYS = ("format", "protocol", "note", "enums", "objects", "messages")
+_MESSAGE_KEYS = ("name", "direction", "dialects", "note", "fields")
+_FIELD_KEYS = ("name", "type", "bits", "note")
+_ID = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?([0-9]{1,20}|0[xX][0-9A-Fa-f]{1,16})")
 _TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9})?\]){0,16})$")
 
 
@@ -150,50 +157,73 @@ def load_schema(
                 place = "" if isinstance(fault, SchemaError) else f"{path}: "
                 raise SchemaError(f"{place}{fault}") from None
     try:
-        data = parse_toml(text) if str(path).endswith(".toml") else json.loads(text)
+        toml = str(path).endswith(".toml")
+        data = parse_toml(text) if toml else json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as fault:
         raise SchemaError(f"{path}: {reason(fault)}") from None
     return parse_schema(data, origin=str(path))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, whose names stand there once each."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{quoted(name)} is given twice in one object")
+        found[name] = value
+    return found
+
+
+def _refuse_others(row: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuse a key that means nothing: one that is misspelt would do nothing, without a word."""
+    for name in row:
+        if name not in known:
+            near = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+            raise SchemaError(f"{where}: no key is called {quoted(name)}{near}")
 
 
 def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
     """Return the schema of a loaded JSON or TOML object; raises SchemaError with the place."""
     if not isinstance(data, dict) or data.get("format", FORMAT) != FORMAT:
         raise SchemaError(f'{origin}: no schema ("format" must be "{FORMAT}")')
+    _refuse_others(data, _KEYS, origin)
     objects = {
         name: _fields(rows, f"{origin}: objects.{name}")
         for name, rows in _table(data, "objects", origin).items()
     }
     messages: dict[str, MessageSchema] = {}
     for key, row in _table(data, "messages", origin).items():
-        where = f"{origin}: messages.{key}"
-        if not isinstance(row, dict):
-            raise SchemaError(f"{where}: an object with name and fields is wanted")
-        name, direction = row.get("name", key), row.get("direction")
-        if not isinstance(name, str):
-            raise SchemaError(f"{where}: name must be a text, not {quoted(name)}")
-        if direction not in (None, "c2s", "s2c"):
-            raise SchemaError(f"{where}: direction must be c2s or s2c, not {quoted(direction)}")
-        message = MessageSchema(
-            name,
-            _fields(row.get("fields", []), where),
-            direction,
-            _names(row.get("dialects", ()), where),
-        )
-        messages[str(key)] = message
+        messages[key] = message = _message(key, row, f"{origin}: messages.{key}")
         messages.setdefault(message.name, message)
     enums: dict[str, dict[int, str]] = {}
     enum_types: dict[str, str] = {}
     for name, row in _table(data, "enums", origin).items():
-        try:
-            enums[name] = {int(k, 0): str(v) for k, v in row.items() if k != "type"}
-        except (ValueError, AttributeError, TypeError):
-            raise SchemaError(f"{origin}: enums.{name}: numbers to names are wanted") from None
-        enum_types[name] = str(row.get("type", "int"))
+        where = f"{origin}: enums.{name}"
+        enums[name] = _enum(row, where)
+        enum_types[name] = scalar = row.get("type", "int")
+        if not isinstance(scalar, str):
+            raise SchemaError(f"{where}: type must be a text, not {quoted(scalar)}")
+        if name in objects:
+            raise SchemaError(f"{where}: there is an object of that name, too")
     protocol = data.get("protocol")
     if protocol is not None and not isinstance(protocol, str):
         raise SchemaError(f"{origin}: protocol must be a name, not {quoted(protocol)}")
     return Schema(protocol, messages, objects, enums, enum_types)
+
+
+def _message(key: str, row: Any, where: str) -> MessageSchema:
+    if not isinstance(row, dict):
+        raise SchemaError(f"{where}: an object with name and fields is wanted")
+    if not key or (key[0] in "+-.0123456789" and not _ID.fullmatch(key)):
+        raise SchemaError(f"{where}: {quoted(key)} is neither an id in decimal nor a name")
+    _refuse_others(row, _MESSAGE_KEYS, where)
+    name, direction = row.get("name", key), row.get("direction")
+    if not isinstance(name, str):
+        raise SchemaError(f"{where}: name must be a text, not {quoted(name)}")
+    if direction not in (None, "c2s", "s2c"):
+        raise SchemaError(f"{where}: direction must be c2s or s2c, not {quoted(direction)}")
+    fields, dialects = row.get("fields", []), row.get("dialects", ())
+    return MessageSchema(name, _fields(fields, where), direction, _names(dialects, where))
 
 
 def named_protocol(schema: Schema) -> str:
@@ -217,10 +247,14 @@ def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "s
     """
     scalars = {name for values in encodings for name in (*values.scalars, *values.aliases)}
     own = {*schema.objects, *schema.enums}
-    for name, scalar in schema.enum_types.items():
-        if scalar not in scalars:
-            near = did_you_mean(scalar, scalars)
-            raise SchemaError(f"{origin}: enums.{name}: no type is called {quoted(scalar)}{near}")
+    for kind, names in (("objects", schema.objects), ("enums", schema.enums)):
+        for name in names:
+            if name in scalars:
+                raise SchemaError(f"{origin}: {kind}.{name}: the protocol has a type of that name")
+    _check_enums(schema, encodings, scalars, origin)
+    if any(map(_has_all, encodings)):
+        _refuse_endless(schema.objects, origin)
+    sized = {name for values in encodings for name, row in values.scalars.items() if row is BITS}
     places = [(f"objects.{name}", fields) for name, fields in schema.objects.items()]
     places += [(f"messages.{key}", row.fields) for key, row in schema.messages.items()]
     for where, fields in places:
@@ -231,12 +265,92 @@ def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "s
                 raise SchemaError(
                     f"{origin}: {where}.{item.name}: no type is called {quoted(base)}{near}"
                 )
+            if item.type.size is not None and schema.enum_types.get(base, base) not in sized:
+                raise SchemaError(
+                    f"{origin}: {where}.{item.name}: {quoted(base)} has its own number of bits"
+                )
+
+
+def _check_enums(
+    schema: Schema, encodings: Sequence[Values], scalars: Collection[str], origin: str
+) -> None:
+    whole = {name for values in encodings for name in values.scalars if _is_whole(values, name)}
+    for name, scalar in schema.enum_types.items():
+        where = f"{origin}: enums.{name}"
+        if scalar not in whole:
+            if scalar in scalars:
+                raise SchemaError(f"{where}: {quoted(scalar)} is no type of whole numbers")
+            near = did_you_mean(scalar, scalars)
+            raise SchemaError(f"{where}: no type is called {quoted(scalar)}{near}")
+        for number in schema.enums[name]:
+            if not any(_fits(values, scalar, number) for values in encodings):
+                raise SchemaError(f"{where}: {number} is no {scalar}")
+
+
+def _is_whole(values: Values, name: str) -> bool:
+    """Return whether a scalar is a whole number."""
+    try:
+        return isinstance(values.scalars[name].read(Cursor(bytes(16), 0, 128), None), int)
+    except (OutOfData, ValueError):
+        return False
+
+
+def _fits(values: Values, name: str, number: int) -> bool:
+    """Return whether a scalar can be a number; of one whose bits are said elsewhere, True."""
+    row = values.scalars.get(name)
+    try:
+        if row is not None and row is not BITS:
+            row.write(Sink(), number, None)
+    except (struct.error, ValueError, OverflowError):
+        return False
+    return row is not None
+
+
+def _has_all(values: Values) -> bool:
+    """Return whether neither a value nor an object of an encoding can be null."""
+    cursor = Cursor(bytes(16), 0, 128)
+    return values.present(cursor) and values.enter(cursor) is not None
+
+
+def _refuse_endless(objects: Mapping[str, Sequence[SchemaField]], origin: str) -> None:
+    """Refuse objects that hold themselves: where none is null, only an array's length ends them."""
+    held = {
+        name: [
+            item.type.base
+            for item in fields
+            if item.type.base in objects and all((size or 0) > 0 for size in item.type.dimensions)
+        ]
+        for name, fields in objects.items()
+    }
+    try:
+        TopologicalSorter(held).prepare()
+    except CycleError as fault:
+        around = fault.args[1][::-1]
+        way = f" by {around[1]}" if len(around) > 2 else ""  # noqa: PLR2004
+        raise SchemaError(
+            f"{origin}: objects.{around[0]}: it holds itself{way}, without an end"
+        ) from None
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise SchemaError(f"{where}: dialects must be a list of names")
-    return tuple(str(name) for name in value)
+    return tuple(value)
+
+
+def _enum(row: Any, where: str) -> dict[int, str]:
+    """Return the names of numbers."""
+    found: dict[int, str] = {}
+    for key, name in row.items() if isinstance(row, dict) else [(row, None)]:
+        if key == "type":
+            continue
+        if not isinstance(name, str) or not _NUMBER.fullmatch(key):
+            raise SchemaError(f"{where}: numbers to names are wanted")
+        number = int(key, 16 if "x" in key.lower() else 10)
+        if number in found:
+            raise SchemaError(f"{where}: {number} has two names")
+        found[number] = name
+    return found
 
 
 def _table(data: dict[str, Any], key: str, origin: str) -> dict[str, Any]:
@@ -260,6 +374,7 @@ def _fields(rows: Any, where: str) -> tuple[SchemaField, ...]:
 
 def _field(row: Any, where: str) -> SchemaField:
     if isinstance(row, dict):
+        _refuse_others(row, _FIELD_KEYS, where)
         row = [row.get("name"), row.get("type"), *([row["bits"]] if "bits" in row else [])]
     if not isinstance(row, list) or not 2 <= len(row) <= 3:  # noqa: PLR2004
         raise SchemaError(f"{where}: [name, type] is wanted")
@@ -276,7 +391,8 @@ def _field(row: Any, where: str) -> SchemaField:
     if number is not None and not 1 <= number <= MAX_BITS:
         raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {number}")
     sizes = tuple(_dimension(part) for part in re.findall(r"\[(:?\d*)\]", dimensions))
-    if any(part is not None and part < -MAX_BITS for part in sizes):
+    long = any(part is not None and part < -MAX_BITS for part in sizes)
+    if long or re.search(r"\[:0+\]", dimensions):
         raise SchemaError(f"{where}: a length has 1 to {MAX_BITS} bits")
     return SchemaField(name, TypeRef(text, base, number, sizes))
 

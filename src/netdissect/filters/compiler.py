@@ -322,12 +322,12 @@ class _Compiler:
         number = _number(value)
         if number is not None and abs(number) == math.inf:
             raise self.fault("this number is too large", value.span)
-        if test.operator in {"contains", "matches"}:
-            return
         whole = left.cut is None and left.function == ""
         kinds = self.names.kinds(left.name) if whole else frozenset()
-        if number is None and (left.function or (whole and self.names.is_number(left.name))):
-            raise self.fault(f"{left.name} is a number, and this is none", value.span)
+        self.counted(test, left, value, number)
+        if test.operator in {"contains", "matches"}:
+            return
+        self.sliced(left, value, number)
         if kinds and kinds <= {"presence"} and (number not in (0, 1) or test.operator in _ORDER):
             raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
         if kinds == {"address"}:
@@ -353,6 +353,32 @@ class _Compiler:
             raise self.fault(f"{name} is an address, and this is none", value.span)
         if test.operator in _ORDER and "/" in value.text:
             raise self.fault("a network has no order; write one of its addresses", value.span)
+
+    def counted(self, test: Test, left: Field, value: Literal, number: float | None) -> None:
+        """Refuse what is no number where a field is one, and looking for text in it."""
+        if left.cut is not None:
+            return
+        whole = not left.function
+        is_number = not whole or self.names.is_number(left.name)
+        if test.operator in {"contains", "matches"}:
+            if is_number or self.names.kinds(left.name) == {"presence"}:
+                raise self.fault(f"{test.operator} is for texts and bytes", test.span)
+            return
+        # A number that is 0 or 1 may be called true or false.
+        flag = whole and self.names.range(left.name)[1] <= 1
+        if is_number and (number is None or (isinstance(number, bool) and not flag)):
+            raise self.fault(f"{left.name} is a number, and this is none", value.span)
+
+    def sliced(self, left: Field, value: Literal, number: float | None) -> None:
+        """Refuse decimal digits where bytes are wanted: `data[0] == 5` would mean the letter."""
+        if self.names.kinds(left.name) != {"bytes"} or left.function:
+            return
+        octets = _octets(value)
+        if number is not None and octets == value.text.encode():
+            raise self.fault(f"{left.name} is bytes, written 05:ff or 0x05ff", value.span)
+        start, end = left.cut or (0, None)
+        if end is not None and len(octets) > end - (start or 0):
+            raise self.fault(f"this is longer than {left.name}[...]", value.span)
 
     def within(self, name: str, symbol: str, number: float, span: Span) -> None:
         """Refuse a number that a field never holds, and limits beyond which it holds none."""

@@ -137,6 +137,7 @@ _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
 _SLICE = re.compile(
     r"(-?[0-9]{1,9})?(?:(:)([0-9]{1,9})?)?|([0-9]{1,9})-([0-9]{1,9})",
 )
+_MASK = re.compile(r"(?=.*[1-9A-Fa-f])([0-9]{1,20}|0[xX][0-9A-Fa-f]{1,16}|0[bB][01]{1,64})")
 # One token, as a field may stand behind the word, too: `any f == 1`.
 _PER = re.compile(r"(any|all)\s*\(\s*([A-Za-z_]\w*)\s*:\s*")
 
@@ -319,10 +320,9 @@ class _Parser:
             return None
         self.take()
         literal = self.literal()
-        try:
-            return int(literal.text, 0)
-        except ValueError:
-            raise self.fault("a mask is a whole number", literal.span) from None
+        if not _MASK.fullmatch(literal.text):
+            raise self.fault("a mask is a whole number, 1 or more", literal.span)
+        return int(literal.text, 0 if literal.text[0] == "0" else 10)
 
     def literal(self) -> Literal:
         token = self.take()
@@ -361,10 +361,12 @@ class _Parser:
                 "a slice is written [offset:length], [first-last] or [index]",
                 Span(opened.span.start, closed.span.end),
             )
+        length = 1 if match[2] is None else int(match[3]) if match[3] else None
+        if length == 0 or (match[4] is not None and int(match[4]) > int(match[5])):
+            raise self.fault("this slice is always empty", Span(opened.span.start, closed.span.end))
         if match[4] is not None:
             return int(match[4]), int(match[5]) + 1
         offset = int(match[1]) if match[1] else 0
-        length = (int(match[3]) if match[3] else None) if match[2] else 1
         if length is None:
             return offset, None
         # From the end on, `[-4:4]` is `[-4:]`: an end of 0 would leave nothing.

@@ -128,7 +128,8 @@ def read_octets(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], limit: int) -> str:
-    """Return the text of a regular file in UTF-8, as `read_octets` reads it.
+    """Return the text of a regular file in UTF-8, as `read_octets` reads it, without the mark that
+    editors on Windows put before it.
 
     Raises:
         OSError: as there.
@@ -136,7 +137,7 @@ def read_text(path: str | os.PathLike[str], limit: int) -> str:
 
     """
     try:
-        return read_octets(path, limit).decode("utf-8")
+        return read_octets(path, limit).decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as fault:
         raise ValueError(f"not UTF-8 text (byte {fault.start})") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -24,6 +25,11 @@ NOBODY = 65534
 """
 
 
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_MOST = 0xFFFFFFFE
+"""Largest number of a user or group; the next one means none. Source: setuid(2)."""
+
+
 class Account(NamedTuple):
     """A user of this machine."""
 
@@ -38,7 +44,7 @@ class Account(NamedTuple):
 def account_named(name: str) -> Account | None:
     """Return the account with a name or number; None where there is none."""
     try:
-        row = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+        row = pwd.getpwuid(int(name)) if _NUMBER.fullmatch(name) else pwd.getpwnam(name)
     except (KeyError, OverflowError):
         return None
     return Account(row.pw_uid, row.pw_gid, tuple(os.getgrouplist(row.pw_name, row.pw_gid)))
@@ -57,8 +63,9 @@ def caller(environ: Mapping[str, str] | None = None) -> Account | None:
     """Return who called `sudo`; None where it was not called, or by root, or this is not root."""
     environ = os.environ if environ is None else environ
     user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
-    known = user.isdecimal() and group.isdecimal() and int(user) != 0
-    if not known or os.getuid() != 0:
+    if not (_NUMBER.fullmatch(user) and _NUMBER.fullmatch(group)) or os.getuid() != 0:
+        return None
+    if not 0 < int(user) <= _MOST or int(group) > _MOST:
         return None
     try:
         groups = os.getgrouplist(pwd.getpwuid(int(user)).pw_name, int(group))

@@ -52,6 +52,8 @@ def xml_schema(text: str) -> dict[str, Any]:
         if element.tag != "message":
             continue
         number = _number(element, "id", 0, 0x3FFFFFFF)
+        if str(number) in messages:
+            raise XmlSchemaError(f"line {element.line}: there is a message {number} before")
         name = element.attributes.get("name", f"message {number}")
         fields = _fields(element, objects, f"message{number}")
         messages[str(number)] = {"name": name, "fields": fields}
