@@ -99,9 +99,18 @@ def test_every_command_has_a_current_manual_page(name: str | None, update_expect
     assert path.read_text() == text or not console_docs.SAME_CLICK
     assert text.startswith('.TH "NETDISSECT')
     assert "\b" not in text
-    sections = ["NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
-    wanted = sections if name is None else [*sections[:3], "EXAMPLES", *sections[3:]]
+    wanted = ["NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
     assert [head for head in wanted if f".SH {head}\n" not in text] == []
+
+
+def test_every_variable_that_is_asked_for_is_documented() -> None:
+    """But those that only pass on to programs, and PATH."""
+    asked = set()
+    for path in (ROOT / "src" / "netdissect").rglob("*.py"):
+        asked |= set(re.findall(r"""environ(?:\.get\(|\[)"([A-Z_]+)\"""", path.read_text()))
+    told = page(None).split(".SH ENVIRONMENT\n")[1].split(".SH ")[0]
+    assert {"PAGER", "SUDO_UID", "XDG_CACHE_HOME"} <= asked
+    assert sorted(name for name in asked if name not in told.replace("\\", "")) == []
 
 
 PICTURES = {

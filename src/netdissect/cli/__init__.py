@@ -252,6 +252,12 @@ def cli(debug: bool) -> None:
     Netplay.
 
     `netdissect FILE` alone reads a capture; `-` is standard input.
+
+    \b
+    netdissect game.pcap
+    netdissect diagnose game.pcap
+    netdissect connections game.pcap 1
+    tcpdump -i eth0 -w - udp port 7777 | netdissect -
     """
     del debug  # read by Group.main from the words, so that it also covers failures of the parser
 

@@ -29,12 +29,19 @@ _ENVIRONMENT = (
     ("PAGER", "what shows long output on a terminal, instead of less; empty or cat: nothing does"),
     ("FORCE_COLOR", "colour also where standard output is no terminal"),
     ("COLUMNS", "width of the output where --width is not given"),
+    ("TERM", "dumb or missing: no pager, and no colour either if it is dumb"),
+    ("LESS", "options of less, instead of FRX"),
+    ("HOME", "where ~ is"),
     ("XDG_CONFIG_HOME", "folder of configuration files; ~/.config without it"),
+    ("XDG_CACHE_HOME", "folder of what is kept of plug-ins; ~/.cache without it"),
+    ("TMPDIR", "folder of temporary files; /tmp without it"),
+    ("SUDO_UID, SUDO_GID", "who called sudo, as whom root reads settings and parses"),
 )
 """Variables that are no setting, and what they do."""
 _FILES = (
     ("~/.config/netdissect/config.toml", "the user's settings (`netdissect config path`)"),
     (PROJECT_NAME, "the project's settings, in the working folder or the nearest above it"),
+    ("~/.cache/netdissect", "readers made from the layers of plug-ins; may be deleted"),
 )
 
 
