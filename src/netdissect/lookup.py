@@ -223,7 +223,8 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
     if not paths:
         return {}
     from netdissect.dissect.engine import schema_values  # noqa: PLC0415 - imports scapy
-    from netdissect.dissect.schema import SchemaError, check_types, load_schema, named_protocol  # noqa: PLC0415 - only where asked for
+    from netdissect.dissect.schema import SchemaError, load_schema, named_protocol  # noqa: PLC0415 - only where asked for
+    from netdissect.dissect.schema_types import check_types  # noqa: PLC0415 - as above
 
     formats = {
         end: registry.load(place)

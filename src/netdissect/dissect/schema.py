@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +20,7 @@ from netdissect.model.errors import did_you_mean, reason
 from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
-from netdissect.wire.values import BITS, Values
+from netdissect.wire.values import Values
 
 __all__ = [
     "Decoder",
@@ -31,7 +29,6 @@ __all__ = [
     "SchemaError",
     "SchemaMismatch",
     "TypeRef",
-    "check_types",
     "decode",
     "encode",
     "load_schema",
@@ -231,105 +228,6 @@ def named_protocol(schema: Schema) -> str:
     if schema.protocol is None:
         raise SchemaError("the schema does not say its protocol")
     return schema.protocol
-
-
-def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "schema") -> None:
-    """Refuse a schema with a type that none of the protocol's encodings has.
-
-    Args:
-        schema: the schema.
-        encodings: the value tables of the protocol's dialects.
-        origin: what to call it in messages.
-
-    Raises:
-        SchemaError: a type is neither a scalar, an object nor an enum; with its place.
-
-    """
-    scalars = {name for values in encodings for name in (*values.scalars, *values.aliases)}
-    own = {*schema.objects, *schema.enums}
-    for kind, names in (("objects", schema.objects), ("enums", schema.enums)):
-        for name in names:
-            if name in scalars:
-                raise SchemaError(f"{origin}: {kind}.{name}: the protocol has a type of that name")
-    _check_enums(schema, encodings, scalars, origin)
-    if any(map(_has_all, encodings)):
-        _refuse_endless(schema.objects, origin)
-    sized = {name for values in encodings for name, row in values.scalars.items() if row is BITS}
-    places = [(f"objects.{name}", fields) for name, fields in schema.objects.items()]
-    places += [(f"messages.{key}", row.fields) for key, row in schema.messages.items()]
-    for where, fields in places:
-        for item in fields:
-            base = item.type.base
-            if base not in scalars and base not in own:
-                near = did_you_mean(base, scalars | own)
-                raise SchemaError(
-                    f"{origin}: {where}.{item.name}: no type is called {quoted(base)}{near}"
-                )
-            if item.type.size is not None and schema.enum_types.get(base, base) not in sized:
-                raise SchemaError(
-                    f"{origin}: {where}.{item.name}: {quoted(base)} has its own number of bits"
-                )
-
-
-def _check_enums(
-    schema: Schema, encodings: Sequence[Values], scalars: Collection[str], origin: str
-) -> None:
-    whole = {name for values in encodings for name in values.scalars if _is_whole(values, name)}
-    for name, scalar in schema.enum_types.items():
-        where = f"{origin}: enums.{name}"
-        if scalar not in whole:
-            if scalar in scalars:
-                raise SchemaError(f"{where}: {quoted(scalar)} is no type of whole numbers")
-            near = did_you_mean(scalar, scalars)
-            raise SchemaError(f"{where}: no type is called {quoted(scalar)}{near}")
-        for number in schema.enums[name]:
-            if not any(_fits(values, scalar, number) for values in encodings):
-                raise SchemaError(f"{where}: {number} is no {scalar}")
-
-
-def _is_whole(values: Values, name: str) -> bool:
-    """Return whether a scalar is a whole number."""
-    try:
-        return isinstance(values.scalars[name].read(Cursor(bytes(16), 0, 128), None), int)
-    except (OutOfData, ValueError):
-        return False
-
-
-def _fits(values: Values, name: str, number: int) -> bool:
-    """Return whether a scalar can be a number; of one whose bits are said elsewhere, True."""
-    row = values.scalars.get(name)
-    try:
-        if row is not None and row is not BITS:
-            row.write(Sink(), number, None)
-    except (struct.error, ValueError, OverflowError):
-        return False
-    return row is not None
-
-
-def _has_all(values: Values) -> bool:
-    """Return whether neither a value nor an object of an encoding can be null."""
-    cursor = Cursor(bytes(16), 0, 128)
-    return values.present(cursor) and values.enter(cursor) is not None
-
-
-def _refuse_endless(objects: Mapping[str, Sequence[SchemaField]], origin: str) -> None:
-    """Refuse objects that hold themselves: where none is null, only an array's length ends them."""
-    held = {
-        name: [
-            item.type.base
-            for item in fields
-            if item.type.base in objects and all((size or 0) > 0 for size in item.type.dimensions)
-        ]
-        for name, fields in objects.items()
-    }
-    try:
-        TopologicalSorter(held).prepare()
-    except CycleError as fault:
-        around = fault.args[1][::-1]
-        way = f" by {around[1]}" if len(around) > 2 else ""  # noqa: PLR2004
-        raise SchemaError(
-            f"{origin}: objects.{around[0]}: it holds itself{way}, without an end"
-        ) from None
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:
