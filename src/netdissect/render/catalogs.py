@@ -127,6 +127,7 @@ def show_info(
         ),
     ]
     below = {name: count for name, count in flow.items() if count and name not in _USUAL}
+    # A number for each link type: their sum is told.
     below |= (
         {"unknown_link": sum(below["unknown_link"].values())} if "unknown_link" in below else {}
     )

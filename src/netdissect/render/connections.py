@@ -90,6 +90,7 @@ def show_connections(
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
     """Print the table and return True, unless more than reasons would have to be cut."""
     for short in (UNLIMITED, _REASON_COLUMNS):
+        # Every time is shown for the measure as well, which moves the clock of style d.
         columns, measured = Columns(*_HEADS, right=_NUMBERS), copy(clock)
         rows = (_row(screen, report, measured, short) for report in reports)
         if _fits(columns, rows, screen.width):
@@ -373,6 +374,7 @@ _SPACE_ROWS: tuple[tuple[str, str], ...] = (
 
 def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) -> None:
     """Print the spaces side by side, as many at once as the screen holds."""
+    # 20 columns for what the rows are called, 18 for each space.
     at_once = max(1, (screen.width - 20) // 18) if not screen.wide else max(1, len(spaces))
     for start in range(0, len(spaces), at_once):
         group = spaces[start : start + at_once]

@@ -191,6 +191,7 @@ class Screen:
         self.names = names or {}
         self.styles = {**STYLES, **(styles or {})}
         self.terminal = self.stream.isatty()
+        # Nothing is drawn in fewer columns.
         self._width = UNLIMITED if width is None else max(width, 20)
         self._resizes = width is None and self.terminal
         self._console: Console | None = None
@@ -221,6 +222,7 @@ class Screen:
 
     def row(self, segments: Sequence[tuple[str, str]], *, cut: bool = False) -> None:
         """Print one line as `line` does, of segments that stand in a list."""
+        # A signal ends the output here: after a whole line, never in one.
         check()
         parts = segments
         if cut and (width := self.width) < UNLIMITED:
@@ -231,6 +233,7 @@ class Screen:
             text = "".join([part for part, _ in parts])
             if not is_plain(text):
                 text = "".join([safe(part) for part, _ in parts])
+            # What pads the last column would stand at the end of every line of a file.
             text = text.rstrip(" ")
         self.stream.write(text + "\n")
         if self.flush:
@@ -299,6 +302,7 @@ class Screen:
             title_justify="left",
         )
         for column in columns:
+            # Text goes on below and numbers stay whole: in a table nothing is cut.
             table.add_column(
                 column,
                 justify="right" if column in numeric else "left",
@@ -325,6 +329,7 @@ def wrapped(segments: Iterable[tuple[str, str]], width: int, hang: int) -> Itera
         if used + size > width and used > hang:
             yield row
             row, used = [(" " * hang, "")], hang
+            # The space before a word is the break itself.
             first, style = word[0]
             size -= len(first) - len(first.lstrip(" "))
             word[0] = first.lstrip(" "), style

@@ -170,6 +170,7 @@ class Dashboard(Closing):
         try:
             self._live.stop()
         finally:
+            # Last: until here it may still be needed.
             if self._guard is not None:
                 self._guard.communicate(b".")
             self._keyboard.close()
@@ -179,6 +180,7 @@ class Dashboard(Closing):
     def keep(self, look: Look) -> None:
         """Take the last picture, which is left on the first screen when this one is gone."""
         self._wanted = replace(self._wanted, paused=False, typing=False)
+        # Without the foot: no key does anything any more.
         *lines, _ = self._picture(look, time.monotonic(), _SPARE_ROWS)
         while lines and not lines[-1]:
             lines.pop()
@@ -293,6 +295,7 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
         return [("find ", "dim"), (f"{wanted.text}▏", "title"), ("  Enter keeps, Esc ends", "dim")]
     facts = [(0, "q quit", "dim")]
     if wanted.paused:
+        # Each before the last one, which says how to quit.
         facts.insert(-1, (0, "paused", "bad"))
     if wanted.text:
         facts.insert(-1, (1, f"only {wanted.text}", "title"))
@@ -320,6 +323,7 @@ def _head(view: LiveView, rates: Rates, width: int) -> Line:
 
 def _fitted(facts: list[tuple[int, str, str]], width: int) -> Line:
     """Return as many facts (rank, text, style) as fit whole; those of the highest rank go first."""
+    # What has rank 0 stays, whatever has to be cut.
     while (most := max(rank for rank, _, _ in facts)) and (
         sum(cells(safe(text)) + 2 for _, text, _ in facts) - 2 > width
     ):

@@ -188,6 +188,7 @@ def ladder_lines(
     for row in drawn:
         if last is None:
             if row.names is not None:
+                # The right side has times and frames of its own.
                 inner = max(MIN_WIDTH // 2, inner - _TIME_COLUMNS - _FRAME_COLUMNS)
                 margin = " " * _FRAME_COLUMNS
             yield [(margin, ""), *_heads(ends, inner)]
@@ -307,6 +308,7 @@ def _slope(row: Row, inner: int, sign: str) -> str:
     lost, a dotted end where nobody knows.
     """
     size = inner // 2 if row.arrived_ns is None else inner - 1
+    # From left to right it falls; turned round, from right to left.
     steps = "⎺⎻─⎼⎽"
     body = "".join(steps[at * len(steps) // size] for at in range(size))
     body = body[:2] + sign * 2 + body[4:] if sign != "─" else body
@@ -400,6 +402,7 @@ def _svg_slanted(drawn: Sequence[Row], clock: Clock) -> tuple[int, list[str]]:
     """Return the height, and arrows from the moment of sending to that of arrival: a line of the
     picture is one moment at one of the sides.
     """
+    # Of each row an even number for its sending, the next one for its arrival.
     moments = sorted(
         {(row.time_ns, 2 * index) for index, row in enumerate(drawn)}
         | {

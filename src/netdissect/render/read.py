@@ -123,6 +123,7 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
         notes += item.annotations
     notes += [found for found in record.findings if found.code not in record.faults]
     if notes:
+        # Of equal codes the first one's severity; in the order in which they were found.
         worst = {note.code: note.severity.label for note in reversed(notes) if note.severity > 0}
         for code, label in reversed(worst.items()):
             marks.append((f"  [{SEVERITY_LETTERS[label]} {code}]", label))

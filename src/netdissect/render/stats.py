@@ -99,6 +99,7 @@ _CELLS = (
 """Columns beside time and direction."""
 _DROPPED = ("goodput/s", "units", "bytes", "resent", "RTT", "delay")
 """Those that a narrow screen does not have, first to last."""
+# The time, a gap, and the arrow.
 _FIXED = 15
 
 

@@ -160,6 +160,7 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
     """Return a lane of which each cell shows how much of it was sent again or lost."""
     line: Line = []
     for (sent, again, lost), mark in zip(cells, lane, strict=True):
+        # One copy may count twice: as sent again, and as lost.
         bad = min(sent, again + lost)
         if not bad:
             line.append(("·" if sent else mark, "dim"))
@@ -170,6 +171,7 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
 
 
 def ruler(span_ns: int, columns: int) -> str:
+    # The last label may reach beyond the lane.
     """Return a ruler with a label every 12 columns or more, at round seconds since the start."""
     axis = [" "] * (columns + 12)
     least_ns = span_ns * _TICK_COLUMNS / columns

@@ -131,6 +131,7 @@ def _place(node: FieldNode) -> str:
     octet, bit = divmod(node.bit_offset, 8)
     width, rest = divmod(node.bit_length, 8)
     size = f"{node.bit_length}b" if rest or (bit and node.bit_length < 64) else f"{width}B"  # noqa: PLR2004
+    # A stroke for each step away from the bytes on the wire.
     mark = "'" * node.buffer
     return f"{octet:>6}.{bit}{mark:<1}{size:>6}"
 
