@@ -16,6 +16,7 @@ import samples
 from netdissect.model.annotations import Annotation, CodeRow, Severity
 from netdissect.model.dissection import FieldNode
 from netdissect.model.facts import Difference
+from netdissect.model.joined import ClockReport, JoinReport
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo, ConnectionReport
@@ -32,6 +33,7 @@ from netdissect.render.connections import show_connection, show_connections
 from netdissect.render.console import Screen, cells, wrapped
 from netdissect.render.findings import show_anomalies, show_catalogue, show_code
 from netdissect.render.follow import FollowView
+from netdissect.render.join import show_join
 from netdissect.render.read import ReadView, record_title
 from netdissect.render.show import show_record
 from netdissect.render.timeline import Item, Overview, show_items, show_timeline, show_timeouts
@@ -359,3 +361,25 @@ def test_what_a_second_capture_shows_is_never_cut() -> None:
         assert stream.getvalue().count("lost on the way") == len(lost.copies)
         assert not any("…" in line for line in lines if "lost" in line)
         assert max(map(cells, lines)) <= width
+
+
+def test_every_bound_that_a_join_has_hit_is_told() -> None:
+    report = JoinReport(
+        captures=(CaptureInfo("a", "pcap"), CaptureInfo("b", "pcap")),
+        clock=ClockReport(
+            offset_ms=0.0, bound_ms=None, drift_ppm=0.0, drift_bound_ppm=0.0,
+            least_delay_ms=(None, None), anchors=2, contradicting=0,
+            steps=((1, 7, -10_000.0),),
+        ),
+        same_place=False,
+        overlap_ms=0.0,
+        conversations=[],
+        reports=([], []),
+        apart=(0, 0),
+        limits_hit={"MAX_WAITING": 1, "MAX_JUMPS": 5000, "MAX_CONNECTIONS": 3},
+    )  # fmt: skip
+    out = io.StringIO()
+    show_join(Screen(out), report)
+    for limit in report.limits_hit:
+        assert limit in out.getvalue()
+    assert "was set by -10.000000 s before frame 7" in out.getvalue()

@@ -22,6 +22,7 @@ _HANG, _DEEP = 3, 7
 _LIMITS = {
     "MAX_FLOWS": "packets of flows beyond the most that are told apart were not compared",
     "MAX_WAITING": "datagrams were settled early, too many waited at once",
+    "MAX_JUMPS": "places where a clock may have been set were too many to be remembered",
     "MAX_WEIGHED": "equal datagrams were too many within one delay to be weighed",
 }
 KINDS = {
@@ -63,6 +64,9 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
     for limit, what in _LIMITS.items():
         if limit in report.limits_hit:
             screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"), hang=_HANG)
+    others = [f"{n} for {name}" for name, n in report.limits_hit.items() if name not in _LIMITS]
+    if others:
+        screen.line((f"Left out: {', '.join(others)}.", "note"), hang=_HANG)
     for conversation in report.conversations:
         _conversation(screen, conversation, letters)
 
@@ -95,7 +99,7 @@ def clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
 
 def _exact(milliseconds: float) -> str:
     """Return a span with microseconds where it is short, seconds where it is long."""
-    if milliseconds < 1000:  # noqa: PLR2004 - a second
+    if abs(milliseconds) < 1000:  # noqa: PLR2004 - a second
         return f"{milliseconds:.3f} ms"
     return f"{milliseconds / 1000:,.6f} s"
 
