@@ -13,6 +13,7 @@ import pytest
 from fsspec.registry import _registry as registry
 
 from netdissect.model.errors import CaptureFileError, UsageError
+from netdissect.survey import sources
 from netdissect.survey.sources import MAX_JOINED, Source, held, joined, sources_of
 
 
@@ -48,7 +49,7 @@ def test_a_url_is_fetched_and_has_the_key_of_its_content(folder: Path) -> None:
     (far,) = sources_of([f"file://{folder}/b.pcap"])
     assert far.url is not None
     assert far.octets == 6
-    with held(near) as (_, key), held(far) as (path, same):
+    with held(near) as (_, key, _), held(far) as (path, same, _):
         assert key == same
         assert path != far.path
         assert Path(path).read_bytes() == b"b.pcap"
@@ -90,7 +91,7 @@ def web(folder: Path) -> Iterator[str]:
 def test_a_capture_is_read_from_the_web(web: str) -> None:
     (far,) = sources_of([f"{web}/b.pcap"])
     assert (far.name, far.octets) == (f"{web}/b.pcap", 6)
-    with held(far) as (path, _):
+    with held(far) as (path, *_):
         assert Path(path).read_bytes() == b"b.pcap"
 
 
@@ -134,6 +135,23 @@ def test_other_files_are_captures_of_their_own() -> None:
     assert together("s1.pcap", "s2.pcap", "g-1700000000.pcap", "g-1700000001.pcap") == [1] * 4
     assert together("a/g_00001_20260131120000.pcap", "b/g_00002_20260131130000.pcap") == [1, 1]
     assert together("eth0-20260131.pcap", "eth1-20260131.pcap") == [1, 1]
+    assert together("a/2026-01-30/g.pcap", "a/2026-01-31/g.pcap") == [1, 1]
+
+
+def test_urls_that_differ_in_their_query_are_captures_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Queries are not shown, as they may hold secrets; and yet they say which capture is meant."""
+
+    def remote(word: str) -> Iterator[Source]:
+        yield Source(sources._shown(word), word, word)
+
+    monkeypatch.setattr(sources, "_remote", remote)
+    words = [f"https://h/get?id={number}&key=secret" for number in (1, 2)]
+    found = sources_of([*words, words[0]])
+    assert sorted(source.path for source in found) == words
+    assert len({source.name for source in found}) == 2
+    assert not any("secret" in source.name for source in found)
 
 
 def test_so_many_files_are_joined_and_no_more() -> None:

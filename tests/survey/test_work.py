@@ -290,6 +290,21 @@ def test_intervals_are_those_of_stats_in_every_capture(tmp_path: Path, capture: 
         same_as_stats(tmp_path, capture)
 
 
+def test_a_rotated_capture_of_which_a_file_is_cut_short_says_so(tmp_path: Path) -> None:
+    """What was joined is whole; that the end of one file was missing would be lost."""
+    for number, frames in enumerate(("1-300", "301-700"), 1):
+        part = tmp_path / f"game_{number:05}_2026013112000{number}.pcap"
+        words = ["slice", str(LOSSY), "--frames", frames, "-w", str(part)]
+        assert CliRunner().invoke(cli, words, prog_name="netdissect").exit_code == 0
+    part.write_bytes(part.read_bytes()[:-7])
+    plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
+    with Dataset(tmp_path / "out").opened({}):
+        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+    assert outcome.status == "cut-short"
+    (row,) = rows(tmp_path / "out", "captures")
+    assert part.name in row["damage"]
+
+
 def test_a_connection_that_spans_rotated_files_is_one(tmp_path: Path) -> None:
     for number, frames in enumerate(("1-300", "301-700", "701-"), 1):
         part = tmp_path / f"game_{number:05}_2026013112000{number}.pcap"

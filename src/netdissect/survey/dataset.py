@@ -308,6 +308,7 @@ class Staged(Closing):
         row last.
         """
         own = self.seal()
+        # Until they are moved: what stays behind is to be deleted.
         self._sealed = False
         drafts = [draft for each in (*others, own) for draft in each]
         for draft, place in sorted(drafts, key=lambda draft: draft[1].startswith("captures/")):

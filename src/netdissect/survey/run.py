@@ -92,6 +92,7 @@ def survey(
 
 def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:
     """Yield what becomes one task each: one source, or some small ones."""
+    # Four tasks for each worker at least: of fewer, one would keep all others waiting.
     most = min(MAX_BATCH, -(-len(sources) // (4 * workers)))
     batch: list[Source] = []
     room = 0

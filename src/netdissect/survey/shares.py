@@ -119,7 +119,7 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
 def _identify(source: Source, plan: Plan, count: int) -> _Work | Outcome:
     dataset = Dataset(plan.dataset)
     try:
-        with unchanged() as files, held(source) as (_, key), open_capture(source.path):
+        with unchanged() as files, held(source) as (_, key, _), open_capture(source.path):
             pass
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, None, str(error))
@@ -189,6 +189,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
     reports = Reports()
     with file, reports, Staged(Dataset(plan.dataset), work.key, index, work.folder) as staged:
         reports.receive(file, numbers)
+        # A client that fell silent here may have gone on in another share.
         for other in range(len(agreed.numbers)):
             if other != index:
                 theirs, _ = _opened(work, other)
@@ -198,6 +199,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         mine = frozenset(numbers)
         told_of_mine = (each for each in agreed.found.anomalies if each.connection in mine)
         findings(told_of_mine, staged, places)
+        # They are written, and nothing else asks for them.
         agreed.found.anomalies.clear()
         staged.end_files()
         options = informed(plan.options(), agreed.found, reports)

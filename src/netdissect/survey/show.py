@@ -95,6 +95,7 @@ def opened(path: str) -> Iterator[Answers]:
     if glob.has_magic(path):
         raise UsageError(f"{path}: DuckDB would take this name for a pattern")
     with duckdb.connect(":memory:") as base:
+        # What is not installed DuckDB would fetch.
         base.execute("SET TimeZone = 'UTC'; SET autoinstall_known_extensions = false")
         try:
             yield Answers(base, path)

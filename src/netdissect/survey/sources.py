@@ -9,9 +9,9 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from netdissect.capture.blocks import BlockReader
 from netdissect.edit import merge
@@ -66,7 +66,13 @@ def sources_of(words: Iterable[str]) -> list[Source]:
         here = list(_remote(word) if "://" in word else _local(word))
         if not here:
             raise CaptureFileError(f"{word}: no captures there")
-        found.update((source.name, source) for source in here)
+        for source in here:
+            known = found.get(source.name)
+            name = source.name
+            if known is not None and known.path != source.path:
+                # Two URLs that differ in what is not shown of them.
+                name += f"?{hashlib.sha256(source.path.encode()).hexdigest()[:8]}"
+            found[name] = replace(source, name=name)
     return [found[name] for name in sorted(found)]
 
 
@@ -76,9 +82,10 @@ def joined(sources: Iterable[Source]) -> list[Source]:
     Files are of one capture where they lie in one folder and their names differ in nothing but what
     dumpcap, tcpdump and `sniff -b` put there: a number, a date and time.
     """
-    groups: dict[str, list[Source]] = {}
+    groups: dict[tuple[str, str], list[Source]] = {}
     for source in sources:
-        groups.setdefault(_ROTATION.sub("", source.name), []).append(source)
+        folder, _, name = source.name.rpartition("/")
+        groups.setdefault((folder, _ROTATION.sub("", name)), []).append(source)
     found = []
     for group in groups.values():
         for start in range(0, len(group), MAX_JOINED):
@@ -174,9 +181,19 @@ def _shown(url: str) -> str:
     return re.sub(r"://[^/@]*@", "://", url).partition("?")[0]
 
 
+class Held(NamedTuple):
+    """A source as a local file."""
+
+    path: str
+    key: str
+    """Made of its content."""
+    damage: str | None = None
+    """What is wrong with the first of its files that is not whole, which the file does not show."""
+
+
 @contextmanager
-def held(source: Source) -> Iterator[tuple[str, str]]:
-    """Give a source as (path of a local file, key of its content) while the context is open.
+def held(source: Source) -> Iterator[Held]:
+    """Give a source as a local file while the context is open.
 
     What lies elsewhere is fetched into a temporary file, for a capture is read more than once; the
     files of a rotated capture are joined into one in order of time.
@@ -188,16 +205,25 @@ def held(source: Source) -> Iterator[tuple[str, str]]:
     if source.parts:
         with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
             parts = [stack.enter_context(held(part)) for part in source.parts]
-            readers = [(path, stack.enter_context(BlockReader(path))) for path, _ in parts]
+            readers = [(part.path, stack.enter_context(BlockReader(part.path))) for part in parts]
             merge(readers, whole.file)
             whole.flush()
-            keys = "".join(key for _, key in parts)
-            yield whole.name, hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
+            keys = "".join(part.key for part in parts)
+            damage = next(
+                (
+                    f"{part.name}: {reader.damage}"
+                    for part, (_, reader) in zip(source.parts, readers, strict=True)
+                    if reader.damage is not None
+                ),
+                None,
+            )
+            key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
+            yield Held(whole.name, key, damage)
         return
     if source.url is None:
         with open_same(source.path, regular=True) as file:
             key = _copied(file, None)
-        yield source.path, key
+        yield Held(source.path, key)
         return
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
@@ -206,7 +232,7 @@ def held(source: Source) -> Iterator[tuple[str, str]]:
         with system.open(source.path, "rb") as file:
             key = _copied(file, local)
         local.flush()
-        yield local.name, key
+        yield Held(local.name, key)
 
 
 def _copied(file: Any, target: Any) -> str:

@@ -64,6 +64,7 @@ def _text(value: Any) -> str:
 def _json(value: Any) -> str | None:
     if not value:
         return None
+    # Without the braces and the key, which stand for nothing.
     return dump(value) if isinstance(value, Mapping) else dump({"": value})[4:-1]
 
 

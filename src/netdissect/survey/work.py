@@ -18,7 +18,7 @@ from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.spans import OVER_NS, Counted, tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.rows import connection_items, unit_item
-from netdissect.survey.sources import Source, held
+from netdissect.survey.sources import Held, Source, held
 from netdissect.survey.tables import day_of
 
 __all__ = [
@@ -67,11 +67,11 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
     dataset = Dataset(plan.dataset)
     path, key = source.path, None
     try:
-        with unchanged(), held(source) as (path, key):
+        with unchanged(), held(source) as (path, key, damage):
             if dataset.row_file(key).exists():
                 outcome = Outcome(source.name, "skipped", key, source.octets)
             else:
-                outcome = _surveyed(source, path, key, plan, dataset)
+                outcome = _surveyed(source, Held(path, key, damage), plan, dataset)
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, key, str(error).replace(path, source.name))
     dataset.failure_file(source.name).unlink(missing_ok=True)
@@ -96,10 +96,11 @@ def failed(source: Source, plan: Plan, key: str | None, text: str) -> Outcome:
     return outcome
 
 
-def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset) -> Outcome:
+def _surveyed(source: Source, file: Held, plan: Plan, dataset: Dataset) -> Outcome:
     options = plan.options()
-    found = analyze(path, options=options)
-    with found.connections as reports, Staged(dataset, key) as staged:
+    found = analyze(file.path, options=options)
+    found.info.damage = found.info.damage or file.damage
+    with found.connections as reports, Staged(dataset, file.key) as staged:
         places = connection_rows(reports, staged)
         findings(found.anomalies, staged, places)
         found.anomalies.clear()
@@ -107,7 +108,7 @@ def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset)
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
         counted = spans.counted(plan)
         pipeline = Pipeline(informed(options, found), recorder=counted.recorder, observer=counted)
-        tell(path, counted, pipeline, teller(plan, spans, staged, places))
+        tell(file.path, counted, pipeline, teller(plan, spans, staged, places))
         return conclude(source, found, spans, staged, len(reports))
 
 
@@ -121,7 +122,7 @@ def conclude(
 ) -> Outcome:
     """Write the intervals and the capture's own row, and have everything appear."""
     spans.write(found, staged)
-    status = "done" if found.info.truncated_at is None else "cut-short"
+    status = "done" if found.info.damage is None else "cut-short"
     staged.add("captures", _capture(source, found, staged, status, connections))
     staged.commit(others)
     return Outcome(source.name, status, staged.key, source.octets, connections)
