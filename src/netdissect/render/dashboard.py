@@ -293,18 +293,16 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
         return [("Ctrl-C ends the capture", "dim")]
     if wanted.typing:
         return [("find ", "dim"), (f"{wanted.text}▏", "title"), ("  Enter keeps, Esc ends", "dim")]
-    facts = [(0, "q quit", "dim")]
+    facts: list[tuple[int, str, str]] = []
     if wanted.paused:
-        # Each before the last one, which says how to quit.
-        facts.insert(-1, (0, "paused", "bad"))
+        facts.append((0, "paused", "bad"))
     if wanted.text:
-        facts.insert(-1, (1, f"only {wanted.text}", "title"))
-    facts.insert(-1, (2, f"by {wanted.order}", ""))
+        facts.append((1, f"only {wanted.text}", "title"))
+    facts.append((2, f"by {wanted.order}", ""))
     if view.hidden and not wanted.detail:
-        facts.insert(-1, (3, f"{view.hidden:,} more", ""))
-    for rank, key in enumerate(_KEYS, 4):
-        facts.insert(-1, (rank, key, "dim"))
-    return _fitted(facts, width)
+        facts.append((3, f"{view.hidden:,} more", ""))
+    facts += [(rank, key, "dim") for rank, key in enumerate(_KEYS, 4)]
+    return _fitted([*facts, (0, "q quit", "dim")], width)
 
 
 def _head(view: LiveView, rates: Rates, width: int) -> Line:
@@ -322,8 +320,7 @@ def _head(view: LiveView, rates: Rates, width: int) -> Line:
 
 
 def _fitted(facts: list[tuple[int, str, str]], width: int) -> Line:
-    """Return as many facts (rank, text, style) as fit whole; those of the highest rank go first."""
-    # What has rank 0 stays, whatever has to be cut.
+    """Return as many facts (rank, text, style) as fit; the highest rank goes first, 0 never."""
     while (most := max(rank for rank, _, _ in facts)) and (
         sum(cells(safe(text)) + 2 for _, text, _ in facts) - 2 > width
     ):
@@ -560,5 +557,4 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Lin
 def _group(lines: list[Line]) -> Group:
     from rich.console import Group  # noqa: PLC0415
 
-    texts: list[Any] = [line_text(line) for line in lines]
-    return Group(*texts)
+    return Group(*[line_text(line) for line in lines])
