@@ -28,6 +28,7 @@ class ByConnection(Mapping[int, _Value], Generic[_Value]):
         code = self._codes.setdefault(value, len(self._codes) + 1)
         if code > len(self._values):
             self._values.append(value)
+            # One byte for each of a million connections, as long as 255 values are enough.
             if code > LAST_BYTE and self._of.itemsize == 1:
                 self._of = array("I", self._of)
         if number >= len(self._of):

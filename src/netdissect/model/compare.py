@@ -43,6 +43,8 @@ def differences(before: Any, after: Any, path: str = "", depth: int = 0) -> Iter
             left = before[index] if index < len(before) else ABSENT
             right = after[index] if index < len(after) else ABSENT
             yield from differences(left, right, f"{path}[{index}]", depth + 1)
+    # The same object is no difference, also where it is NaN, which equals nothing, not even
+    # itself.
     elif before is not after and before != after:
         yield Changed(path, before, after)
 

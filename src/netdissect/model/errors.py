@@ -60,6 +60,7 @@ def reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     text = str(error)
+    # Python's own text names a function for programmers, and no place in the file.
     return "a number has too many digits" if "set_int_max_str_digits" in text else text
 
 

@@ -33,6 +33,7 @@ MAX_LINE_OCTETS = 16 * 1024 * 1024
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?)"""
 _TOKENS: Final = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
+    # All repetitions are possessive (`++`): no text makes the pattern go back and try again.
     r"|'''(?:[^']++|'(?!''))*+(?:'''|\Z)"
     r"|#[^\n]*+"
     rf"|(?P<long>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{64}})"
@@ -72,6 +73,7 @@ def open_same(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
     first, name = _opened.get(), os.fspath(path)
     before = None if first is None else first.get(name)
     waits = before is None and not regular
+    # The first opening may wait for a FIFO's writer; a second one would wait for ever.
     file = FileIO(name if waits else os.open(name, _AT_ONCE))
     now = os.fstat(file.fileno())
     if first is not None and before is None:
@@ -83,6 +85,7 @@ def open_same(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
         fault = "another file stands there now, and it has to be read twice"
     elif before is not None and now.st_size < before.st_size:
         fault = "has become shorter, and has to be read twice"
+    # Longer is no fault: a capture that is being written grows.
     if fault:
         file.close()
         raise OSError(errno.ESTALE, fault, name)
@@ -97,6 +100,7 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
     """
     number = 0
+    # One byte more than may be: what tells a line that is too long from one of just that length.
     while line := file.readline(MAX_LINE_OCTETS + 1):
         number += 1
         if len(line) > MAX_LINE_OCTETS:

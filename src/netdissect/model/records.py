@@ -221,6 +221,8 @@ class DatagramRecord:
         decode = self.decode
         if decode is not None:
             decode(self)
+            # Only now: where decoding fails, the next one who asks fails too, and sees no empty
+            # record.
             self.decode = None
 
     @property
@@ -263,10 +265,12 @@ def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) 
     """Give each finding to the message that it lies in; to the first where it lies in none."""
     places = sorted(
         (message.buffer, 8 * message.offset, 8 * (message.offset + message.length), message.index)
+        # One without bytes holds no bit, so no note can lie in it.
         for message in messages
         if message.length
     )
     for note in notes:
+        # Infinity lies behind every length: a note at the first bit of a message belongs to it.
         at = bisect_right(places, (note.buffer, note.bit_offset, inf)) - 1
         inside = at >= 0 and places[at][0] == note.buffer and note.bit_offset < places[at][2]
         messages[places[at][3] if inside else 0].annotations.append(note)

@@ -34,6 +34,7 @@ def well_formed(text: str) -> str:
     """
     if not (_LONE.search(text) or _LIKE_ESCAPE.search(text)):
         return text
+    # The backslashes first: those of the escapes stay single, and `restored` can tell them apart.
     return _LONE.sub(lambda found: escape(found[0]), text.replace("\\", "\\\\"))
 
 
@@ -53,6 +54,7 @@ def number(text: str) -> int | None:
     """Return the whole number that text is, in digits 0 to 9; None for any other, or a longer one
     than any count has.
     """
+    # Without `isascii`, `²` and digits of other scripts would count as digits.
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
