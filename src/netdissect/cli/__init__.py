@@ -150,6 +150,7 @@ class Group(click.Group):
         if found.ignored and not _QUIET & set(ctx.meta[_WORDS]):
             for sentence in found.ignored:
                 click.echo(f"netdissect: note: {safe(sentence)}", err=True)
+        # To all commands: click passes over what a command has no option for.
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
         try:
             with _closed_output(), unchanged():
@@ -173,10 +174,13 @@ class Group(click.Group):
         """Run the command and turn whatever ends it into the exit status of the contract."""
         _print_warnings()
         words = sys.argv[1:] if args is None else list(args)
+        # Who asks so (tests, a program) wants the exceptions themselves.
         if not standalone_mode:
             return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
         try:
+            # Never click's own mode: it would end with exit statuses that are not the contract's.
             status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            # A signal that came after the last line was looked for changes the exit status, too.
             interrupt.check()
             interrupt.ending()
             sys.stdout.flush()
@@ -220,8 +224,10 @@ def default_command(args: list[str]) -> list[str]:
             continue
         if word in COMMANDS:
             return args
+        # tshark's words stand anywhere: `FILE -z conv,udp` as well as `-z conv,udp -r FILE`.
         if "-z" in args[index:]:
             return args[:index] + _tap(args[index:])
+        # Also where it does not exist: "no such file" helps more than "no such command".
         names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
         return (
             [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
@@ -234,6 +240,7 @@ def _tap(args: list[str]) -> list[str]:
     at = args.index("-z")
     name = args[at + 1] if at + 1 < len(args) else ""
     rest = args[:at] + args[at + 2 :]
+    # The longest first: `conv,udp` begins with `conv`, too.
     for known in sorted(ALIASES, key=len, reverse=True):
         if name == known or name.startswith(known + ","):
             tail = name[len(known) + 1 :].split(",")

@@ -118,6 +118,7 @@ def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
 
 def _times(session: Session) -> dict[tuple[int | None, str], int]:
     """Return how often each code was found on each connection that has findings."""
+    # Only of those: a capture of a million connections has a million reports.
     listed = session.reports.of({item.connection for item in session.anomalies if item.connection})
     return {
         (report.connection, code): times

@@ -113,6 +113,7 @@ def _key(path: str | None) -> bytes:
         raise UsageError(
             f"{path}: {error.strerror}; `head -c 32 /dev/urandom > {path}` makes a key"
         ) from error
+    # An editor ends the line; the key is the same without.
     text = octets.strip()
     try:
         key = bytes.fromhex(text.decode("ascii"))
@@ -144,6 +145,7 @@ def _planned(
                 plan.datagram(record.frame, record.payload, new)
         known = of_connections(session.reports)
     with Session(file, choices, quiet=True) as session:
+        # A second pass: only the end of the first tells which connections there are.
         for packet, pieces in assembled(session.reader):
             if pieces and known(packet):
                 for frame, at in pieces:

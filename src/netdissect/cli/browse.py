@@ -99,6 +99,7 @@ def command(
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
         if look.color == "never":
+            # The one place where Textual looks for it.
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
         with _screen():
@@ -149,6 +150,7 @@ def _named(file: str) -> Iterator[str]:
             terminal = os.open("/dev/tty", os.O_RDWR)
         except OSError as error:
             raise UsageError("browse takes keys from the terminal, and there is none") from error
+        # Textual takes keys from descriptor 0, where the capture came in.
         os.dup2(terminal, 0)
         os.close(terminal)
         yield copy.name

@@ -38,6 +38,7 @@ a larger one connections are numbered as they are recognised, until all of it is
 MAX_EXAMPLES = 20_000
 """Findings whose words are kept; the others are counted, and their frames remembered."""
 
+# Packets between two looks at the clock, and seconds that the screen's thread gets for an answer.
 _SLICE = 128
 _YIELD_S = 0.003
 
@@ -109,6 +110,8 @@ class Browsed:
                     pipeline.feed(packet)
                     if not count % _SLICE and time.monotonic() < loaded.asked_until:
                         time.sleep(_YIELD_S)  # a key was pressed: its answer goes first
+                # What is behind the oldest packet of a flow not yet recognised may still change
+                # its row.
                 index.list_until(pipeline.oldest_sampled)
                 self._take(index.recorder.ready(pipeline.now_ns))
                 done, size = reader.progress()
@@ -124,6 +127,7 @@ class Browsed:
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
         """Show what only the whole of the capture tells."""
         session, loaded = self._session, self.loaded
+        # Of a running capture the pipeline kept no report: it handed over each as it ended.
         session.collect(pipeline.reports, pipeline.limits_hit)
         session.reports = reports
         loaded.anomalies = list(self._examples.values())

@@ -64,6 +64,7 @@ class _Completed(_TextType):
         if self.what in _NAMES:
             names = _NAMES[self.what]()
             return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        # Only the last word: what stands before it is a part of the filter already.
         match = re.search(r"[\w.]*\Z", incomplete)
         word = match[0] if match else ""
         before = incomplete[: len(incomplete) - len(word)]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "print_connections", "reports_of"]
 
+# Negated where the largest goes first.
 _SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,
     "datagrams": lambda report: -sum(report.datagrams),
@@ -124,6 +125,7 @@ def reports_of(
     """
     match = Match.of(display_filter, session)
     if match.filter is None:
+        # Standard input has one end, and processes cannot share it.
         count = 1 if session.live else processes
         return session.analysis(count, lines=lines).connections
     wanted = {

@@ -82,9 +82,11 @@ def limit_of(
         names = ", ".join(measures)
         raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}{near}")
     unit = found[4] or kind
+    # ms and s stand for one another; a share and a time do not, and a mere count has no unit.
     if (unit == "%") != (kind == "%") or (unit and not kind):
         raise UsageError(f"{found[1]} is a number of {kind or 'things'}, not of {unit}")
     value = float(found[3]) * _SCALE[unit]
+    # Digits without end make a float infinite.
     if isinf(value) or (unit == "%" and value > 1):
         most = "100% at most" if unit == "%" else "a smaller number"
         raise UsageError(f"{found[1]} is never beyond that: {most}, not {quoted(text)}")
@@ -135,6 +137,7 @@ def command(
                 )
                 first_ns = both.first_ns
             if asked.display_filter is not None:
+                # `-Y` narrows the first capture; both captures together give the figures.
                 with session.again(quiet=True) as once:
                     left = reports_of(once, asked.display_filter, None)
                     reports = reports.of(set(left.numbers()))

@@ -59,6 +59,7 @@ def command(
         from netdissect.render.catalogs import show_changes  # noqa: PLC0415
 
         show_changes(look.screen(), rows)
+    # A difference to a capture that is cut short may be the cut.
     return EXIT.FOUND if rows and status == EXIT.DONE else status
 
 
@@ -128,6 +129,7 @@ def _paired(
 ) -> Iterator[tuple[str, ConnectionReport | None, ConnectionReport | None]]:
     """Yield (name, report, report) of connections that are one another's; None where one lacks."""
     left, right = list(before), list(after)
+    # First the same endpoints; then what is left, by protocol: another run has other client ports.
     for same in (_ends, _kind):
         waiting: dict[Any, list[ConnectionReport]] = defaultdict(list)
         for report in right:

@@ -36,6 +36,7 @@ def fit_to_write(target: str, sources: Sequence[str]) -> None:
     """
     for source in sources:
         there = os.path.exists(target) and os.path.exists(source)  # noqa: PTH110 - as given
+        # Not by name: a link, or another way to write the path, is the same file.
         if target != "-" and there and os.path.samefile(source, target):  # noqa: PTH121 - as above
             raise UsageError(f"{target} is read from: write to another file")
 

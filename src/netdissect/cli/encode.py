@@ -143,6 +143,8 @@ def _again(protocol: str, told: Told, *, as_json: bool) -> None:
         kind = " ".join(str(each.get("type")) for each in row.get("messages") or ())
         octets = _stated(row)
         before = octets and _shown(protocol, name, transport, row, octets)
+        # Bytes that give the same fields are taken as they are: building would lose what fields do
+        # not tell.
         if before != fields and row.get("length") != 0:
             octets = rebuild(protocol, name, transport, fields)
             now = before and _shown(protocol, name, transport, row, octets)
@@ -171,6 +173,7 @@ def _shown(
     tree = decode_payload(
         protocol, octets, dialect=dialect, direction=direction, transport=transport
     )
+    # Through JSON and back, as the row came: tuples are lists then, and bytes are text.
     found: dict[str, Any] = _restored(json.loads(dump(decoded(tree))))["fields"]
     return found
 

@@ -90,6 +90,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (ClosedOutputError, BrokenPipeError)):
+        # Who read the pipe has seen enough; Python itself would complain at its exit.
         _discard_stdout()
         return EXIT.DONE
     _flush_stdout()
@@ -141,6 +142,7 @@ def _short(text: str) -> str:
 
 def _point(error: FilterError) -> None:
     """Print the filter with a caret under the fault, in a window that fits a terminal."""
+    # A window of 100 characters: a filter may be a page long.
     start = max(0, error.start - 50)
     shown = safe(error.text[start : start + 100])
     before = safe(error.text[start : error.start])

@@ -162,11 +162,13 @@ def _names(session: Session) -> dict[str, str]:
         name = report.identity.get("name")
         if isinstance(name, str) and name:
             found.setdefault(_address(report.client), set()).add(name)
+    # Where several players had an address, no name is that of the address.
     names = {address: given.pop() for address, given in found.items() if len(given) == 1}
     ends = Counter(_address(end) for end in in_force()["endpoints"])
     for end, name in in_force()["endpoints"].items():
         if ends[_address(end)] == 1:
             names[_address(end)] = name
+    # A host's name has no blanks.
     return {address: "-".join(name.split()) for address, name in names.items()}
 
 

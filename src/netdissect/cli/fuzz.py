@@ -28,6 +28,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     if path is not None and not ctx.resilient_parsing:
         from netdissect.cli.fuzzplan import read_plan  # noqa: PLC0415 - only where asked for
 
+        # Only the defaults: what stands on the command line wins.
         ctx.default_map = {**(ctx.default_map or {}), **read_plan(path, ctx.command)}
     return path
 
@@ -37,6 +38,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @options.target
 @click.option(
     "--plan",
+    # Read before the options whose defaults it gives.
     is_eager=True,
     expose_value=False,
     callback=_plan,
@@ -222,6 +224,7 @@ def command(
         print_json([{"schema": 1, **report.to_json()}])
     else:
         _show(report, look.screen())
+    # Interrupted or not, the report of what was sent comes first.
     check()
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)

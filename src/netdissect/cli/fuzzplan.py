@@ -64,6 +64,7 @@ def _keys(command: click.Command) -> dict[str, click.Parameter]:
         names = [name.lstrip("-") for name in (*param.opts, *param.secondary_opts)]
         long = names[0] if isinstance(param, click.Argument) else max(names, key=len)
         if long not in _OF_THE_COMMAND_LINE:
+            # `--no-feedback` is `feedback = false` in a plan.
             found[long.removeprefix("no-")] = param
     return found
 

@@ -61,6 +61,7 @@ class _Stage:
         scene = self.scenes.scene(
             unit.connection, frozenset(frames), min(frames) - _MARGIN, max(frames) + _MARGIN
         )
+        # The first frame may be forgotten already: a story without its beginning explains nothing.
         if scene.has(min(frames)):
             self.gathered.scenes[unit.connection] = (unit, scene)
 
@@ -102,6 +103,7 @@ def gather(
     session.only = None if wanted is None else frozenset(wanted)
     options = session.ahead(session.choices.options(on_anomaly=gallery.finding))
     pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
+    # Packets of other connections need not be parsed again.
     ends = session.ends(wanted) if narrow else None
     for item in iter_timeline(session.reader, pipeline=pipeline, ends=ends):
         gallery.take(item)
@@ -109,6 +111,7 @@ def gather(
     found.other_datagrams = pipeline.other_datagrams
     if ends is not None:
         found.other_datagrams = session.other_datagrams
+        # Without the others something went otherwise (a port that was used again): read all of it.
         if not session.settle(wanted or ()):
             with session.again(quiet=True) as whole:
                 return gather(
@@ -117,6 +120,7 @@ def gather(
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         for number, history in gallery.histories.items():
+            # The slowest of all is known only now; that of the stage may be less slow by a little.
             slowest = history.slowest()[:1]
             if slowest and stage.shown(number) is not slowest[0]:
                 stage.take(slowest[0])
@@ -134,4 +138,5 @@ def worst(reports: Iterable[ConnectionReport]) -> list[int]:
     ranked = [
         ((report.diagnosis or diagnose(report)).badness, -report.connection) for report in reports
     ]
+    # Of equally bad ones the earlier goes first.
     return [-number for _, number in sorted(ranked, reverse=True)]

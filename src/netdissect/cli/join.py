@@ -72,6 +72,7 @@ def command(
             write_joined(files, links, target)
         if as_json:
             print_json(_objects(links, datagrams=datagrams))
+        # Standard output holds the capture then.
         elif target != "-":
             _show(links, look.screen())
         cut = any(

@@ -187,6 +187,7 @@ class _Found:
             if item.connection != self.number:
                 continue
             if isinstance(item, ConnectionEvent):
+                # Their own datagrams are arrows already.
                 if item.event not in {"probe", "ack"}:
                     self.events.append(item)
             elif isinstance(item, UnitRecord):

@@ -85,6 +85,7 @@ class LiveSession(Session):
         trace: TracebackType | None,
     ) -> bool | None:
         """Finish the file and say what was lost. What a user ends is no failure."""
+        # A signal in this very moment must not break off what follows.
         self._ended = False
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
@@ -94,6 +95,7 @@ class LiveSession(Session):
         finally:
             for which, before in self._before.items():
                 signal.signal(which, before)
+        # What a terminal gives that has gone.
         hung_up = isinstance(error, OSError) and error.errno == errno.EIO
         return isinstance(error, KeyboardInterrupt) or hung_up
 
@@ -136,6 +138,7 @@ class LiveSession(Session):
         """
         error = self.feed.error
         if isinstance(error, OSError):
+            # Who read the capture has seen enough.
             if self._write == "-" and error.errno == errno.EPIPE:
                 return EXIT.DONE
             reason = error.strerror or str(error)

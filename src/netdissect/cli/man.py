@@ -79,6 +79,7 @@ def page(name: str | None) -> str:
 def _lines(
     found: click.Command, context: click.Context, title: str, commands: dict[str, tuple[str, str]]
 ) -> Iterator[str]:
+    # click's mark (backspace) before a block whose lines stay as they are.
     text = (found.help or "").replace("\b\n", "\b").strip()
     first, _, rest = text.partition("\n\n")
     yield f'.TH "{title.upper()}" "1" "" "netdissect {__version__}" "User Commands"\n'
@@ -128,4 +129,5 @@ def _paragraph(block: str) -> str:
 def _roff(text: str) -> str:
     """Return text that roff prints as it is."""
     shown = text.replace("\\", "\\e").replace("-", "\\-").replace("\n", " ")
+    # A line that begins so would be a command to roff.
     return "\\&" + shown if shown.startswith((".", "'")) else shown

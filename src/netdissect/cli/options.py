@@ -69,6 +69,7 @@ def handed(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F]
         @wraps(function)
         def wrapper(*args: Any, **options: Any) -> Any:
             made = kind()
+            # Fields of a NamedTuple or a dataclass, in order.
             calls = {field: names.get(field, field) for field in made.__match_args__}
             given = {field: options.pop(name) for field, name in calls.items() if name in options}
             return function(*args, **{keyword: made(**given)}, **options)
@@ -290,6 +291,7 @@ def narrowed(function: _F) -> _F:
             low, high, frames = span_around(moment)
         part = Part(low, high, frames, tuple(options.pop("of_connection")), moment)
         click.get_current_context().meta[PART] = part
+        # Two captures have no common frame numbers: views of both narrow by time themselves.
         if options.get("second") is None:
             parts += part.filters()
         text = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)

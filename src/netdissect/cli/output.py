@@ -45,6 +45,7 @@ def write_file(path: str, text: str) -> int:
         CaptureFileError: there can be no such file.
 
     """
+    # Text from packets may hold halves of surrogate pairs.
     octets = text.encode("utf-8", "backslashreplace")
     try:
         with click.open_file(path, "wb") as file:

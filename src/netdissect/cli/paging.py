@@ -68,6 +68,7 @@ def paged(function: _F) -> _F:
 def _start() -> Program | None:
     """Start the pager; None where there is no terminal in front of us, or no pager."""
     try:
+        # A pager behind `&` would be stopped by the terminal.
         if not sys.stdout.isatty() or os.tcgetpgrp(sys.stdout.fileno()) != os.getpgrp():
             return None
     except (OSError, ValueError):
@@ -77,6 +78,7 @@ def _start() -> Program | None:
     words = _words(os.environ.get("PAGER", "less"))
     if words is None or os.environ.get("TERM", "dumb") == "dumb":
         return None
+    # Nothing else of the environment: LESSOPEN names a program that less runs for each file.
     kept = {name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ}
     safety = {"LESS": os.environ.get("LESS", _LESS), "LESSSECURE": "1", "LESSCHARSET": "utf-8"}
     try:
@@ -95,9 +97,11 @@ def _words(pager: str) -> list[str] | None:
         return None
     from netdissect.system import programs  # noqa: PLC0415 - only where a pager starts
 
+    # By name alone, in folders of the system: PAGER may come from a folder that is not the user's.
     path = programs.find(os.path.basename(words[0]))  # noqa: PTH119 - a text
     if path is None:
         return None
+    # Also where LESS is set without it: what is printed has colours.
     colours = ["-R"] if path.endswith("/less") else []
     return [path, *colours, *words[1:]]
 

@@ -128,6 +128,7 @@ def command(
 
     with Session(file, choices, quiet=look.quiet) as session:
         limit = MAX_EXPORTED if drawing.exports else MAX_POINTS
+        # Which connection is the worst is known only when all is read.
         ahead = None if connections else session.look()
         wanted = connections if ahead is None else worst(ahead)[:1]
         found = gather(session, wanted, span=_span(start, end), limit=limit)
@@ -153,6 +154,7 @@ def command(
 
 def _span(start: int | None, end: int | None) -> tuple[int, int] | None:
     """Return the span whose units are wanted in full; None where none was asked for."""
+    # 1 << 62 ns are 146 years.
     return None if start is None and end is None else (start or 0, 1 << 62 if end is None else end)
 
 

@@ -78,6 +78,7 @@ def command(
     with asked.session(streams=True) as session:
         match = asked.match(session)
         program = asked.as_json or bool(table)
+        # A `conn.` column may show the vantage, which the first lines do not know for good.
         early = not any(name.startswith("conn.") for name in columns)
         found = wanted(
             session, match, everything=everything, shown=shown(secrets, program), early=early
@@ -127,6 +128,7 @@ def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
     for record, items in rows:
         taken = items[:left] if each_message else items
         yield record, taken
+        # A datagram without a message takes a line, too.
         left -= max(1, len(taken)) if each_message else 1
         if left <= 0:
             return
@@ -174,5 +176,6 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
                 scope = Scope(record, group or None, None, first_ns)
                 yield [get(scope) for get in getters]
 
+    # Programs get the text as it is; a terminal would obey control characters.
     clean = safe if sys.stdout.isatty() else None
     write_rows(sys.stdout, columns, cells(), kind=kind, guard=guard, clean=clean)

@@ -103,6 +103,7 @@ def write_report(
     only = part.connections
     wanted = only[:MAX_TOLD] or (None if ahead is None else worst(ahead)[:MAX_TOLD])
     found = gather(session, wanted, remember=True)
+    # Before anything is written: a wrong span leaves an older report alone.
     within(session.reader.info, part)
     for number in only:
         if session.reports.by_number(number) is None:

@@ -38,11 +38,13 @@ def select(session: Session, match: Match) -> Selected:
             items.append(item)
         elif match.datagram(item, session.first_ns):
             found.frames |= {item.frame, *item.frames}
+            # A segment of an unknown stream is no datagram, and `info` counts none.
             if item.protocol is not None or item.transport == "udp":
                 found.datagrams[item.protocol] += 1
             if item.connection is not None:
                 found.connections.add(item.connection)
                 units.update(_units(item.connection, item, match.messages(item)))
+    # Only now: what acknowledges a unit may match, and comes after it.
     found.items += (item for item in items if _kept(item, found.frames, units))
     return found
 

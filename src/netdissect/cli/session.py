@@ -195,6 +195,7 @@ class Session:
     def __enter__(self) -> Self:
         context = click.get_current_context(silent=True)
         if context is not None and context.info_name in _CONFINED:
+            # The file is open by now: nothing else needs to be.
             sandbox.confine()
             lean.lean()
         return self
@@ -274,6 +275,7 @@ class Session:
                 left += 1
                 if record is not None:
                     yield record
+            # These lines are read while the whole file is looked at.
             sys.stdout.flush()
         for item in self.both(timeline=False, skip=left):
             if isinstance(item, DatagramRecord):
@@ -284,6 +286,7 @@ class Session:
         if self.live or not self.own or self._looked is not None or self.choices.strict:
             return False
         file = Path(self.file)
+        # A FIFO could not be read a second time.
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
 
     def _early(self) -> Iterator[DatagramRecord | None]:
@@ -392,6 +395,7 @@ class Session:
         None where all packets are wanted.
         """
         looked = self._looked
+        # There are no others, and nothing would be left out.
         if looked is None or wanted is None or len(looked.connections) <= len(wanted):
             return None
         reports = looked.connections.of(set(wanted))
@@ -505,6 +509,7 @@ class Match:
         from netdissect.filters import compile_filter  # noqa: PLC0415
 
         found = cls(compile_filter(text, names()))
+        # Numbers are given in the order of first frames, and known at once.
         asks = any(name.startswith(_ASK_ALL) and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
         return found.ahead(session) if asks else found
 
@@ -532,6 +537,7 @@ class Match:
             record.findings = tuple(dict.fromkeys((*record.findings, *late)))
         if self.filter is None:
             return True
+        # Known only since the first frame was read, long after the filter was compiled.
         self.filter.first_ns = first_ns or 0
         return self.filter.matches(record, self._report(record))
 

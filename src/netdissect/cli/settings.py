@@ -226,12 +226,14 @@ def _project_file() -> Path | None:
 @as_caller()
 def _distrust(path: Path) -> str | None:
     """Return why a project's file is not taken; None where only this user can have written it."""
+    # Who may write in the folder can put another file there.
     user = os.geteuid()
     for place, name in ((path, "it"), (path.parent, "its folder")):
         try:
             facts = place.stat()
         except OSError as error:
             return f"{name} may not be looked at ({error.strerror})"
+        # What is root's is trusted: root could change this program as well.
         if facts.st_uid not in {user, 0}:
             return f"{name} belongs to another user"
         shared = facts.st_mode & stat.S_IWGRP and not is_private(facts.st_gid)
@@ -298,6 +300,7 @@ def _in_force(
         value = layer.values[key.name]
         if key.name == "decode.schemas":
             value = list(_schemas(layer, value, ignored))
+        # What is in force so far: the default, or what the user's own file says.
         if layer.name == "project" and key.most is not None and value > setting.value:
             ignored.append(
                 f"{layer.path}: {key.name} = {value} is ignored: a project cannot lift this bound"
@@ -305,6 +308,7 @@ def _in_force(
             )
             continue
         if key.kind is dict and isinstance(setting.value, dict):
+            # Tables grow from file to file; all else is replaced.
             value = {**setting.value, **value}
         setting = replace(setting, value=value, origin=f"{layer.name} {layer.path}")
     return setting
@@ -369,6 +373,7 @@ def _check(where: str, key: Key, value: Any) -> None:
     """Refuse a value that a setting cannot have; `where` names the file or variable."""
     texts = list(value.values()) if isinstance(value, dict) else value
     texts = texts if isinstance(texts, list) else []
+    # To Python, true is a number as well.
     wrong = not isinstance(value, key.kind) or isinstance(value, bool)
     if wrong or not all(isinstance(item, str) for item in texts):
         raise UsageError(f"{where} must be {_KINDS[key.kind.__name__]}")

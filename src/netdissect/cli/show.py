@@ -48,6 +48,7 @@ def command(
 
     with asked.session() as session:
         match = asked.match(session)
+        # A frame in full also says what became of its units later.
         if match.reports is None:
             match.ahead(session)
         found = islice(
@@ -59,6 +60,7 @@ def command(
             ),
             asked.limit,
         )
+        # One ahead, so that a wrong number is refused before anything is printed.
         first = list(islice(found, 1))
         if not first and frame is not None:
             last = session.reader.info.frames

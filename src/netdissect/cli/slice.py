@@ -63,6 +63,7 @@ def command(
     in_order(start, end)
     fit_to_write(target, [file])
     ranges = [] if frames is None else parse_frames(frames)
+    # All frames: from 0 on, without an end.
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     chosen = _chosen(file, choices, connections, display_filter)
     times_ns: list[int] = []  # the first, and from it on the longest
@@ -72,6 +73,7 @@ def command(
             times_ns.extend((block.time_ns, 0))
         since = block.time_ns - times_ns[0] if times_ns else 0
         if times_ns:
+            # Of a file without order the last frame is not the latest.
             times_ns[1] = max(times_ns[1], since)
         return (
             low <= (block.frame if by_frame else since) <= (high or block.frame)

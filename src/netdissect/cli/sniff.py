@@ -172,6 +172,7 @@ def command(
         )
     one_view(("--metrics", metrics is not None), ("--live", live), ("--json", as_json))
     written_only = look.quiet and write is not None and not live
+    # What is written to standard output leaves no room for lines.
     show = metrics is not None or (write != "-" and not written_only)
     if display_filter is not None:  # what is wrong with it is said before anything is captured
         from netdissect.cli.naming import names as known  # noqa: PLC0415
@@ -233,6 +234,7 @@ def _session(
         file=file,
         backend=rest["backend"],
         capture_filter=rest["capture_filter"],
+        # As for tcpdump and dumpcap, 0 is the most there is.
         snap_octets=rest["snap"] or _MAX_SNAP,
         promiscuous=not rest["modest"],
         recorded=write is not None,

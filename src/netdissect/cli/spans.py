@@ -38,6 +38,7 @@ _UNITS = {
     "m": 60_000_000_000,
 }
 _TEXT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|ms|s|m|)\Z")
+# 31 years: the sum of two such times fits into 64 bits with a sign.
 _MAX_NS = 10**18
 
 
@@ -59,6 +60,7 @@ class _Span(_TextType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return nanoseconds."""
+        # A default, in nanoseconds already.
         if isinstance(value, int):
             return value
         match = _TEXT.match(str(value))
@@ -124,6 +126,7 @@ def within(info: CaptureInfo, part: Part | None = None) -> None:
     if part is None and context is not None:
         part = context.meta.get(PART)
     whole = info.truncated_at is None
+    # Nobody knows where a capture that is cut short would have ended.
     if part is None or not whole or info.first_time_ns is None or info.last_time_ns is None:
         return
     option = "--from" if part.around is None else "--around"

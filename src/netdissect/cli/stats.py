@@ -120,6 +120,7 @@ def _observed(session: Session, second: str, asked: Asked, interval: int) -> lis
     with TwoSides(session, second, asked.display_filter) as both:
         table = Intervals(interval)
         for flight in both.flights(asked.connection):
+            # A copy that the network made was sent by nobody.
             if flight.sent_ns is not None and not flight.copy:
                 record = flight.record.at(flight.sent_ns)
                 _datagram(table, record, record.kinds or ())

@@ -57,6 +57,7 @@ class TwoSides(Closing):
         low, high = start or 0, end or 0
         near = (self.joined.fate(0, frame).common_ns for frame in range(low, high + 1))
         known = [moment for moment in near if moment]
+        # None of these frames is in both captures: an empty span.
         return (min(known), max(known)) if known else (0, 0)
 
     def _wanted(self, connection: int | None, number: int, *moments: int) -> bool:

@@ -39,6 +39,7 @@ def command(
     from netdissect.verify import compare  # noqa: PLC0415
 
     with Session(file, quiet=look.quiet) as session:
+        # For what is said of the file itself: how far it goes, and whether it is cut short.
         deque(session.reader, maxlen=0)
         with at_once():
             result = compare(file, frames=_frames(file, display_filter))

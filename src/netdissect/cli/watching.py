@@ -191,6 +191,7 @@ class Watched(Browsed):
         lives = self._lives.get(frozenset(endpoints))
         if lives is None:
             return _NOBODY + number
+        # Behind all that begin with this very frame.
         return lives[max(0, bisect_right(lives, (frame, _NOBODY)) - 1)][1]
 
     def _again(self) -> Session:
@@ -218,6 +219,7 @@ class Watched(Browsed):
             lives.sort()
         self._entries[report.connection] = entry_of(report)
         if len(self._entries) > MAX_LISTED:
+            # The oldest: a dict keeps the order in which keys came.
             old = self._entries.pop(next(iter(self._entries)))
             ends = frozenset((old.client, old.server))
             left = [life for life in self._lives[ends] if life[1] != old.number]
@@ -311,6 +313,7 @@ def watched(
         if write is None:
             folder = tempfile.mkdtemp(prefix="netdissect-")
             if account is not None:
+                # Who parses has to remove the oldest files, and to read the others again.
                 os.chown(folder, account.user, account.group)
                 account = account._replace(owns_files=True)
         target = write or os.path.join(str(folder), "live.pcapng")  # noqa: PTH118 - a text is wanted
@@ -325,6 +328,7 @@ def watched(
             kept = None if folder is None else Path(folder)
             running = Watched(target, choices, session, folder=kept, keep=size)
             yield running
+            # The last packets are still on their way from the capturing program.
             running.finished.wait(_LAST_S)
     finally:
         if folder is not None:
