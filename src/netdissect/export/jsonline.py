@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, Final
 
+from netdissect.model.native import i64
 from netdissect.model.text import well_formed
 
 __all__ = ["dump", "figure", "text"]
@@ -21,6 +22,10 @@ are few, and they come again and again.
 
 _KEYS: Final[dict[str, str]] = {}
 _WORDS: Final[dict[str, str]] = {}
+_MILLION: Final = 1_000_000
+_LEAST: Final = 1e-4
+_MOST: Final = 1e9
+"""From here to there, without an exponent and with no more than 15 digits."""
 _UNBOUNDED: Final = {math.inf: '"inf"', -math.inf: '"-inf"'}
 
 
@@ -53,9 +58,29 @@ def figure(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, float):
-        # Of infinity and NaN this is NaN: one subtraction for two questions.
-        return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
+        return _written(value)
     return str(value)
+
+
+def _written(value: float) -> str:
+    """Return what `repr` writes of a finite number.
+
+    Nearly all are millionths, as times in ms are: with at most 15 digits these are the shortest
+    that tell the number from others, and take a quarter of the time that finding those takes.
+    """
+    if _LEAST <= value < _MOST:
+        number: i64 = int(value * 1e6 + 0.5)
+        if int(number) / 1e6 == value:
+            whole, part = number // _MILLION, number % _MILLION
+            if not part:
+                return f"{whole}.0"
+            scale: i64 = _MILLION
+            while part % 10 == 0:
+                part //= 10
+                scale //= 10
+            return f"{whole}.{str(scale + part)[1:]}"
+    # Of infinity and NaN this is NaN: one subtraction for two questions.
+    return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
 
 
 def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR0912 - one a kind

@@ -69,16 +69,20 @@ class Claim:
         self.late = late
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Hints:
-    """What a connection has taught its decoder so far. Frozen; `scan` hands back a new one (an
-    `Ev.HINTS` event) when it learns.
+    """What a connection has taught its decoder so far. As a claim, nobody changes one: `scan` hands
+    back a new one (an `Ev.HINTS` event) when it learns.
     """
 
     dialects: tuple[str, str]
     """Dialect of each direction, indexed by `Direction`."""
-    extra: Any = None
+    extra: Any
     """Protocol-owned frozen value: tokens, negotiated limits, last numbers."""
 
+    def __init__(self, dialects: tuple[str, str], extra: Any = None) -> None:
+        self.dialects = dialects
+        self.extra = extra
 
-take_apart([Claim])
+
+take_apart([Claim, Hints])

@@ -8,7 +8,7 @@ compiled.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from netdissect.model.annotations import Severity
 from netdissect.model.apart import take_apart
@@ -189,7 +189,8 @@ class TimeoutVerdict:
         self.fired = fired
 
 
-class SoFar(NamedTuple):
+@dataclass(slots=True, init=False)
+class SoFar:
     """What was known of a space up to a moment."""
 
     space: str
@@ -199,6 +200,15 @@ class SoFar(NamedTuple):
     lost: int
     """By what its receiver told."""
     delivered: int
+
+    def __init__(
+        self, space: str, units: int, never_seen: int, lost: int, delivered: int
+    ) -> None:
+        self.space = space
+        self.units = units
+        self.never_seen = never_seen
+        self.lost = lost
+        self.delivered = delivered
 
 
 @dataclass(slots=True, init=False)
@@ -446,6 +456,6 @@ class CaptureInfo:
 
 
 take_apart((
-    RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, QuietSpan, Parting, ConnectionReport,
-    Anomaly, CaptureInfo,
+    RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, SoFar, QuietSpan, Parting,
+    ConnectionReport, Anomaly, CaptureInfo,
 ))  # fmt: skip

@@ -6,7 +6,6 @@ share one entry, and the numbers seen are kept as ranges.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -127,10 +126,16 @@ class CarriedSpace(Space):
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
-        index = bisect_right(self._runs, seq, key=_first) - 1
-        if index < 0:
+        low, high = 0, len(self._runs)
+        while low < high:  # compiled, half of what `bisect` takes with a key
+            middle = (low + high) >> 1
+            if self._runs[middle].first <= seq:
+                low = middle + 1
+            else:
+                high = middle
+        if not low:
             return
-        run = self._runs[index]
+        run = self._runs[low - 1]
         first, record = run.first, run.record
         if run.open and seq < first + run.count:
             run.open = False
@@ -337,6 +342,3 @@ class CarriedSpace(Space):
             extra["disordered"] = self.disordered
         return extra
 
-
-def _first(run: Carried) -> int:
-    return run.first

@@ -37,6 +37,9 @@ CHANCE: Final = 12.0
 """Losses that the seconds below would have had with the share of those above; they have none. Once
 in e**12 such a thing happens by chance."""
 _WIDTH: Final = 9
+_MISSING: Final = 6
+_LOST: Final = 8
+"""Columns of the row of a second, of `_WIDTH` numbers, with what did not come."""
 APART: Final = 0.05
 """Share of all losses that may lie outside of such seconds."""
 
@@ -91,12 +94,15 @@ class Load:
             before, rows = self._before, self._rows
             missing = max(0, now.never_seen - before.never_seen)
             lost = max(0, now.lost - before.lost)
-            for number in (
-                self._since_ns, self._frame, time_ns - self._since_ns, delay_ns,
-                octets - self._octets, now.units - before.units, missing,
-                now.delivered - before.delivered, lost,
-            ):  # fmt: skip
-                rows = append(rows, number)
+            rows = append(rows, self._since_ns)
+            rows = append(rows, self._frame)
+            rows = append(rows, time_ns - self._since_ns)
+            rows = append(rows, delay_ns)
+            rows = append(rows, octets - self._octets)
+            rows = append(rows, now.units - before.units)
+            rows = append(rows, missing)
+            rows = append(rows, now.delivered - before.delivered)
+            rows = append(rows, lost)
             self._rows = rows
             self.lossy = self.lossy or missing > 0 or lost > 0
             if len(rows) > _WIDTH * (MAX_SECONDS if self.lossy else CALM_SECONDS):
@@ -111,12 +117,25 @@ class Load:
         cut = len(rows) // (2 * _WIDTH) * _WIDTH
         self._rows = vec[i64]([rows[at] for at in range(cut, len(rows))])
 
+    def _may_have_limit(self, column: i64) -> bool:
+        """Return whether seconds enough have losses in a column, for in a stretch every other one
+        has some: it takes far less than to look for a stretch.
+        """
+        rows = self._rows
+        lossy: i64 = 0
+        while column < len(rows):
+            lossy += rows[column] > 0
+            column += _WIDTH
+        return lossy > LEAST_STRETCH // 2
+
     def judge(self) -> None:
         """Look for a limit in the seconds that are remembered."""
         if not self.lossy:
             return
         rows = self._rows
         for way in (0, 1):
+            if not self._may_have_limit(_LOST if way else _MISSING):
+                continue
             seconds = []
             for at in range(0, len(rows), _WIDTH):
                 start_ns, frame, span_ns, delay_ns, octets, came, missing, told, lost = [

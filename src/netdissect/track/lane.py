@@ -291,9 +291,10 @@ class Lane:
     def latest_ns(self) -> int:
         """Return the longest of the newest measurements of each kind, ns; 0 without any."""
         longest: i64 = 0
-        for trip in self.round_trips():
-            latest = trip.latest
-            longest = max(longest, latest)
+        for space in self._opened:  # once a second: a list of them all would cost more
+            longest = max(longest, space.rtt.latest)
+        for track in self._asked:
+            longest = max(longest, track.rtt.latest)
         return longest
 
     def sight(self, disorder: int) -> Sight:

@@ -55,15 +55,20 @@ class Ring:
         return place
 
     def _grow(self) -> vec[i64]:
-        """Make the ring larger, up to what is remembered; return its cells."""
-        before = self.cells
-        width = 1 << int(self._bits)
-        rows = min(max(int(self._few), len(before) * 4 // width), int(self.most))
-        cells = self.cells = vec[i64]([ABSENT] * (width * rows))
-        for start in range(0, len(before), width):
+        """Make the ring twice as large, up to what is remembered; return its cells."""
+        before, bits = self.cells, self._bits
+        had: i64 = len(before)
+        size = max(self._few << bits, had << 1)
+        size = min(size, self.most << bits)
+        cells = self.cells = vec[i64]([ABSENT] * int(size))
+        one: i64 = 1
+        width = one << bits
+        start: i64 = 0
+        while start < had:
             number = before[start]
             if number != ABSENT:
-                place = (number << self._bits) & (len(cells) - 1)
+                place = (number << bits) & (size - 1)
                 for at in range(width):
                     cells[place + at] = before[start + at]
+            start += width
         return cells

@@ -248,7 +248,7 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
         seen[direction] = 0
         text = f"reads as {dialects[direction]} from here on, not as {dialect}"
         events.append((Ev.NOTE, "knet-dialect-revised", text))
-    learnt = progress._replace(contrary=(seen[0], seen[1]))
+    learnt = progress.but(contrary=(seen[0], seen[1]))
     events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learnt)))
 
 
@@ -276,7 +276,7 @@ def _end(
     read.odd_KnetDisconnect((content[_ID_OCTETS:],), direction, events)
     progress: Progress = hints.extra or Progress()
     if kind == DISCONNECT:
-        learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, *numbers))
+        learnt = progress.but(Phase.DISCONNECTING, (direction, *numbers))
         events.append((Ev.STATE, "disconnect", DISCONNECT))
     else:
         closing = progress.closing
@@ -286,7 +286,7 @@ def _end(
         elif closing[2] is not None:
             # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
             events.append((Ev.ACK, "reliable", closing[2], 0))
-        learnt = progress._replace(phase=Phase.CLOSED)
+        learnt = progress.but(Phase.CLOSED)
         events.append((Ev.STATE, "disconnect-ack", DISCONNECT_ACK))
     if learnt != progress:
         events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
@@ -333,7 +333,7 @@ def _deafened(direction: int, hints: Hints) -> list[Event]:
     progress = hints.extra
     if not direction or progress is None or progress.phase not in _LIVE:
         return []
-    return [(Ev.HINTS, Hints(hints.dialects, progress._replace(phase=Phase.DEAF)))]
+    return [(Ev.HINTS, Hints(hints.dialects, progress.but(Phase.DEAF)))]
 
 
 def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:

@@ -38,26 +38,26 @@ def learn(messages: list[Heard], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
     progress: Progress = hints.extra
     if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
-        return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
+        return Hints(hints.dialects, progress.but(Phase.OPEN))
     evidence, others, strangers = progress.evidence, 0, progress.strangers
     for number, is_reliable, content in messages:
         if number > 4 and number < 0x3FFFFFFB:  # noqa: PLR2004 - an application's own
             others += 1
             if _foreign(number, direction):
-                return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
+                return Hints(hints.dialects, progress.but(Phase.OPEN))
             strangers += not (number < _ENGINES_END or _TUNDRA_FIRST <= number <= _TUNDRA_LAST)
             evidence |= _hint(number, content, direction, is_reliable=is_reliable)
     if not others:
         return hints
     if any(evidence & wanted == wanted for wanted in _URHO3D):
-        return Hints(("knet-urho3d", "knet-urho3d"), progress._replace(phase=Phase.OPEN))
+        return Hints(("knet-urho3d", "knet-urho3d"), progress.but(Phase.OPEN))
     if evidence & _TUNDRA == _TUNDRA:
-        return Hints(("knet-tundra", "knet-tundra"), progress._replace(phase=Phase.OPEN))
+        return Hints(("knet-tundra", "knet-tundra"), progress.but(Phase.OPEN))
     looked = progress.looked_at + 1
     enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
     phase = Phase.OPEN if enough else progress.phase
-    learnt = progress._replace(
-        phase=phase, evidence=evidence, looked_at=looked, strangers=strangers
+    learnt = Progress(
+        phase, progress.closing, evidence, looked, strangers, progress.opener, progress.contrary
     )
     return Hints(hints.dialects, learnt)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 __all__ = ["Phase", "Progress"]
 
@@ -32,22 +33,53 @@ class Phase:
     """A client datagram came after the end: a new client's first, or a late copy."""
 
 
-class Progress(NamedTuple):
-    """What `Hints.extra` holds for kNet. Frozen."""
+@dataclass(slots=True, init=False)
+class Progress:
+    """What `Hints.extra` holds for kNet. Nobody changes one; it is no tuple, for each of the first
+    datagrams makes another one, which `_replace` takes ten times as long to make.
+    """
 
-    phase: int = Phase.START
-    closing: tuple[int, int, int | None] | None = None
+    phase: int
+    closing: tuple[int, int, int | None] | None
     """(direction, PacketID, reliable number) of the Disconnect."""
-    evidence: int = 0
+    evidence: int
     """Bits of what was seen of a known application."""
-    looked_at: int = 0
+    looked_at: int
     """Datagrams looked at for it."""
-    strangers: int = 0
+    strangers: int
     """Messages among them that belong to no known application."""
-    opener: int | None = None
+    opener: int | None
     """Checksum of the client's first message datagram: a copy of it opens nothing."""
-    contrary: tuple[int, int] = (0, 0)
+    contrary: tuple[int, int]
     """Control messages of each direction that only another dialect numbers so."""
+
+    def __init__(
+        self, phase: int = Phase.START, closing: tuple[int, int, int | None] | None = None,
+        evidence: int = 0, looked_at: int = 0, strangers: int = 0, opener: int | None = None,
+        contrary: tuple[int, int] = (0, 0),
+    ) -> None:  # fmt: skip
+        self.phase = phase
+        self.closing = closing
+        self.evidence = evidence
+        self.looked_at = looked_at
+        self.strangers = strangers
+        self.opener = opener
+        self.contrary = contrary
+
+    def but(
+        self, phase: int | None = None, closing: tuple[int, int, int | None] | None = None,
+        opener: int | None = None, contrary: tuple[int, int] | None = None,
+    ) -> Progress:  # fmt: skip
+        """Return the same with what is given, and not None, in its place."""
+        return Progress(
+            self.phase if phase is None else phase,
+            closing or self.closing,
+            self.evidence,
+            self.looked_at,
+            self.strangers,
+            self.opener if opener is None else opener,
+            contrary or self.contrary,
+        )
 
     @property
     def starts(self) -> bool:

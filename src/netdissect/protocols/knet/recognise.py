@@ -7,7 +7,6 @@ for it. Source: docs/protocols/knet.md section 13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from netdissect.model.claims import Claim, Sample
@@ -60,43 +59,58 @@ _CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNE
 _ACK_WINDOW_NS: Final = 1_000_000_000
 
 
-@dataclass(slots=True)
+# Written out: what a dataclass makes is not compiled.
 class _Datagram:
     """A datagram that passes all tests."""
 
-    position: int
-    side: int
-    time_ns: int
-    number: int
-    first: bool
-    """Whether it has the number with which a sender begins."""
-    reliable: bool
-    base: int | None
-    controls: list[tuple[str, bytes]]
-    """(name, payload) of its control messages."""
-    octets: bytes
+    __slots__ = ("base", "controls", "first", "number", "octets", "position", "reliable", "side",
+                 "time_ns")  # fmt: skip
+
+    def __init__(
+        self, position: int, side: int, time_ns: int, number: int,
+        first: bool, reliable: bool,  # noqa: FBT001 - as in the attributes
+        base: int | None, controls: list[tuple[str, bytes]], octets: bytes,
+    ) -> None:  # fmt: skip
+        self.position = position
+        self.side = side
+        self.time_ns = time_ns
+        self.number = number
+        self.first = first
+        """Whether it has the number with which a sender begins."""
+        self.reliable = reliable
+        self.base = base
+        self.controls = controls
+        """(name, payload) of its control messages."""
+        self.octets = octets
 
 
-@dataclass(slots=True)
 class _Side:
     """What one dialect makes of what one side has sent."""
 
-    how: Reader
-    datagrams: list[_Datagram] = field(default_factory=list)
-    odd: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(position, side, bytes) of what did not pass."""
-    signs: int = 0
-    """Control messages that no other dialect numbers so."""
+    __slots__ = ("datagrams", "how", "odd", "signs")
+
+    def __init__(self, how: Reader) -> None:
+        self.how = how
+        self.datagrams: list[_Datagram] = []
+        self.odd: list[tuple[int, int, bytes]] = []
+        """(position, side, bytes) of what did not pass."""
+        self.signs = 0
+        """Control messages that no other dialect numbers so."""
 
 
-@dataclass(slots=True)
 class _Both:
     """What both sides have sent, each read in its own dialect."""
 
-    hows: tuple[Reader, Reader]
-    datagrams: list[_Datagram]
-    odd: list[tuple[int, int, bytes]]
-    doubtful: tuple[bool, bool]
+    __slots__ = ("datagrams", "doubtful", "hows", "odd")
+
+    def __init__(
+        self, hows: tuple[Reader, Reader], datagrams: list[_Datagram],
+        odd: list[tuple[int, int, bytes]], doubtful: tuple[bool, bool],
+    ) -> None:  # fmt: skip
+        self.hows = hows
+        self.datagrams = datagrams
+        self.odd = odd
+        self.doubtful = doubtful
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
@@ -107,9 +121,9 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     if found is None:
         return None
     claim = _judge(found, len(sample), final=final)
-    if claim is None or claim.client is None:
-        return claim
-    return _with_attempt(claim, found, final=final)
+    if claim is not None and claim.client is not None:
+        _note_attempt(claim, found, final=final)
+    return claim
 
 
 def _dialects(sample: Sequence[Sample]) -> _Both | None:
@@ -163,23 +177,23 @@ def _position(found: _Datagram) -> int:
     return found.position
 
 
-def _with_attempt(claim: Claim, found: _Both, *, final: bool) -> Claim:
-    """Return the claim with what the first datagram is: before the server has spoken, the client's
-    is its connect datagram, also where it parses as messages. Section 5.1.
+def _note_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
+    """Note with the claim what the first datagram is: before the server has spoken, the client's is
+    its connect datagram, also where it parses as messages. Section 5.1.
     """
     if any(place == 0 and side == claim.client for place, side, _ in found.odd):
-        return replace(claim, attempt=True)
+        claim.attempt = True
+        return
     mine = [one for one in found.datagrams if one.side == claim.client]
     if not mine or mine[0].position:
-        return claim
+        return
     first = mine[0].octets
-    if any(one.first and one.octets != first for one in mine[1:]):
-        return replace(claim, attempt=True)
+    claim.attempt = any(one.first and one.octets != first for one in mine[1:])
+    if claim.attempt:
+        return
     speaks = any(one.side != claim.client and one.first for one in found.datagrams)
-    if speaks and len(mine) == 1 and not final:
-        # The next one will tell whether the numbers go on from this one.
-        return replace(claim, waits=True)
-    return claim
+    # The next one will tell whether the numbers go on from this one.
+    claim.waits = speaks and len(mine) == 1 and not final
 
 
 def _read(

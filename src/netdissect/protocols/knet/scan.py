@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 from netdissect.model.claims import Hints
@@ -52,7 +52,7 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     else:
         note = broken(payload, direction, hints)
     if progress.phase != Phase.KNOCKING:
-        note.append((Ev.HINTS, Hints(hints.dialects, progress._replace(phase=Phase.KNOCKING))))
+        note.append((Ev.HINTS, Hints(hints.dialects, progress.but(Phase.KNOCKING))))
     return parts_last([(Ev.RESTART, "?"), *note])
 
 
@@ -74,12 +74,23 @@ def _events(values: Values | None, payload: bytes, direction: int, hints: Hints)
     return datagram(values, payload, direction, hints, how)
 
 
-def _with(events: list[Event], hints: Hints, **changes: Any) -> list[Event]:
+def _with(
+    events: list[Event], hints: Hints, phase: int | None = None, opener: int | None = None
+) -> list[Event]:
     """Add the hints with some changes, unless a Disconnect in the same datagram has set others."""
-    if any(event[0] == Ev.HINTS for event in events):
+    if _learns(events):
         return events
-    learnt = Hints(hints.dialects, hints.extra._replace(**changes))
+    progress: Progress = hints.extra
+    learnt = Hints(hints.dialects, progress.but(phase, opener=opener))
     return parts_last([*events, (Ev.HINTS, learnt)])
+
+
+def _learns(events: list[Event]) -> bool:
+    """Return whether new hints are among the events."""
+    for event in events:  # noqa: SIM110 - compiled, a loop is cheaper
+        if event[0] == Ev.HINTS:
+            return True
+    return False
 
 
 def _first_id(values: Values) -> int:
@@ -132,10 +143,11 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     if values is None:
         return _unreadable(payload, direction, hints)
     events = _events(values, payload, direction, hints)
-    if any(event[0] == Ev.HINTS for event in events):
+    if _learns(events):
         return events
-    if not direction and hints.extra.opener is None and _is_first(values, hints):
-        hints = learnt = Hints(hints.dialects, hints.extra._replace(opener=crc32(payload)))
+    progress: Progress = hints.extra
+    if not direction and progress.opener is None and _is_first(values, hints):
+        hints = learnt = Hints(hints.dialects, progress.but(opener=crc32(payload)))
         events.append((Ev.HINTS, hints))
     learnt = learning.learn(_heard(values), direction, hints)
     if learnt is hints:
@@ -203,7 +215,7 @@ def _held(values: Values | None, payload: bytes, direction: int, hints: Hints) -
         if payload == NULL_CONNECT
         else broken(payload, direction, hints)
     )
-    learnt = Hints(hints.dialects, hints.extra._replace(phase=Phase.RETURNING))
+    learnt = Hints(hints.dialects, hints.extra.but(Phase.RETURNING))
     kept = [event for event in events if event[0] != Ev.HINTS]
     return parts_last([(Ev.RESTART, "?"), *kept, (Ev.HINTS, learnt)])
 

@@ -74,7 +74,7 @@ class KnetScanner(Scanner):
     """
 
     __slots__ = ("_asked", "_count", "_direction", "_first", "_form", "_hints", "_learning",
-                 "_opened", "_parts", "_usual")  # fmt: skip
+                 "_opened", "_parts", "_same", "_usual")  # fmt: skip
 
     def __init__(self, direction: int) -> None:
         super().__init__(_TYPES, _SPACES)
@@ -93,7 +93,11 @@ class KnetScanner(Scanner):
         self._asked: i64 = 0
         """... how many messages ask for order, ..."""
         self._parts: i64 = 0
-        """... and how many are fragments."""
+        """... how many are fragments, ..."""
+        self._same: i64 = _NONE
+        """... and the message ID of all reliable messages; -1 where they have several, or one of
+        more than a byte.
+        """
 
     def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a datagram, or return those of one that is not usual."""
@@ -152,6 +156,7 @@ class KnetScanner(Scanner):
         count: i64 = 0
         asked: i64 = 0
         parts: i64 = 0
+        same: i64 = _NONE
         while place + 2 < size:
             flags: i64 = payload[place + 1]
             low: i64 = payload[place]
@@ -196,8 +201,11 @@ class KnetScanner(Scanner):
                     flags = 0
                 if flags & _IN_ORDER and not flags & _FRAGMENT:
                     asked += 1
+            if flags & _RELIABLE and identifier != same:
+                same = identifier if count == 1 and identifier <= _LONG else _NONE
             place = after
         self._count, self._asked, self._parts = count, asked, parts
+        self._same = _NONE if parts else same
         return place == size
 
     def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
@@ -214,8 +222,10 @@ class KnetScanner(Scanner):
         else:
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
         heard: list[Heard] | None = [] if self._learning else None
-        types: list[str] = []
+        same = self._same
+        types: list[str] = [names[same]] * int(self._count) if same >= 0 else []
         ordered: list[int] = []
+        number = base + self._first
         size: i64 = len(payload)
         while place < size:
             flags: i64 = payload[place + 1]
@@ -228,11 +238,11 @@ class KnetScanner(Scanner):
             if flags & _FRAGMENT and parts is not None:
                 used = _before_fragment(payload, start, size, flags)
                 after += used
-                index = base + self._first + len(types)
-                parts.append(_part(payload, start, start + used, after, index))
+                parts.append(_part(payload, start, start + used, after, number))
                 start += used
                 if not flags & _START:
                     types.append("fragment")
+                    number += 1
                     place = after
                     continue
             identifier: i64 = payload[start]
@@ -243,10 +253,14 @@ class KnetScanner(Scanner):
                 behind += 1
             if flags & _START:
                 types.append(f"{kind_of(identifier, how)}(first fragment)")
+                number += 1
             elif flags & _RELIABLE:
                 if flags & _IN_ORDER:
-                    ordered.append(base + self._first + len(types))
-                types.append(names[identifier] if identifier <= _LONG else kind_of(identifier, how))
+                    ordered.append(number)
+                if same < 0:
+                    long = identifier > _LONG
+                    types.append(kind_of(identifier, how) if long else names[identifier])
+                number += 1
             elif identifier > _LONG:
                 sink.event((Ev.MESSAGE, kind_of(identifier, how)))
             else:

@@ -89,8 +89,15 @@ class Transfers:
 
     def __init__(self) -> None:
         self._senders = (_Sender(), _Sender())
-        self.last: list[bytes] = []
-        """Messages that the last datagram completed: message ID and payload."""
+        self._last: list[list[bytes]] = []
+        """Messages that the last datagram completed, in pieces: to join them takes long, and few
+        ask for them.
+        """
+
+    @property
+    def last(self) -> list[bytes]:
+        """Return the messages that the last datagram completed: message ID and payload."""
+        return [b"".join(parts) for parts in self._last]
 
     def feed(
         self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
@@ -99,7 +106,7 @@ class Transfers:
         del time_ns
         sender = self._senders[direction]
         found: list[Event] = []
-        self.last = []
+        self._last.clear()
         heard = True
         for event in events:
             if event[0] in _DATAGRAMS and event[2] == "datagram":
@@ -223,10 +230,11 @@ class Transfers:
         if any(index not in transfer.parts for index in range(transfer.count)):
             return
         transfer.complete = True
-        whole = b"".join(transfer.parts[index] for index in range(transfer.count))
-        self.last.append(whole)
+        whole = [transfer.parts[index] for index in range(transfer.count)]
+        size = sum([len(part) for part in whole])
+        self._last.append(whole)
         found.append((Ev.COUNTER, "transfers_complete", 1))
-        found.append((Ev.NOTE, "knet-transfer-complete", _facts(name, transfer, len(whole))))
+        found.append((Ev.NOTE, "knet-transfer-complete", _facts(name, transfer, size)))
         kept = transfer.order
         if transfer.base is None:
             pass  # The published document joins by number, whatever came first.
