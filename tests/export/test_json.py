@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import hostile
 import samples
 from netdissect.export import json as export
+from netdissect.export.jsonline import figure
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
@@ -307,6 +308,20 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_a_line_is_what_python_writes(value: Any) -> None:
     assert export.dump(value) == json.dumps(value, separators=(",", ":"))
+
+
+@given(st.integers(0, 2 * 10**15), st.floats())
+def test_a_figure_is_what_python_writes(millionths: int, other: float) -> None:
+    for value in (millionths / 1e6, millionths % 10**9 / 1e6, other):
+        if math.isfinite(value):
+            assert figure(value) == repr(value)
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, 1e-06, 9.9e-05, 0.0001, 0.000101, 1.0, 12.3, 1e9, 999999999.999999, 1e16]
+)
+def test_a_figure_at_an_edge_is_what_python_writes(value: float) -> None:
+    assert figure(value) == repr(value)
 
 
 def test_a_key_is_written_alike_whatever_came_before() -> None:

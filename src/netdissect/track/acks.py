@@ -280,10 +280,11 @@ class Acknowledged(Ledger):
 
     def _deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit as one of all that it carried."""
-        if unit.carried is not None:
-            for item in unit.carried:
-                space: Ledger = item.space
-                space.delivered(item, frame, time_ns)
+        item = unit.carried
+        while item is not None:
+            space: Ledger = item.space
+            space.delivered(item, frame, time_ns)
+            item = item.further
 
     # -- findings ----------------------------------------------------------------------------------
 

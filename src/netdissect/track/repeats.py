@@ -330,7 +330,9 @@ class Repeated(Acknowledged):
         if carrier is None or carrier.current is None:
             return
         unit = carrier.current
-        if unit.carried is None:
-            unit.carried = [item]
+        last = unit.last_carried
+        if last is None:
+            unit.carried = item
         else:
-            unit.carried.append(item)
+            last.further = item
+        unit.last_carried = item

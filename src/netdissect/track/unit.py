@@ -15,7 +15,8 @@ class Unit:
     """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
 
     __slots__ = (
-        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_ns", "record",
+        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_carried", "last_ns",
+        "record",
     )  # fmt: skip
 
     def __init__(
@@ -34,14 +35,15 @@ class Unit:
         """Frame of the first copy."""
         self.record = record
         """Its record in the timeline."""
-        self.carried: list[Carried] | None = None
-        """What it carries."""
+        self.carried: Carried | None = None
+        self.last_carried: Carried | None = None
+        """First and last of what it carries."""
 
 
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
-    __slots__ = ("count", "first", "number", "open", "record", "sent_ns", "space")
+    __slots__ = ("count", "first", "further", "number", "open", "record", "sent_ns", "space")
 
     def __init__(
         self, space: Any, first: i64, count: i64, sent_ns: i64, number: i64,
@@ -59,6 +61,9 @@ class Carried:
         """... the number of their datagram, ..."""
         self.record = record
         """... and their record in the timeline."""
+        self.further: Carried | None = None
+        """What the datagram carries behind them: nearly always nothing, so lists would cost more.
+        """
 
 
 class Stray:

@@ -223,8 +223,10 @@ class KnetScanner(Scanner):
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
         heard: list[Heard] | None = [] if self._learning else None
         same = self._same
-        types: list[str] = [names[same]] * int(self._count) if same >= 0 else []
-        ordered: list[int] = []
+        types: list[str] | None = None
+        if self._count:
+            types = [names[same]] * int(self._count) if same >= 0 else []
+        ordered: list[int] | None = [] if self._asked else None
         number = base + self._first
         size: i64 = len(payload)
         while place < size:
@@ -241,7 +243,8 @@ class KnetScanner(Scanner):
                 parts.append(_part(payload, start, start + used, after, number))
                 start += used
                 if not flags & _START:
-                    types.append("fragment")
+                    if types is not None:
+                        types.append("fragment")
                     number += 1
                     place = after
                     continue
@@ -251,15 +254,13 @@ class KnetScanner(Scanner):
                 more: i64 = payload[behind]
                 identifier = identifier & _LONG | more << 7
                 behind += 1
-            if flags & _START:
-                types.append(f"{kind_of(identifier, how)}(first fragment)")
-                number += 1
-            elif flags & _RELIABLE:
-                if flags & _IN_ORDER:
+            if flags & _RELIABLE:
+                if ordered is not None and flags & (_IN_ORDER | _START) == _IN_ORDER:
                     ordered.append(number)
-                if same < 0:
+                if same < 0 and types is not None:
                     long = identifier > _LONG
-                    types.append(kind_of(identifier, how) if long else names[identifier])
+                    kind = kind_of(identifier, how) if long else names[identifier]
+                    types.append(f"{kind}(first fragment)" if flags & _START else kind)
                 number += 1
             elif identifier > _LONG:
                 sink.event((Ev.MESSAGE, kind_of(identifier, how)))
@@ -272,9 +273,9 @@ class KnetScanner(Scanner):
             if heard is not None:
                 heard.append((identifier, flags & _RELIABLE != 0, payload[behind:after]))
             place = after
-        if self._asked:
+        if ordered is not None:
             sink.event((Ev.ORDERED, "reliable", ordered, self._asked))
-        if types:
+        if types is not None:
             sink.run(_MESSAGES, base + self._first, types)
         if heard is not None and self._hints is not None:
             learnt = learn(heard, self._direction, self._hints)
