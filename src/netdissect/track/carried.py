@@ -25,7 +25,7 @@ MAX_AGAIN = 4096
 """Messages sent more than once whose copies are counted."""
 MAX_LISTED = 256
 """Datagrams listed per message."""
-_FEW_RUNS: Final = 32
+_FEW_RUNS: Final = 8
 """Runs that are open no longer are let go when there are more of them than of others and so many.
 """
 

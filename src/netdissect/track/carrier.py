@@ -14,21 +14,17 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS
+from netdissect.track.marks import Marks
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
-from netdissect.track.ring import Ring
 from netdissect.track.space import Space, jump_text
 from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-__all__ = ["MAX_EPOCHS", "MAX_MARKS", "CarrierSpace"]
+__all__ = ["MAX_EPOCHS", "CarrierSpace"]
 
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
-MAX_MARKS = 4096
-"""Datagrams whose content is remembered, to tell a copy from another one of the same number."""
-_USUAL_MARKS: Final = 64
-"""There is room for so many at first."""
 LATEST: Final = 1024
 """So many skipped numbers before a newer one are looked for among the missing ones."""
 MAX_SKIPS = 256
@@ -102,8 +98,7 @@ class CarrierSpace(Space):
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
         """Time of the datagram before the last of them."""
-        self._marks = Ring(2, MAX_MARKS, _USUAL_MARKS)
-        """Datagrams: number, and what tells each from others."""
+        self._marks = Marks()
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -201,18 +196,13 @@ class CarrierSpace(Space):
                     return ABSENT
         self.units += 1
         self.number_at_hand = seq
-        self._note(seq, mark)
+        self._marks.keep(seq, mark)
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale
         if not self.units & 255:
             self.shed(time_ns)
         return seq
-
-    def _note(self, seq: i64, mark: i64) -> None:
-        """Remember what tells a datagram from others of its number."""
-        place = self._marks.place(seq)
-        self._marks.cells[place + 1] = mark
 
     def _roll(self, time_ns: int) -> None:
         """Begin a window with the datagram at hand."""
@@ -273,7 +263,7 @@ class CarrierSpace(Space):
         self._advance(stray.last, seq, stray.frame, stray.time_ns)
         if unit is None:
             return
-        self._note(seq, unit.content)
+        self._marks.keep(seq, unit.content)
         if unit.record is not None and self.recorder is not None:
             self.recorder.adopt(unit.record, seq)
         self.plain += stray.plain
@@ -294,11 +284,11 @@ class CarrierSpace(Space):
         else:
             self.current = None
             self.stale = True
-            place = self._marks.find(seq)
-            if place < 0:
+            known = self._marks.knows(seq)
+            if not known:
                 self.hit("MAX_MARKS")
-            same = place < 0 or self._marks.cells[place + 1] == mark
-            if same and (place < 0 or self.collisions <= self.duplicates):
+            same = not known or self._marks.has(seq, mark)
+            if same and (not known or self.collisions <= self.duplicates):
                 self._copy(seq, frame, time_ns)
             elif same:
                 # Where most that share a number differ, equal ones may have several senders, too.
@@ -373,8 +363,8 @@ class CarrierSpace(Space):
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
-        if self._marks.find(seq) < 0:
-            self._note(seq, unit.content)
+        if not self._marks.knows(seq):
+            self._marks.keep(seq, unit.content)
         self.given_up += 1
         self.unacked += 1
         self.findings.add(

@@ -9,7 +9,7 @@ from netdissect.model.native import ABSENT, i64, vec
 __all__ = ["Ring"]
 
 FEW_ROWS: Final = 16
-"""Rows that there is room for at first, unless more are asked for: most need no more."""
+"""Rows that there is room for at first: most need no more."""
 
 
 class Ring:
@@ -17,13 +17,10 @@ class Ring:
     the owner's. Where there is no more room, the row of a newer number takes an older one's place.
     """
 
-    __slots__ = ("_bits", "_few", "cells", "most")
+    __slots__ = ("_bits", "cells", "most")
 
-    def __init__(self, width: i64, most: i64, few: i64 = FEW_ROWS) -> None:
-        """Take the words of a row, a power of two of rows to be remembered, and another one of
-        those that there is room for at first.
-        """
-        self._few: i64 = few
+    def __init__(self, width: i64, most: i64) -> None:
+        """Take the words of a row, and a power of two of rows to be remembered."""
         self._bits: i64 = 0
         while width > 1:
             self._bits += 1
@@ -58,11 +55,10 @@ class Ring:
         """Make the ring twice as large, up to what is remembered; return its cells."""
         before, bits = self.cells, self._bits
         had: i64 = len(before)
-        size = max(self._few << bits, had << 1)
-        size = min(size, self.most << bits)
+        width: i64 = 1
+        width <<= bits
+        size = min(max(FEW_ROWS * width, 2 * had), self.most * width)
         cells = self.cells = vec[i64]([ABSENT] * int(size))
-        one: i64 = 1
-        width = one << bits
         start: i64 = 0
         while start < had:
             number = before[start]

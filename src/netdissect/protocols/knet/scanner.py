@@ -131,11 +131,13 @@ class KnetScanner(Scanner):
         ):
             return scan(payload, self._direction, hints)
         if not self._parts:
-            self._tell(sink, payload, place, number, base, None)
+            self._begin(sink, payload, number)
+            self._tell(sink, payload, place, base, None)
             return None
         parts: list[Event] = []
         listed = self.lister()
-        self._tell(listed, payload, place, number, base, parts)
+        self._begin(listed, payload, number)
+        self._tell(listed, payload, place, base, parts)
         return listed.listed + parts
 
     def _take(self, hints: Hints) -> None:
@@ -208,19 +210,21 @@ class KnetScanner(Scanner):
         self._same = _NONE if parts else same
         return place == size
 
-    def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
-        self, sink: Sink, payload: bytes, place: i64, number: i64, base: i64,
-        parts: list[Event] | None,
-    ) -> None:  # fmt: skip
-        """Tell what stands in a datagram; fragments go to `parts`."""
-        form = self._form
-        how = form.how
-        names = how.names
+    def _begin(self, sink: Sink, payload: bytes, number: i64) -> None:
+        """Tell of the datagram itself."""
         sink.begin()
         if self._count:
             sink.unit(_NONE, _DATAGRAM, number, None, payload)
         else:
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
+
+    def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
+        self, sink: Sink, payload: bytes, place: i64, base: i64, parts: list[Event] | None
+    ) -> None:
+        """Tell what stands in a datagram; fragments go to `parts`."""
+        form = self._form
+        how = form.how
+        names = how.names
         heard: list[Heard] | None = [] if self._learning else None
         same = self._same
         types: list[str] | None = None

@@ -88,7 +88,8 @@ class Transfers:
     """Both directions of one connection. Bounded."""
 
     def __init__(self) -> None:
-        self._senders = (_Sender(), _Sender())
+        self._senders: list[_Sender | None] = [None, None]
+        """Of each direction, once it sends a fragment: most never do."""
         self._last: list[list[bytes]] = []
         """Messages that the last datagram completed, in pieces: to join them takes long, and few
         ask for them.
@@ -105,6 +106,8 @@ class Transfers:
         """Take the fragments of one datagram."""
         del time_ns
         sender = self._senders[direction]
+        if sender is None:
+            sender = self._senders[direction] = _Sender()
         found: list[Event] = []
         self._last.clear()
         heard = True
@@ -271,9 +274,11 @@ def _say(taken: str, name: int, index: int, found: list[Event]) -> None:
     found.append((Ev.NOTE, code, f"transfer {name} fragment {index}"))
 
 
-def _left(sender: _Sender) -> list[Event]:
+def _left(sender: _Sender | None) -> list[Event]:
     """Name what one sender's transfers lack at the end."""
     found: list[Event] = []
+    if sender is None:
+        return found
     for number, transfer in sender.open.items():
         if not transfer.complete:
             _incomplete(number, transfer, found)

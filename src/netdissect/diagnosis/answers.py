@@ -1,0 +1,76 @@
+"""The answer about one connection, from its report alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from netdissect.diagnosis import words
+from netdissect.diagnosis.causes import badness, cause_of, deciding, ruled_out, settles
+from netdissect.diagnosis.ends import ending_of
+from netdissect.diagnosis.findings import Found, findings_of
+from netdissect.diagnosis.measures import around_of, lag_of, loss_of
+from netdissect.model.diagnosis import Diagnosis, Limits
+from netdissect.model.reports import ConnectionReport
+
+__all__ = ["answer", "diagnose", "doubted", "reworded"]
+
+_USUAL: Final = Limits()
+
+
+def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
+    """Return who ended a connection and why, and how bad it was on the way."""
+    ending = ending_of(report)
+    loss = (loss_of(report, 0), loss_of(report, 1))
+    lag = lag_of(report)
+    cause = cause_of(report, ending, loss, limits)
+    span = deciding(report) if cause.what in ("silence", "one-way") else None
+    return Diagnosis(
+        ending,
+        cause,
+        loss,
+        None if span is None else around_of(report, span),
+        lag,
+        badness(report, ending, cause, loss),
+        words.verdict(report, ending, cause, loss),
+        ruled_out(report, ending, cause, loss, limits),
+        settles(report, cause, loss, limits),
+        _names(report),
+    )
+
+
+def reworded(report: ConnectionReport) -> ConnectionReport:
+    """Return a report whose verdict and cause say what two captures have made of its diagnosis."""
+    found = report.diagnosis
+    if found is None:
+        return report
+    verdict = words.verdict(report, found.ending, found.cause, found.loss)
+    cause = found.cause
+    known = all(part.basis == "joined" for part in found.loss)
+    if known and cause.what in ("none", "closed"):
+        cause = replace(cause, text=words.plain_cause(report, found.ending, cause.what))
+    return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
+
+
+def doubted(found: Diagnosis, frame: int) -> Diagnosis:
+    """Return the diagnosis of a client that was silent while another connection of its address to
+    the same server began, in `frame`: it may have gone on there.
+    """
+    text = words.gone_on_text(found.cause.text, frame)
+    return replace(found, cause=replace(found.cause, confidence="likely", text=text))
+
+
+def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:
+    """Put the answer in a report; yield what operators ask of the connection."""
+    report.diagnosis = found = diagnose(report, limits)
+    yield from findings_of(report, found, limits)
+
+
+def _names(report: ConnectionReport) -> tuple[str | None, str | None]:
+    """Return the names of client and server that the payload states."""
+    identity = report.identity
+    for key, text in (("player_name", "{}"), ("client_id", "id {}"), ("client_index", "index {}")):
+        if identity.get(key) not in (None, ""):
+            return text.format(identity[key]), None
+    return None, None
