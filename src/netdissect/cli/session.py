@@ -195,7 +195,6 @@ class Session:
     def __enter__(self) -> Self:
         context = click.get_current_context(silent=True)
         if context is not None and context.info_name in _CONFINED:
-            # The file is open by now: nothing else needs to be.
             sandbox.confine()
             lean.lean()
         return self
@@ -395,7 +394,6 @@ class Session:
         None where all packets are wanted.
         """
         looked = self._looked
-        # There are no others, and nothing would be left out.
         if looked is None or wanted is None or len(looked.connections) <= len(wanted):
             return None
         reports = looked.connections.of(set(wanted))
