@@ -334,8 +334,9 @@ def test_who_gave_its_peer_up_is_not_silent_afterwards() -> None:
 def test_records_that_leave_too_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_PENDING", 3)
     recorder = Recorder()
-    made, anomalies = connection(recorder.of(1))
-    recorder.findings[1] = made.findings
+    scribe = recorder.of(1)
+    made, anomalies = connection(scribe)
+    scribe.findings = made.findings
     for number in range(5):
         made.datagram(
             0, number + 1, number * MS, b"", [(Ev.UNIT, "T", "things", number, None, b"a")]
@@ -347,4 +348,4 @@ def test_records_that_leave_too_early_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert (found.frame, found.evidence["space"]) == (4, "things")
     assert "not listed with it" in found.message
     made.release()
-    assert not recorder.findings
+    assert not recorder.scribes

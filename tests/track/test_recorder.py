@@ -58,6 +58,27 @@ def test_copies_of_a_unit_that_has_left_have_a_record_of_their_own() -> None:
     assert (further.type, further.outcome, further.extra) == ("Thing", "acked", {"continued": 1})
 
 
+def test_of_records_that_have_left_only_what_later_copies_need_is_kept() -> None:
+    many = range(1, 1001)
+    recorder, made = filled(many, many)
+    assert len(list(recorder.ready(2_000 * MS + LINGER_NS))) == len(many)
+    assert not made.recorder._records
+    made.unit(990, None, b"x", "Thing", 9000, 9_000 * MS)
+    (further,) = recorder.rest()
+    assert (further.acked_frame, further.rtt_ms, further.type) == (1090, 100.0, "Thing")
+    assert further.extra == {"continued": 990}
+
+
+def test_parts_of_a_run_that_have_left_are_not_remembered_as_one() -> None:
+    recorder = Recorder(counted=True)
+    made, _ = space(recorder.of(1))
+    runs = made.recorder
+    parts = runs.split(runs.run(made, 5, 5, 3, 1, MS))
+    assert list(recorder.ready(HOLD_NS + MS)) == parts
+    assert not runs._runs
+    assert not runs._untold
+
+
 def test_events_and_units_leave_in_order_of_time() -> None:
     recorder, _ = filled((1, 2), (1, 2))
     recorder.of(1).event("timeout", 1_500_000, None, 0, "between", {"a": 1})

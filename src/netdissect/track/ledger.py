@@ -68,7 +68,7 @@ class Ledger(Placed):
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.recorder = None if recorder is None else SpaceScribe(recorder)
+        self.recorder = None if recorder is None else SpaceScribe(recorder, direction, rule)
         self.carrier: Ledger | None = None
         """Space whose units carry those of this one."""
         self.current: Unit | None = None
@@ -196,6 +196,8 @@ class Ledger(Placed):
         self.reach = min(rule.reach, int(self._half)) if steady else int(self._half)
         self.consecutive = rule.consecutive
         self._ring.most = rule.memory
+        if self.recorder is not None:
+            self.recorder.remember(rule.memory)
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver may hold an acknowledgement back."""

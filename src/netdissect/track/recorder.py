@@ -15,6 +15,7 @@ from typing import Any, Final
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.findings import Findings
+from netdissect.track.gone import Gone, Types, sent_of
 
 __all__ = [
     "HOLD_NS",
@@ -57,14 +58,14 @@ class Recorder:
         record, with `run` in `extra`: how many. It is split where one of them comes again.
         """
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
-        self.findings: dict[int, Findings] = {}
-        """Connection that is open -> where it is told that a record left too early."""
+        self.scribes: dict[int, Scribe] = {}
+        """Connection that is open -> what records it."""
+        self.types = Types()
 
     def of(self, connection: int, findings: Findings | None = None) -> Scribe:
         """Return what records a connection; `findings` takes where its bounds are told."""
-        if findings is not None:
-            self.findings[connection] = findings
-        return Scribe(connection, self)
+        scribe = self.scribes[connection] = Scribe(connection, self, findings)
+        return scribe
 
     def blocked(self, now_ns: int) -> bool:
         """Return whether the oldest record holds back all others."""
@@ -85,17 +86,22 @@ class Recorder:
                 parts = head.extra.get("parts")
                 if parts is not None:
                     pending.popleft()
+                    head.told = True  # by its parts
                     pending.extendleft(reversed(parts))
                     continue
                 if _may_change(head, now_ns):
                     if len(pending) <= MAX_PENDING:
                         return
-                    findings = self.findings.get(head.connection)
-                    if findings is not None:
-                        findings.hit("MAX_PENDING", head.direction, head.space)
+                    scribe = self.scribes.get(head.connection)
+                    if scribe is not None:
+                        scribe.hit("MAX_PENDING", head.direction, head.space)
             pending.popleft()
             if isinstance(head, UnitRecord):
                 head.told = True
+                scribe = self.scribes.get(head.connection)
+                space = None if scribe is None else scribe.spaces.get((head.direction, head.space))
+                if space is not None:  # TCP's have none
+                    space.left(head)
             yield head
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
@@ -122,29 +128,35 @@ class Scribe:
     """Records one connection."""
 
     __slots__ = (
-        "_findings", "connection", "counted", "events", "pending", "touched",
+        "_scribes", "connection", "counted", "events", "findings", "pending", "spaces", "touched",
+        "types",
     )  # fmt: skip
 
-    def __init__(self, connection: int, recorder: Recorder) -> None:
-        self._findings = recorder.findings
+    def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
+        self.findings = findings
+        """Where it is told that a bound was reached."""
+        self._scribes = recorder.scribes
+        self.spaces: dict[tuple[int, str], SpaceScribe] = {}
+        """(direction, space) -> what records it."""
         self.events = recorder.events
         self.counted = recorder.counted
         """As in `Recorder`, both."""
         self.connection = connection
         self.pending = recorder.pending
         """Where records wait, with those of all connections."""
+        self.types = recorder.types
         self.touched: list[tuple[UnitRecord, Copy]] = []
         """Units of the datagram at hand, in wire order, with the copy that it carried."""
 
     def hit(self, limit: str, direction: int, space: str) -> None:
         """Count that a bound was reached."""
-        findings = self._findings.get(self.connection)
-        if findings is not None:
-            findings.hit(limit, direction, space)
+        if self.findings is not None:
+            self.findings.hit(limit, direction, space)
 
     def end(self) -> None:
-        """Take that its bounds have been told."""
-        self._findings.pop(self.connection, None)
+        """Let go of the connection: its bounds have been told."""
+        self._scribes.pop(self.connection, None)
+        self.spaces.clear()
 
     def event(
         self,
@@ -214,15 +226,19 @@ class SpaceScribe:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
+        "_gaps", "_gone", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
     )  # fmt: skip
 
-    def __init__(self, parent: Scribe) -> None:
+    def __init__(self, parent: Scribe, direction: int, rule: SpaceRule) -> None:
         self._parent = parent
+        parent.spaces[direction, rule.name] = self
         self.events = parent.events
         self.counted = parent.counted
         """As in `Recorder`, both."""
         self._records: dict[int, UnitRecord] = {}
+        """Those that have not left, by number."""
+        self._gone = Gone(rule.memory, parent.types)
+        """What later copies need of those that have."""
         self._order = 0
         self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
         self._untold: deque[UnitRecord] = deque()
@@ -237,10 +253,31 @@ class SpaceScribe:
         record = self.apart(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
-        runs = self._runs
+        self._runs.append(record)
+        return record
+
+    def remember(self, most: int) -> None:
+        """Take of how many units that have left it is known what later copies continue."""
+        self._gone.remember(most)
+
+    def left(self, record: UnitRecord) -> None:
+        """Forget a record that has left, but for what a later copy of its unit needs."""
+        records, untold, runs = self._records, self._untold, self._runs
+        while untold and untold[0].told:
+            untold.popleft()
         while runs and runs[0].told:
             runs.popleft()
-        runs.append(record)
+        seq = record.seq
+        if records.get(seq) is not record:
+            return
+        del records[seq]
+        if not self.counted:
+            self._gone.keep(record)
+
+    def _back(self, space: Placed, seq: int) -> UnitRecord:
+        """Return a record for further copies of a unit whose own has left."""
+        record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
+        self._gone.tell(record)
         return record
 
     def split(self, run: UnitRecord) -> list[UnitRecord]:
@@ -268,11 +305,7 @@ class SpaceScribe:
         self._order += 1
         record = self.apart(space, seq, wire_seq, type_, frame, time_ns)
         record.delivered_order = self._order if space.receiver_near else None
-        records = self._records
-        records[seq] = record
-        if len(records) > 2 * space.rule.memory:
-            for old in list(records)[: space.rule.memory]:
-                del records[old]
+        self._records[seq] = record
         return record
 
     def apart(
@@ -320,7 +353,7 @@ class SpaceScribe:
                 copy.due_ns = due_ns
                 record.next_resend_due_ns = time_ns + space.delay_ns
             if resend.attempts is not None and space.sender_near is not False:
-                sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
+                sent = 1 + (sent_of(record) if record.copies else self._gone.sent(record.seq))
                 copy.attempts_left = max(0, resend.attempts - sent)
         if _full(record):
             known = self._records.get(record.seq, record)
@@ -348,19 +381,15 @@ class SpaceScribe:
                 self.split(self._runs[at])
                 record = self._records.get(seq)
         if record is None:
-            record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
-            self._records[seq] = record
+            record = self._records[seq] = self._back(space, seq)
         return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
 
     def _open(
         self, space: Placed, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
     ) -> UnitRecord:
         """Open a record, and remember it until it has left."""
-        untold = self._untold
-        while untold and untold[0].told:
-            untold.popleft()
         record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
-        untold.append(record)
+        self._untold.append(record)
         return record
 
     def place(self, space: Placed) -> None:

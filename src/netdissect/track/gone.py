@@ -1,0 +1,123 @@
+"""What a late copy needs of a unit whose record has left the timeline: a tenth of its memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.native import ABSENT, i64
+from netdissect.model.reports import UnitRecord
+from netdissect.track.ring import Ring
+
+__all__ = ["MAX_TYPES", "Gone", "Types", "sent_of"]
+
+MAX_TYPES = 4096
+"""Types of units that are remembered; a late copy of one of another type has none."""
+_ROW: Final = 8
+_FRAME: Final = 1
+_ACKED_FRAME: Final = 2
+_ACKED_NS: Final = 3
+_ORDER: Final = 4
+_DUE_NS: Final = 5
+_RTT_NS: Final = 6
+_FACTS: Final = 7
+"""Places in the row of a unit, behind its number."""
+_OUTCOMES: Final = ("unknown", "acked", "unacked", "given_up")
+_OUTCOME_BIT: Final = 12
+_AMBIGUOUS_BIT: Final = 14
+_LOST_BIT: Final = 15
+_TYPE_BIT: Final = 16
+"""Where things begin in `_FACTS`; below them stands how often the unit was sent."""
+
+
+class Types:
+    """Types of units, each with a number. Bounded."""
+
+    __slots__ = ("_names", "_numbers")
+
+    def __init__(self) -> None:
+        self._names: list[str | None] = [None]
+        self._numbers: dict[str | None, int] = {None: 0}
+
+    def number(self, name: str | None) -> int:
+        """Return the number of a type, that of None where there are too many."""
+        number = self._numbers.get(name)
+        if number is None:
+            if len(self._names) >= MAX_TYPES:
+                return 0
+            number = self._numbers[name] = len(self._names)
+            self._names.append(name)
+        return number
+
+    def name(self, number: int) -> str | None:
+        """Return the type with a number."""
+        return self._names[number]
+
+
+class Gone:
+    """The newest units of a space whose records have left."""
+
+    __slots__ = ("_ring", "_types")
+
+    def __init__(self, most: int, types: Types) -> None:
+        """Take how many are remembered, a power of two, and where their types are."""
+        self._ring = Ring(_ROW, most)
+        self._types = types
+
+    def remember(self, most: int) -> None:
+        """Take how many are remembered, now that another rule holds."""
+        self._ring.most = most
+
+    def keep(self, record: UnitRecord) -> None:
+        """Keep what a late copy needs of a record."""
+        frame = record.extra.get("continued", record.copies[0].frame)
+        if frame is None:
+            return
+        facts = sent_of(record) | _OUTCOMES.index(record.outcome) << _OUTCOME_BIT
+        facts |= record.rtt_ambiguous << _AMBIGUOUS_BIT | (record.lost is True) << _LOST_BIT
+        facts |= self._types.number(record.type) << _TYPE_BIT
+        rtt_ms = record.rtt_ms
+        at = self._ring.place(record.seq)
+        cells = self._ring.cells
+        cells[at + _FRAME] = frame
+        cells[at + _ACKED_FRAME] = _cell(record.acked_frame)
+        cells[at + _ACKED_NS] = _cell(record.acked_time_ns)
+        cells[at + _ORDER] = _cell(record.delivered_order)
+        cells[at + _DUE_NS] = _cell(record.next_resend_due_ns)
+        cells[at + _RTT_NS] = ABSENT if rtt_ms is None else round(rtt_ms * 1e6)
+        cells[at + _FACTS] = facts
+
+    def tell(self, record: UnitRecord) -> None:
+        """Fill in, in the record of late copies, what is remembered of their unit."""
+        at = self._ring.find(record.seq)
+        if at < 0:
+            return
+        cells = self._ring.cells
+        facts, rtt_ns = int(cells[at + _FACTS]), _value(cells[at + _RTT_NS])
+        record.extra["continued"] = int(cells[at + _FRAME])
+        record.type = self._types.name(facts >> _TYPE_BIT)
+        record.acked_frame = _value(cells[at + _ACKED_FRAME])
+        record.acked_time_ns = _value(cells[at + _ACKED_NS])
+        record.rtt_ms = None if rtt_ns is None else rtt_ns / 1e6
+        record.rtt_ambiguous = facts >> _AMBIGUOUS_BIT & 1 == 1
+        record.outcome = _OUTCOMES[facts >> _OUTCOME_BIT & 3]
+        record.delivered_order = _value(cells[at + _ORDER])
+        record.next_resend_due_ns = _value(cells[at + _DUE_NS])
+        record.lost = True if facts >> _LOST_BIT & 1 else None
+
+    def sent(self, seq: int) -> int:
+        """Return how often a unit had been sent when its record left; 0 = not known."""
+        at = self._ring.find(seq)
+        return 0 if at < 0 else int(self._ring.cells[at + _FACTS]) & (1 << _OUTCOME_BIT) - 1
+
+
+def sent_of(record: UnitRecord) -> int:
+    """Return how often the unit of a record was sent, as far as its copies show."""
+    return sum([copy.kind != "duplicate" for copy in record.copies])
+
+
+def _cell(value: int | None) -> i64:
+    return ABSENT if value is None else value
+
+
+def _value(cell: i64) -> int | None:
+    return None if cell == ABSENT else int(cell)
