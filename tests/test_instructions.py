@@ -1,5 +1,5 @@
-"""How many instructions `connections` takes for a datagram, and for a short connection: these
-counts repeat, times do not.
+"""How many instructions `connections` takes for a datagram or TCP segment, and for a short
+connection: these counts repeat, times do not.
 
 `instructions.json` holds what was counted last, and with which Python and compiler; with others the
 counts differ, and nothing is compared. Its key `renew` says how to count anew.
@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from netdissect.capture import open_capture
 from netdissect.lookup import hot_path
 
 HERE = Path(__file__).parent
 FIGURES = HERE / "instructions.json"
-MAKER = HERE.parent / "bench" / "make_capture.py"
+BENCH = HERE.parent / "bench"
 DATAGRAMS = 5000
 SHORT = 20
 """Datagrams of a short connection: what each connection costs is nearly all of it."""
@@ -48,17 +49,27 @@ def test_a_difference_is_told_by_its_share():
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["eoudp", "knet", "riptide", "teeworlds"])
 def test_instructions_of_a_datagram(tmp_path, protocol):
-    check(tmp_path, protocol, [])
+    check(tmp_path, protocol, datagrams(protocol))
+
+
+@pytest.mark.slow
+def test_instructions_of_a_segment(tmp_path):
+    check(tmp_path, "netplay", ["make_tcp_capture.py", "--megabytes", "1"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["eoudp", "knet", "riptide", "teeworlds"])
 def test_instructions_of_a_connection(tmp_path, protocol):
-    check(tmp_path, protocol, ["--length", str(SHORT)], "connections")
+    check(tmp_path, protocol, [*datagrams(protocol), "--length", str(SHORT)], "connections")
 
 
-def check(tmp_path, protocol, sessions, figures="instructions"):
-    """Compare what is counted of replayed sessions, for each datagram or connection."""
+def datagrams(protocol):
+    """Return what makes a capture of one protocol over UDP."""
+    return ["make_capture.py", "--protocol", protocol, "--datagrams", str(DATAGRAMS)]
+
+
+def check(tmp_path, protocol, maker, figures="instructions"):
+    """Compare what is counted of replayed sessions, for each packet or connection."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         pytest.skip("valgrind is not installed")
@@ -70,9 +81,10 @@ def check(tmp_path, protocol, sessions, figures="instructions"):
     if not renew and (known["built"] != BUILT or before is None):
         pytest.skip(f"no figure of this Python: {known['renew']}")
     capture = tmp_path / "slice.pcap"
-    made = ["--protocol", protocol, "--datagrams", str(DATAGRAMS), "--out", str(capture)]
-    made += sessions
-    subprocess.run([sys.executable, str(MAKER), *made], check=True, capture_output=True)
+    made = [str(BENCH / maker[0]), *maker[1:], "--out", str(capture)]
+    subprocess.run([sys.executable, *made], check=True, capture_output=True)
+    with open_capture(capture) as frames:
+        packets = sum(1 for _ in frames)
     run = subprocess.run(
         [
             valgrind, "--tool=callgrind", f"--callgrind-out-file={tmp_path / 'out'}",
@@ -81,7 +93,7 @@ def check(tmp_path, protocol, sessions, figures="instructions"):
         ],
         env={**os.environ, "PYTHONHASHSEED": "0"}, check=True, capture_output=True, text=True,
     )  # fmt: skip
-    of = len(run.stdout.splitlines()) if figures == "connections" else DATAGRAMS
+    of = len(run.stdout.splitlines()) if figures == "connections" else packets
     count = int(re.search(r"Collected : (\d+)", run.stderr)[1]) / of
     assert count > 100, "nothing was counted: the functions have other names"
     if renew:

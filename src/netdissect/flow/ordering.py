@@ -6,12 +6,11 @@ the SYN is not in the capture. The first copy of a byte stays.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
 from netdissect.flow.pieces import PieceBuffer
-from netdissect.model.native import ABSENT, i64
+from netdissect.model.native import ABSENT, i64, vec
 from netdissect.model.segments import StreamPiece
 
 if TYPE_CHECKING:
@@ -56,56 +55,88 @@ MAX_AHEAD = 1 << 30
 _LAST: Final = 0xFFFF_FFFF
 _HALF: Final = 0x8000_0000
 """The largest wire sequence number, and half of how many there are."""
-
-
-class _Kept:
-    """Bytes handed on, between those of the same direction before and after them."""
-
-    __slots__ = ("after", "before", "data", "offset", "side")
-
-    def __init__(self, side: Side, offset: i64, data: bytes, before: _Kept | None) -> None:
-        self.side = side
-        self.offset: i64 = offset
-        self.data = data
-        self.before = before
-        self.after: _Kept | None = None
+_FEW: Final = 64
+_ROW: Final = 2
+"""Pieces that the history has room for at first, a power of two, and numbers that tell of each."""
 
 
 class Pool:
-    """What all directions share: the counters, and the bytes that they hold together."""
+    """What all directions share: the counters, and the bytes that they hold together.
 
-    __slots__ = ("_recent", "_recent_octets", "buffered", "stats")
+    Pieces handed on are numbered, and kept in a ring: what is older than the oldest one is gone.
+    """
+
+    __slots__ = ("_data", "_next", "_octets", "_oldest", "_rows", "buffered", "stats")
 
     def __init__(self, stats: FlowStats) -> None:
         self.stats = stats
         self.buffered = 0
         """Bytes held behind gaps, PIECE_COST included."""
-        self._recent: deque[_Kept] = deque()
-        self._recent_octets: i64 = 0
+        self._oldest: i64 = 0
+        self._next: i64 = 0
+        """Number of the oldest piece, and of the next one."""
+        self._octets: i64 = 0
+        self._data = [b""] * _FEW
+        self._rows = vec[i64]([0] * (_FEW * _ROW))
+        """Of each its offset, and the number of the one before it in its direction."""
 
     def remember(self, side: Side, offset: i64, data: bytes) -> None:
         """Keep bytes just handed on, and let the oldest go."""
-        before = side.newest
-        kept = side.newest = _Kept(side, offset, data, before)
-        if before is not None:
-            before.after = kept
-        self._recent.append(kept)
-        self._recent_octets += len(data) + PIECE_COST
-        while self._recent_octets > MAX_HISTORY_OCTETS:
-            oldest = self._recent.popleft()
-            self._recent_octets -= len(oldest.data) + PIECE_COST
-            after = oldest.after
-            if after is None:
-                oldest.side.newest = None
-            else:
-                after.before = oldest.after = None
+        number = self._next
+        if number - self._oldest == len(self._data):
+            self._grow()
+        kept, rows = self._data, self._rows
+        last: i64 = len(kept) - 1
+        place = number & last
+        kept[place] = data
+        rows[place * _ROW] = offset
+        rows[place * _ROW + 1] = side.newest
+        side.newest = number
+        self._next = number + 1
+        octets = self._octets + len(data) + PIECE_COST
+        while octets > MAX_HISTORY_OCTETS:
+            place = self._oldest & last
+            octets -= len(kept[place]) + PIECE_COST
+            kept[place] = b""
+            self._oldest += 1
+        self._octets = octets
+
+    def _grow(self) -> None:
+        """Make the ring twice as large."""
+        kept, rows = self._data, self._rows
+        last: i64 = len(kept) - 1
+        self._data = [b""] * (2 * len(kept))
+        self._rows = vec[i64]([0] * (2 * len(rows)))
+        number = self._oldest
+        while number < self._next:
+            place, at = number & last, number & (2 * last + 1)
+            self._data[at] = kept[place]
+            self._rows[at * _ROW] = rows[place * _ROW]
+            self._rows[at * _ROW + 1] = rows[place * _ROW + 1]
+            number += 1
+
+    def differs(self, side: Side, offset: i64, data: bytes) -> bool:
+        """Return whether bytes already handed on are now sent with other values."""
+        end = offset + len(data)
+        last: i64 = len(self._data) - 1
+        number, left = side.newest, MAX_HISTORY_COMPARED
+        while number >= self._oldest and left:
+            place = number & last
+            have, held = self._rows[place * _ROW], self._data[place]
+            low, high = max(have, offset), min(have + len(held), end)
+            if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
+                return True
+            # All before it lies further ahead in the stream's past.
+            if have <= offset:
+                break
+            number, left = self._rows[place * _ROW + 1], left - 1
+        return False
 
     def forget(self) -> None:
         """Let go of all that was handed on."""
-        for kept in self._recent:
-            kept.before = kept.after = kept.side.newest = None
-        self._recent.clear()
-        self._recent_octets = 0
+        self._oldest = self._next
+        self._octets = 0
+        self._data = [b""] * len(self._data)
 
 
 class Side:
@@ -141,8 +172,8 @@ class Side:
         """Offset of its FIN."""
         self.buffer: PieceBuffer | None = None
         """Bytes behind a gap; None without any."""
-        self.newest: _Kept | None = None
-        """Bytes handed on last; `Pool` lets them go."""
+        self.newest: i64 = -1
+        """Number of the piece handed on last, as `Pool` has it."""
         self._gap: i64 = 0
         """Bytes skipped since the last piece."""
         self._gap_since_ns: i64 = ABSENT
@@ -179,7 +210,7 @@ class Side:
         differs = False
         end, stop = offset + len(data), offset + length
         if offset < self.next:
-            differs = self._differs(offset, data)
+            differs = self._pool.differs(self, offset, data)
             data, offset = data[self.next - offset :], self.next
         if data:
             differs = self._hold(offset, data, frame) or differs
@@ -287,18 +318,3 @@ class Side:
         if self.buffer is not None:
             self._pool.buffered -= self.buffer.octets + PIECE_COST * len(self.buffer)
         self.buffer = None
-
-    def _differs(self, offset: i64, data: bytes) -> bool:
-        """Return whether bytes already handed on are now sent with other values."""
-        end = offset + len(data)
-        kept, left = self.newest, MAX_HISTORY_COMPARED
-        while kept is not None and left:
-            have, held = kept.offset, kept.data
-            low, high = max(have, offset), min(have + len(held), end)
-            if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
-                return True
-            # All before it lies further ahead in the stream's past.
-            if have <= offset:
-                break
-            kept, left = kept.before, left - 1
-        return False

@@ -50,9 +50,12 @@ def is_plain_object(text: str) -> bool:
         return False
     if end != len(text) or not isinstance(value, dict):
         return False
-    if "\\ud" in text or "\\uD" in text:  # perhaps half of a pair
+    if "\\" in text and ("\\ud" in text or "\\uD" in text):  # perhaps half of a pair
         return False
-    return not (_may_be_deep(text) and _too_deep(value))
+    for inner in value.values():
+        if isinstance(inner, (dict, list)):
+            return not (_may_be_deep(text) and _too_deep(value))
+    return True
 
 
 def _may_be_deep(text: str) -> bool:

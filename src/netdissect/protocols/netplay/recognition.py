@@ -63,6 +63,8 @@ class _Verdict:
     """Whether something else follows the messages."""
     late: bool = False
     """Whether other bytes stand before the messages."""
+    told: bool | None = None
+    """Whether the first frames tell bin1 from bin2; None where that was not asked."""
 
 
 def may_stand_alone(payload: bytes) -> bool:
@@ -89,19 +91,21 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     elif len(found) > 1 and min(verdict.score for verdict in found) >= STRONG:
         # Both ends of a connection always speak the same dialect.
         return None
-    if score >= STRONG and _undecided(best.dialect, streams, final=final):
-        return None
+    unsure = score >= STRONG and not final and best.dialect in (BIN1, BIN2)
+    if unsure and not any(map(_tells, streams, verdicts)):
+        return None  # Frames are too few to tell bin1 from bin2, and more may come.
     reasons = tuple(verdict.reason for verdict in found if verdict.dialect == best.dialect)
     return Claim(
         "netplay", score, (best.dialect, best.dialect), None, "first_frame", reasons, late=best.late
     )
 
 
-def _undecided(dialect: str, streams: list[bytes], *, final: bool) -> bool:
-    """Return whether frames are too few to tell bin1 from bin2, and more may come."""
-    if final or dialect not in (BIN1, BIN2):
-        return False
-    return all(_dialect_of_bodies(_bodies(stream)) is None for stream in streams)
+def _tells(stream: bytes, verdict: _Verdict | None) -> bool:
+    """Return whether the first frames of one direction tell bin1 from bin2."""
+    if verdict is not None and verdict.told is not None:
+        return verdict.told
+    bodies = _bodies(stream)
+    return _dialect_of_bodies(bodies, _fitting(bodies)) is not None
 
 
 def _judge(stream: bytes, *, thorough: bool) -> _Verdict | None:
@@ -175,18 +179,19 @@ def _frames(stream: bytes) -> _Verdict | None:
         return None
     if all(map(_is_dns, bodies)):
         return _Verdict(BIN1, 0, "DNS over TCP", broken=True)
-    dialect = _dialect_of_bodies(bodies) or BIN1
-    fitting = sum(
-        fits(frame, PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES) for frame in bodies
-    )
+    both = _fitting(bodies)
+    likely = _dialect_of_bodies(bodies, both)
+    dialect, told = likely or BIN1, likely is not None
+    fitting = both[dialect == BIN2]
     plain = _PER_FRAME[min(_weight(bodies), len(_PER_FRAME) - 1)]
     broken = _goes_on_otherwise(stream, 0, bodies)
     if broken:
         plain = min(40, plain)
     if fitting:
         text = f"{fitting} of {len(bodies)} frames decode to their last byte as {dialect}"
-        return _Verdict(dialect, max(_FITTING, plain), text)
-    return _Verdict(dialect, plain, f"a chain of {len(bodies)} frames, likely {dialect}", broken)
+        return _Verdict(dialect, max(_FITTING, plain), text, told=told)
+    text = f"a chain of {len(bodies)} frames, likely {dialect}"
+    return _Verdict(dialect, plain, text, broken, told=told)
 
 
 def _bodies(stream: bytes) -> list[bytes]:
@@ -219,10 +224,15 @@ def _goes_on_otherwise(stream: bytes, start: int, frames: list[bytes]) -> bool:
     return len(frames) <= 2 or length <= _LONGEST or bool(options & RESERVED)  # noqa: PLR2004
 
 
-def _dialect_of_bodies(frames: list[bytes]) -> str | None:
-    """Return bin1 or bin2 by schema, else by the first bytes of the values; None = not told."""
+def _fitting(frames: list[bytes]) -> tuple[int, int]:
+    """Return how many frames the schema decodes as bin1, and as bin2."""
     plain = sum(fits(frame, PLAIN_VALUES) for frame in frames)
-    nullable = sum(fits(frame, NULLABLE_VALUES) for frame in frames)
+    return plain, sum(fits(frame, NULLABLE_VALUES) for frame in frames)
+
+
+def _dialect_of_bodies(frames: list[bytes], fitting: tuple[int, int]) -> str | None:
+    """Return bin1 or bin2 by schema, else by the first bytes of the values; None = not told."""
+    plain, nullable = fitting
     if plain != nullable:
         return BIN1 if plain > nullable else BIN2
     heads = [values[0] for frame in frames if (values := values_of(frame))]
@@ -264,7 +274,7 @@ def _found_late(stream: bytes, dialect: str, position: int) -> _Verdict:
     wide = any(all(frame[1::2]) and not any(frame[::2]) for frame in frames)
     broken = wide or (not chunked and _goes_on_otherwise(stream, position, frames))
     if not chunked:
-        dialect = _dialect_of_bodies(frames) or BIN1
+        dialect = _dialect_of_bodies(frames, _fitting(frames)) or BIN1
     values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
     known = sum(fits(frame, values) for frame in set(frames)) > 1
     score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]

@@ -27,7 +27,7 @@ from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.strictjson import read_json
 
 if TYPE_CHECKING:
-    from netdissect.dissect.schema import Schema
+    from netdissect.dissect.schema import Decoder, Schema, SchemaMismatch
     from netdissect.wire.values import Values
 
 __all__ = ["Shape", "chain", "chunk_chain", "find_pair", "first_frames", "fits", "values_of"]
@@ -134,11 +134,13 @@ def first_frames(data: bytes, position: int, *, chunked: bool, most: int) -> lis
 
 
 @cache
-def _schema() -> Schema:
-    from netdissect.dissect.schema import parse_schema  # noqa: PLC0415 - only where TCP is judged
+def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
+    """Return the built-in schema, what decodes by it, and what that raises."""
+    from netdissect.dissect import schema  # noqa: PLC0415 - only where TCP is judged
 
     text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
-    return parse_schema(json.loads(text), origin="netplay.schema.json")
+    found = schema.parse_schema(json.loads(text), origin="netplay.schema.json")
+    return found, schema.Decoder, schema.SchemaMismatch
 
 
 def values_of(frame: bytes) -> bytes:
@@ -151,17 +153,15 @@ def values_of(frame: bytes) -> bytes:
 
 def fits(frame: bytes, values: Values) -> bool:
     """Return whether the built-in schema decodes a frame to its last byte, with text in it."""
-    from netdissect.dissect.schema import Decoder, SchemaMismatch  # noqa: PLC0415 - only here
-
-    schema = _schema()
+    schema, decoder, mismatch = _schema()
     row = schema.message(int.from_bytes(frame[3:_HEADER], "big"))
     octets = values_of(frame)
     if row is None or not octets or len(frame) < _HEADER:
         return False
     cursor = Cursor(octets)
     try:
-        nodes = Decoder(schema, values).fields(row.fields, cursor)
-    except SchemaMismatch:
+        nodes = decoder(schema, values).fields(row.fields, cursor)
+    except mismatch:
         return False
     texts = [node.value for node in nodes if isinstance(node.value, str)]
     return not cursor.left and any(texts) and not any("\ufffd" in text for text in texts)
