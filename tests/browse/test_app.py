@@ -65,6 +65,43 @@ def test_the_program_on_a_screen(size: tuple[int, int]) -> None:
     asyncio.run(run())
 
 
+def test_the_mouse_shows_a_span_and_sorts() -> None:
+    async def run() -> None:
+        app = app_of()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(app, pilot, "Closed by the client")
+            await pilot.click(offset=(50, 2))
+            assert "oldest first" in seen(app)
+            await pilot.press("4")
+            await until(app, pilot, "the point under")
+            await pilot.mouse_down(offset=(30, 10))
+            await pilot.mouse_up(offset=(50, 10))
+            found = await until(app, pilot, "0 shows all")
+            start, end = map(float, re.findall(r"([\d.]+) to ([\d.]+) s:", found)[0])
+            assert 3.0 < start < 4.5
+            assert 6.0 < end < 7.5
+            await pilot.press("0", "q")
+
+    asyncio.run(run())
+
+
+def test_a_file_is_read_again_with_another_rule() -> None:
+    async def run() -> None:
+        app = app_of()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(app, pilot, "Closed by the client")
+            before = app.browser
+            await pilot.press("D")
+            app.browser.prompt.text = "udp.port==21109,eoudp-rfc02"  # type: ignore[union-attr]
+            await pilot.press("enter")
+            await until(app, pilot, "1 rfc02")
+            assert app.browser is not before
+            assert app.board.browser is app.browser
+            await pilot.press("q")
+
+    asyncio.run(run())
+
+
 PICTURES = {
     "browse-connections.svg": ((80, 24), "Closed by the client", "", "client →"),
     "browse-time.svg": ((80, 24), "Closed by the client", "3", "acknowledged"),

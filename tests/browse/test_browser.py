@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
 from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer, lanes
-from netdissect.browse.keys import HELP, help_lines, hints, press
+from netdissect.browse.keys import ACTIONS, COMMANDS, HELP, help_lines, hints, press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.taking import write
@@ -97,7 +99,7 @@ def test_from_the_verdict_to_the_bit_that_decides_it_in_at_most_four_keys() -> N
     keys(browser, "v tab j j")
     seen = screen(browser)
     assert browser.view == PACKETS
-    assert "▏   1073   12.504703 →   Disconnect" in seen
+    assert "▏   1073   12.504703 →       1 B  Disconnect" in seen
     assert "type_id = 5 (Disconnect)" in seen
     assert "bits 0.4 to 0.7" in seen
     assert "0000 [05]" in seen
@@ -570,7 +572,7 @@ def test_what_nobody_sends_again_is_not_drawn_like_lost_reliable_data() -> None:
     assert "✗" not in screen(browser)
     browser.packets.go(next(row for row, mark in enumerate(marks) if mark & GONE))
     keys(browser, "2")
-    assert " x Notify" in screen(browser)
+    assert re.search(r" x +\d+ B  Notify", screen(browser))
     assert "lost, not resent" in screen(browser)
 
 
@@ -728,3 +730,124 @@ def test_lines_stay_where_they_are_when_the_oldest_leave(ringed: tuple[Watched, 
     assert browser.index.row_of(600) is None
     assert browser.index.near(600) == browser.index.first
     assert min(browser.index.first_hits.values()) >= 900
+
+
+def test_help_and_docs_tell_every_key_there_is() -> None:
+    assert HELP in (CAPTURES.parent / "docs/commands/browse.md").read_text()
+    shown = {"enter": "Enter", "backspace": "Backspace", "tab": "Tab", "shift+tab": "S-Tab",
+             "escape": "Esc"}  # fmt: skip
+    named = {key for key, _, _ in COMMANDS}
+    assert {key for key in ACTIONS if key not in {"b", ":"}} == named
+    for key in ACTIONS:
+        word = shown.get(key, key)
+        assert re.search(rf"(?<!\S){re.escape(word)}:?(?!\S)", HELP), key
+    assert len({name for _, name, _ in COMMANDS}) == len(COMMANDS)
+
+
+def test_a_command_is_given_by_its_name(lossy: Browser) -> None:
+    keys(lossy, "1")
+    press(lossy, ":", ":")
+    for letter in "pac":
+        press(lossy, letter, letter)
+    press(lossy, "tab")
+    assert lossy.prompt is not None
+    assert lossy.prompt.text == "packets"
+    press(lossy, "enter")
+    assert lossy.view == PACKETS
+    for text, said in (("nothing", "no such command"), ("un", "several commands")):
+        keys(lossy, ":")
+        assert lossy.prompt is not None
+        lossy.prompt.paste(text)
+        press(lossy, "enter")
+        assert said in lossy.said
+    keys(lossy, ":")
+    assert lossy.prompt is not None
+    lossy.prompt.paste("write")
+    press(lossy, "enter")
+    assert lossy.prompt is not None  # the file is asked for
+    press(lossy, "escape")
+    keys(lossy, "1")
+
+
+def test_what_is_under_the_cursor_is_explained() -> None:
+    browser = opened()
+    screen(browser)
+    keys(browser, "e")
+    assert "Recognised by" in screen(browser)
+    keys(browser, "escape")
+    assert not browser.help
+    browser.open(PACKETS, frame=221)
+    keys(browser, "e")
+    assert "a retransmission" in screen(browser)
+    keys(browser, "q tab j e")
+    assert "riptide.type_id" in screen(browser)
+    assert "from bit 0 of byte 0" in screen(browser)
+    keys(browser, "?")
+    find(browser, "high-loss")
+    keys(browser, "e")
+    assert "high-loss (warn)" in screen(browser)
+    keys(browser, "q 3")
+    wait(browser, "ladder of")
+    keys(browser, "e")
+    assert "copies of it were seen" in screen(browser)
+    keys(browser, "q 4")
+    wait(browser, "of sending")
+    keys(browser, "e")
+    assert "were acknowledged within" in screen(browser)
+    browser.index.close()
+
+
+def test_other_columns() -> None:
+    browser = opened()
+    keys(browser, "c")
+    assert "datagrams" in screen(browser)
+    assert "1,073" in screen(browser).splitlines()[3]
+    keys(browser, "c")
+    assert "127.0.0.1:51399" in screen(browser).splitlines()[3]
+    keys(browser, "2 c")
+    assert "127.0.0.1:51399 → 127.0.0.1:21109" in screen(browser, 105).splitlines()[3]
+    browser.index.close()
+
+
+def test_a_span_of_a_plot_is_shown() -> None:
+    browser = opened()
+    keys(browser, "4")
+    wait(browser, "of sending")
+    keys(browser, "l (")
+    browser.plots.step(20)
+    keys(browser, ")")
+    assert re.search(r"s: 2\d points; 0 shows all", screen(browser))
+    chart = browser.plots.chart()
+    assert chart is not None
+    assert chart.end_ns - chart.start_ns < 4_000_000_000
+    keys(browser, "0 )")
+    assert "( says where the span begins" in screen(browser)
+    browser.index.close()
+
+
+def test_a_port_is_decoded_as_a_protocol(tmp_path: Path) -> None:
+    packets = [Ether() / IP(src="10.0.0.1", dst="10.0.0.2") / UDP(sport=5000, dport=6000)
+               / Raw(b"\x08\x00") for _ in range(3)]  # fmt: skip
+    path = tmp_path / "plain.pcap"
+    wrpcap(str(path), packets)
+    browser = opened(path)
+    keys(browser, "e")
+    assert "10.0.0.1:5000 → 10.0.0.2:6000" in screen(browser)
+    keys(browser, "q D")
+    assert browser.prompt is not None
+    assert browser.prompt.text == "udp.port==6000,"
+    browser.prompt.paste("nothing")
+    press(browser, "enter")
+    assert "nothing" in browser.said
+    keys(browser, "D")
+    assert browser.prompt is not None
+    browser.prompt.paste("riptide-2.")
+    assert "riptide-2.2" in [info.name for info in browser.prompt.offers()]
+    browser.prompt.paste("2")
+    press(browser, "enter")
+    again = browser.restarted
+    assert again is not None
+    again.read()
+    assert [entry.dialect for entry in again.loaded.entries] == ["riptide-2.2"]
+    again.index.close()
+    browser.index.close()

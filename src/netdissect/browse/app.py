@@ -25,6 +25,8 @@ _ASKED_S = 0.15
 """For so long after a key the reading gives way."""
 _SWITCH_S = 0.001
 """How long another thread may run on before this one answers a key."""
+_DRAGGED = 3
+"""Columns from which on a click is a drag."""
 _STYLES = {"focus": Style(bold=True, reverse=True)}
 _ASCII = str.maketrans({
     "→": ">", "←": "<", "»": ">", "○": "o", "✗": "x", "·": ".", "─": "-", "│": "|", "▌": ">",
@@ -91,6 +93,7 @@ class BrowserApp(App[int]):
         self.browser = browser
         self.board = Board(browser)
         self._switch = sys.getswitchinterval()
+        self._dragged: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Return the one widget there is."""
@@ -128,6 +131,13 @@ class BrowserApp(App[int]):
         if browser.copied is not None:
             self.copy_to_clipboard(browser.copied)
             browser.copied = None
+        if browser.restarted is not None:
+            browser.backend.stop()
+            again = Browser(
+                browser.restarted, plain=browser.plain, expression=browser.expression
+            )
+            self.browser = self.board.browser = again
+            again.begin()
         if browser.leaving:
             self.exit(0)
         self.board.renew()
@@ -153,15 +163,37 @@ class BrowserApp(App[int]):
         self.browser.panes[number].move(by)
         self.board.renew()
 
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Begin to drag."""
+        self._dragged = event.x, event.y
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Show the time of a plot over which the pointer was dragged."""
+        before, self._dragged = self._dragged, None
+        browser, size = self.browser, (self.size.width, self.size.height)
+        if before is None or abs(event.x - before[0]) < _DRAGGED or browser.help:
+            return
+        panes = {layout.pane_at(browser, *place, size)[0] for place in (before, (event.x, event.y))}
+        plots = browser.plots
+        if panes != {0} or browser.panes[0] is not plots:
+            return
+        # The first column is that of the cursor.
+        ends = [plots.moment(x - 1, size[0] - 1) for x in (before[0], event.x)]
+        if ends[0] is not None and ends[1] is not None:
+            browser.say(plots.span(ends[0], ends[1]))
+        self._after()
+
     def on_click(self, event: events.Click) -> None:
-        """Select what is under the pointer; a double click opens it."""
+        """Select what is under the pointer; a double click opens it, one on a heading sorts."""
         browser = self.browser
         width, height = self.size
         number, line = layout.pane_at(browser, event.x, event.y, (width, height))
         pane = browser.panes[number]
         line -= len(pane.head(width))
         browser.focus = number
-        if pane.selects and line >= 0:
+        if pane is browser.connections and line < 0:
+            browser.sort()
+        elif pane.selects and line >= 0:
             pane.go(pane.top + line)
             if event.chain == 2:  # noqa: PLR2004 - a double click
                 browser.deeper()

@@ -79,6 +79,9 @@ class Backend(Protocol):
     def told_to_end(self) -> bool:
         """Return whether a signal asks the program to end, or its terminal has gone."""
 
+    def status(self) -> int:
+        """Return the exit status of the program, once all is seen."""
+
     def stop(self) -> None:
         """Have what runs end soon."""
 
@@ -102,6 +105,17 @@ class Backend(Protocol):
 
     def report(self, path: str) -> str:
         """Write the report and return what to say."""
+
+    def decoded_as(self, rule: str) -> Backend:
+        """Return the same capture, to be read from its beginning with one more rule of `-d`.
+
+        Raises:
+            NetdissectError: no such rule, or this cannot be done.
+
+        """
+
+    def protocols(self) -> Sequence[FieldInfo]:
+        """Return what a port may be decoded as."""
 
     def fields(self) -> Sequence[FieldInfo]:
         """Return the fields that a filter may name."""

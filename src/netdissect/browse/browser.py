@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame
@@ -16,6 +16,7 @@ from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, 
 from netdissect.browse.places import Place, Places
 from netdissect.browse.prompt import Prompt
 from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
+from netdissect.model.names import FieldInfo
 from netdissect.plot.history import History
 from netdissect.render.console import Line
 from netdissect.render.units import Clock, dialect_text
@@ -46,6 +47,11 @@ class Browser:
         self.full = False
         """Whether one pane has all the room."""
         self.help = False
+        """Whether a text has all the room: the keys, or what is `explained`."""
+        self.explained: tuple[str, list[str]] | None = None
+        """A title and paragraphs."""
+        self.restarted: Backend | None = None
+        """The same capture, to be read anew: decoded otherwise."""
         self.prompt: Prompt | None = None
         self.said = ""
         """What was done last, or went wrong."""
@@ -423,9 +429,12 @@ class Browser:
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def typed(self, label: str, done: Callable[[str], None], text: str = "") -> None:
-        """Have something typed."""
-        self.prompt = Prompt(label, done, text=text)
+    def typed(
+        self, label: str, done: Callable[[str], None], text: str = "",
+        among: Sequence[FieldInfo] = (),
+    ) -> None:  # fmt: skip
+        """Have something typed, perhaps one of a few words."""
+        self.prompt = Prompt(label, done, text=text, fields=among)
 
     def ask_filter(self, text: str | None = None) -> None:
         """Have the filter typed."""

@@ -10,12 +10,19 @@ from netdissect.browse.pane import Pane, padded
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
-from netdissect.pipeline.index import Index
+from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST, UNKNOWN, Index
 from netdissect.render.console import Line, fit_end
 from netdissect.render.diagnose import loss_text
 from netdissect.render.timeline import ruler
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, dialect_text, duration, seen_at
+from netdissect.render.units import (
+    Clock,
+    arrow_of,
+    dialect_text,
+    direction_style,
+    duration,
+    seen_at,
+)
 
 __all__ = ["SORTS", "Connections", "answer", "deciding_frame", "lanes"]
 
@@ -49,6 +56,8 @@ class Connections(Pane):
         self.shown: Sequence[Entry] = ()
         self.sort = "worst"
         self.reverse = False
+        self.traffic = False
+        """Whether the columns are those of the traffic, not of who and where."""
         self.kept: set[int] | None = None
         """Numbers of connections that match the filter; None = all."""
         self._clock = clock
@@ -66,6 +75,15 @@ class Connections(Pane):
         if before is not None and self.held:
             self.find(before.number)
 
+    def _traffic(self, entry: Entry) -> Line:
+        """Return when and how much."""
+        known = entry.again is not None
+        slowest = duration(entry.slowest_ms) if known and entry.slowest_ms else "-"
+        return [
+            (f"{self._clock.show(entry.first_ns) if known else '?':>10} ", "time"),
+            (f"{_lasted(entry) if known else '?':>9} {entry.datagrams:>10,} {slowest:>9} ", ""),
+        ]
+
     def find(self, number: int) -> None:
         """Put the cursor on a connection."""
         for place, entry in enumerate(self.shown):
@@ -82,6 +100,9 @@ class Connections(Pane):
         number = f"   {'#':<{self._digits()}} "
         if width < _NARROW:
             return [[(f"{number}verdict, {order}", "dim")]]
+        if self.traffic:
+            return [[(f"{number}{'begins':>10} {'lasted':>9} {'datagrams':>10} {'slowest':>9}"
+                      f" {'again':>6}  verdict, {order}", "dim")]]  # fmt: skip
         server = f"{'server':<22}" if width >= _WIDE else ""
         more = f"{'lasted':>9} " if width >= _WIDE else ""
         dialect, client = _WIDTHS[width >= _WIDE]
@@ -99,18 +120,27 @@ class Connections(Pane):
             (f"{letter} ", entry.severity), (f"{entry.number:<{self._digits()}} ", "title")
         ]  # fmt: skip
         if width >= _NARROW:
-            dialect, client = _WIDTHS[width >= _WIDE]
             again = "?" if entry.again is None else f"{entry.again}»"
-            line += [
-                *padded([(entry.dialect, "protocol")], dialect),
-                *padded([(f" {fit_end(entry.client, client - 1)}", "c2s")], client + 1),
-            ]
-            if width >= _WIDE:
-                lasted = duration((entry.last_ns - entry.first_ns) / 1e6)
-                line += [*padded([(entry.server, "s2c")], 22), (f"{lasted:>9} ", "")]
+            line += self._traffic(entry) if self.traffic else _ends(entry, width)
             line.append((f"{again:>6}  ", "resend" if entry.again else "dim"))
         verdict = entry.verdict or f"still reading; {entry.datagrams:,} datagrams so far"
         return [*line, (verdict, "" if entry.verdict else "dim")]
+
+
+def _ends(entry: Entry, width: int) -> Line:
+    """Return who talks to whom."""
+    dialect, client = _WIDTHS[width >= _WIDE]
+    line: Line = [
+        *padded([(entry.dialect, "protocol")], dialect),
+        *padded([(f" {fit_end(entry.client, client - 1)}", "c2s")], client + 1),
+    ]
+    if width >= _WIDE:
+        line += [*padded([(entry.server, "s2c")], 22), (f"{_lasted(entry):>9} ", "")]
+    return line
+
+
+def _lasted(entry: Entry) -> str:
+    return duration((entry.last_ns - entry.first_ns) / 1e6)
 
 
 def deciding_frame(report: ConnectionReport) -> int:
@@ -156,8 +186,31 @@ def answer(
         there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
         path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
         say(f"Lost → {there}, ← {back}; round trip {path}; {seen_at(report.vantage)}.", "dim")
+    lines += [[], *_spaces(report)] if width >= _NARROW and report.spaces else []
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
+    return lines
+
+
+_COUNTS = (
+    ("units", "units"), ("copies", "copies"), ("again", "retransmissions"),
+    ("net copies", "duplicates"), ("acked", "acked"), ("unacked", "unacked"),
+    ("unknown", "unknown"),
+)  # fmt: skip
+"""Column -> what of a space it holds."""
+
+
+def _spaces(report: ConnectionReport) -> list[Line]:
+    """Return what was numbered in each direction, and what became of it."""
+    size = max(len(space.space) for space in report.spaces)
+    heads = "".join(f"{name:>{max(8, len(name) + 1)}}" for name, _ in _COUNTS)
+    lines: list[Line] = [[(f" {'':{size + 2}}{heads}", "dim")]]
+    for space in report.spaces:
+        way = direction_style(space.direction)
+        cells = "".join(
+            f"{getattr(space, value):>{max(8, len(name) + 1)},}" for name, value in _COUNTS
+        )
+        lines.append([(f" {arrow_of(space.direction)} {space.space:{size}}", way), (cells, "")])
     return lines
 
 
@@ -190,7 +243,9 @@ def _frames(
     say("; ".join(facts) + ".", "")
 
 
-_RANK = " ·○»✗"
+_RANK = " ·?○»✗"
+_RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
+"""Mark of a row -> its place among these signs, the worst first."""
 
 
 def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
@@ -206,13 +261,13 @@ def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
     for row in rows[::step]:
         marks = index.marks[row]
         at = max(0, min(columns - 1, (index.times[row] - first) * columns // span))
-        rank = 4 if marks & 8 else 3 if marks & 2 else 2 if marks & 4 else 1
+        rank = next((rank for bit, rank in _RANKS if marks & bit), 1)
         lane = ways[index.parties[index.owners[row]].direction or 0]
         lane[at] = max(lane[at], rank)
-        if marks & 16:
+        if marks & FINDING:
             events[at] = "!"
     lines: list[Line] = [[(" " * (_LABEL + 1) + ruler(span, columns)[:columns], "dim")]]
-    styles = ("", "", "duplicate", "resend", "bad")
+    styles = ("", "", "note", "duplicate", "resend", "bad")
     for name, style, lane in zip(("client →", "server ←"), ("c2s", "s2c"), ways, strict=True):
         line: Line = [(f" {name:<{_LABEL}}", style)]
         line += [(_RANK[rank], styles[rank]) for rank in lane]

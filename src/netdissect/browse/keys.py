@@ -8,15 +8,17 @@ from typing import Final
 
 from netdissect.browse import taking, walking
 from netdissect.browse.browser import Browser
+from netdissect.browse.explaining import explain
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
+from netdissect.model.errors import NetdissectError
+from netdissect.model.names import FieldInfo
 from netdissect.model.text import quoted
 from netdissect.render.console import Line, cells
 
-__all__ = ["HELP", "help_lines", "hints", "press"]
+__all__ = ["ACTIONS", "COMMANDS", "HELP", "help_lines", "hints", "press"]
 
 HELP = """\
- Esc or ? closes this. Letters mean the same in every view.
-
+ Esc or ? closes this. A letter means the same in every view.
  Move    j k ↓ ↑  PgUp PgDn  g G     h l ← → fold, unfold; earlier, later
  Views   1 2 3 4 5                   Tab next pane, S-Tab back, \\ pane full
  Open    Enter deeper                Backspace or b: back to where you were
@@ -24,27 +26,32 @@ HELP = """\
          u U never acknowledged      o other copy, a its acknowledgement
          v the frame that decides the verdict
          # go to a frame             @ go to a time in seconds
+         e explain what is under the cursor
  Find    / filter                    * filter on this value, ! on its opposite
          f search text, then n N     Esc takes the filter, then the scope back
  Look    x bits or hexadecimal       d time: first, previous, of day
          s S sort, reverse           < > other plot, L its other direction
-                                     + - 0 zoom a plot in, out, see all of it
+         c other columns             + - 0 zoom a plot in, out, see all of it
+                                     ( ) from here, to here, or drag over it
+         D decode a port as a protocol, and read the file again
  Keep    m a sets mark a             ' a goes back to it
  Live    p pause, go on              F follow the end
  Take    y copy the line             Y copy the filter
          w write what is shown       r write the report
  Leave   q                           Ctrl-C stops the reading, then quits
+ Else    : a command by its name     Tab completes it
 """
 
 _HINTS: Final = {
-    (CONNECTIONS, 0): "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  r report",
+    (CONNECTIONS, 0): "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  e explain"
+    "  c columns  r report",
     (PACKETS, 0): "Tab tree  n/N mark  o other copy  a its ack  ⌫ back  / filter"
-    "  f search  # frame  @ time  m mark  w write",
-    (PACKETS, 1): "j/k field  h/l fold  * filter on it  x bits  Tab bytes  ⌫ back",
+    "  e explain  f search  c columns  # frame  @ time  m mark  w write",
+    (PACKETS, 1): "j/k field  h/l fold  * filter on it  x bits  Tab bytes  ⌫ back  e explain",
     (PACKETS, 2): "j/k scroll  x bits  Tab list  \\ full and back  ⌫ back",
     (TIME, 0): "⏎ frame  s order  Tab ladder  2 packets  4 plots  / filter",
-    (PLOTS, 0): "←/→ walk  < > other plot  + - 0 zoom  L direction  ⏎ frame",
-    (FINDINGS, 0): "⏎ first frame  * filter on it  / filter  Tab explanation",
+    (PLOTS, 0): "←/→ walk  < > other plot  + - 0 zoom  L direction  ⏎ frame  ( ) span  e explain",
+    (FINDINGS, 0): "⏎ first frame  * filter on it  / filter  Tab explanation  e in full",
 }
 """(view, pane) -> its keys, the most used first."""
 _SCROLLS: Final = "j/k scroll  Tab pane  \\ full and back  ⌫ back"
@@ -130,7 +137,7 @@ def _sideways(browser: Browser, by: int) -> None:
 
 
 def _done(browser: Browser, name: str) -> bool:
-    action = _ACTIONS.get(name)
+    action = ACTIONS.get(name)
     if action is None:
         return False
     action(browser)
@@ -165,8 +172,70 @@ def _quit(browser: Browser) -> None:
 
 
 def _help(browser: Browser) -> None:
-    browser.help = not browser.help
+    browser.help, browser.explained = not browser.help, None
     browser.focus = 0
+
+
+def _columns(browser: Browser) -> None:
+    if browser.view == CONNECTIONS:
+        browser.connections.traffic = not browser.connections.traffic
+    elif browser.view == PACKETS:
+        browser.packets.ends = not browser.packets.ends
+    else:
+        browser.say("connections and packets have other columns")
+
+
+def _from_here(browser: Browser) -> None:
+    point = browser.plots.here() if browser.view == PLOTS else None
+    if point is None:
+        browser.say("a span begins at a point of a plot; 4 shows them")
+        return
+    browser.plots.began = point.time_ns
+    browser.say("from here on; ) says where it ends")
+
+
+def _to_here(browser: Browser) -> None:
+    point, began = browser.plots.here(), browser.plots.began
+    if browser.view != PLOTS or point is None or began is None:
+        browser.say("( says where the span begins")
+        return
+    browser.plots.began = None
+    browser.say(browser.plots.span(began, point.time_ns))
+
+
+def _decode(browser: Browser) -> None:
+    row = browser.packets.row()
+    port = ""
+    if row is not None:
+        party = browser.index.parties[browser.index.owners[row]]
+        port = f"{party.transport}.port=={party.dst.rpartition(':')[2]},"
+
+    def read_again(rule: str) -> None:
+        if not rule:
+            return
+        try:
+            browser.restarted = browser.backend.decoded_as(rule)
+        except NetdissectError as error:
+            browser.say(str(error))
+
+    browser.typed("Decode ", read_again, port, browser.backend.protocols())
+
+
+def _by_name(browser: Browser) -> None:
+    def run(text: str) -> None:
+        word = text.strip().lower()
+        found = [key for key, name, _ in COMMANDS if name == word] or [
+            key for key, name, _ in COMMANDS if word and name.startswith(word)
+        ]
+        if len(found) != 1:
+            why = "several commands begin so" if found else "no such command"
+            browser.say(f"{quoted(text)}: {why}; Tab completes")
+            return
+        browser.prompt = None
+        _done(browser, found[0])
+
+    names = [FieldInfo(name, "command", meaning) for _, name, meaning in COMMANDS]
+    browser.typed(":", run, among=names)
 
 
 def help_lines(width: int, *, plain: bool) -> list[Line]:
@@ -289,7 +358,7 @@ def _pend(letter: str) -> Callable[[Browser], None]:
     return wait
 
 
-_ACTIONS: dict[str, Callable[[Browser], None]] = {
+ACTIONS: dict[str, Callable[[Browser], None]] = {
     **{str(number + 1): _view(number) for number in range(5)},
     "tab": _pane(1),
     "shift+tab": _pane(-1),
@@ -335,7 +404,68 @@ _ACTIONS: dict[str, Callable[[Browser], None]] = {
     "r": lambda browser: browser.typed(
         "Write the report to ", lambda path: taking.report(browser, path), "report.html"
     ),
+    "c": _columns,
+    "e": explain,
+    "D": _decode,
+    "(": _from_here,
+    ")": _to_here,
+    ":": _by_name,
     "?": _help,
     "q": _quit,
 }
 """Key -> what it does."""
+
+COMMANDS: Final = (
+    ("1", "connections", "the connections, worst first"),
+    ("2", "packets", "the packets, with tree and bytes"),
+    ("3", "time", "lanes, slowest messages, ladder"),
+    ("4", "plots", "pictures of the connection"),
+    ("5", "findings", "what was found"),
+    ("enter", "open", "one level deeper"),
+    ("backspace", "back", "back to where you were"),
+    ("tab", "next-pane", "the next pane"),
+    ("shift+tab", "previous-pane", "the pane before"),
+    ("\\", "full", "the pane full, and back"),
+    ("n", "next", "the next mark"),
+    ("N", "previous", "the mark before"),
+    ("]", "next-of-connection", "the next packet of the connection"),
+    ("[", "previous-of-connection", "the packet of the connection before"),
+    ("u", "unacknowledged", "the next that was never acknowledged"),
+    ("U", "unacknowledged-before", "the one before that was never acknowledged"),
+    ("o", "copy-of", "another copy"),
+    ("a", "acknowledgement", "its acknowledgement"),
+    ("v", "deciding", "the frame that decides the verdict"),
+    ("#", "frame", "go to a frame"),
+    ("@", "second", "go to a time in seconds"),
+    ("e", "explain", "what is under the cursor"),
+    ("/", "filter", "show only what matches"),
+    ("*", "filter-this", "filter on this value"),
+    ("!", "filter-not-this", "filter on its opposite"),
+    ("escape", "all", "take the filter, then the scope back"),
+    ("f", "search", "search text"),
+    ("x", "bits", "bits or hexadecimal"),
+    ("d", "clock", "times: since the first, the previous, of day"),
+    ("s", "sort", "another order"),
+    ("S", "reverse", "the order reversed"),
+    ("c", "columns", "other columns"),
+    ("<", "plot-before", "the plot before"),
+    (">", "plot-next", "the next plot"),
+    ("L", "direction", "the plot of the other direction"),
+    ("+", "zoom-in", "a quarter of the time"),
+    ("-", "zoom-out", "four times as much of it"),
+    ("0", "zoom-all", "all of it"),
+    ("(", "from-here", "a span of the plot begins"),
+    (")", "to-here", "it ends, and is shown"),
+    ("m", "mark", "remember this place under a letter"),
+    ("'", "to-mark", "go to a mark"),
+    ("D", "decode-as", "decode a port as a protocol"),
+    ("p", "pause", "pause what runs, go on"),
+    ("F", "follow", "follow the end"),
+    ("y", "copy", "copy the line"),
+    ("Y", "copy-filter", "copy the filter"),
+    ("w", "write", "write what is shown"),
+    ("r", "report", "write the report"),
+    ("?", "help", "the keys"),
+    ("q", "quit", "close this, then leave"),
+)
+"""(key, name, meaning) of all that `:` can do."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from netdissect.browse.browser import VIEWS, Browser
+from netdissect.browse.explaining import paragraphs
 from netdissect.browse.keys import help_lines, hints
 from netdissect.browse.pane import PACKETS, PLOTS, TIME, Pane, cut, padded
 from netdissect.render.console import Line, cells
@@ -23,7 +24,11 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
         return said + [padded([], width)] * (height - 1)
     inner = _left(browser, width)
     if browser.help:
-        browser.helped.show("", help_lines(width, plain=browser.plain))
+        if browser.explained is not None:
+            named, texts = browser.explained
+            browser.helped.show(named, paragraphs(texts, width))
+        else:
+            browser.helped.show("keys", help_lines(width, plain=browser.plain))
     browser.refresh(inner if browser.view != PACKETS or inner == width else width - inner - 1)
     notes = [padded([(f"! {note}", "warn")], width) for note in browser.backend.loaded.notes[:2]]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
@@ -121,12 +126,12 @@ def _beside(browser: Browser, left: int, width: int, height: int) -> list[Line]:
     listed, tree, octets = browser.panes
     right = width - left - 1
     below = min(height // 2, 2 + len(octets))
-    first = listed.draw(left, height, focused=browser.pane is listed)
+    first = listed.draw(left - 1, height, focused=browser.pane is listed)
     second = [
         *_with_rule(browser, tree, right, height - below, ruled=True),
         *_with_rule(browser, octets, right, below, ruled=True),
     ]
-    return [[*one, ("│", "dim"), *two] for one, two in zip(first, second, strict=True)]
+    return [[*one, (" │", "dim"), *two] for one, two in zip(first, second, strict=True)]
 
 
 def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: bool) -> list[Line]:

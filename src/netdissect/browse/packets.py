@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from netdissect.browse.pane import Pane, Text, padded
 from netdissect.model.dissection import FieldNode
 from netdissect.model.records import DatagramRecord
-from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, GONE, LOST, Index
+from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN, Index
 from netdissect.pipeline.secrets import masked
-from netdissect.render.console import Line
+from netdissect.render.console import Line, fit_end
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import tree_lines, walk
@@ -25,9 +25,9 @@ MAX_SUMMARIES = 2000
 
 _NARROW, _TIGHT = 60, 45
 """Below so many columns the fate of a datagram is left out, and its time."""
-_FATE = 18
-"""Columns of what became of a datagram."""
 _BITS_A_ROW = 6
+_END = 16
+"""Columns of an address with its port; of a longer one the end is seen."""
 
 
 def mark_of(marks: int) -> tuple[str, str]:
@@ -40,6 +40,8 @@ def mark_of(marks: int) -> tuple[str, str]:
         return "○", "duplicate"
     if marks & GONE:
         return "x", "warn"
+    if marks & UNKNOWN:
+        return "?", "note"
     return ("!", "note") if marks & FINDING else (" ", "")
 
 
@@ -54,6 +56,8 @@ class Packets(Pane):
         self.chosen: Sequence[int] | None = None
         """Rows that are shown; None = all."""
         self.connection: int | None = None
+        self.ends = False
+        """Whether each row says where it came from and went to."""
         self.clock = Clock("r")
         self._records: dict[int, DatagramRecord] = {}
         self.paused: int | None = None
@@ -136,7 +140,8 @@ class Packets(Pane):
         """Return the heading."""
         time = f" {'time':>11}" if width >= _TIGHT else ""
         who = " conn" if self.connection is None else ""
-        return [[(f"   frame{time}{who}     what", "dim")]]
+        ends = f"{'from → to':<{2 * _END + 3}}" if self.ends else ""
+        return [[(f"   frame{time}{who}{'size':>11}  {ends}what", "dim")]]
 
     def line(self, number: int, width: int) -> Line:
         """Return one datagram."""
@@ -155,12 +160,14 @@ class Packets(Pane):
             (f" {arrow_of(party.direction)}", direction_style(party.direction)),
             (f" {sign} ", style),
         ]
+        line.append((f"{index.length(row):>5} B  ", "dim"))
+        if self.ends:
+            ends = f"{fit_end(party.src, _END)} → {fit_end(party.dst, _END)}"
+            line += padded([(ends, "")], 2 * _END + 3)
         fate = self.fate(row) if width >= _NARROW else ""
-        size = f"{index.length(row)} B"
-        used = sum(len(part) for part, _ in line) + 8 + (_FATE if width >= _NARROW else 0)
-        room = max(8, width - used)
+        room = width - sum(len(part) for part, _ in line) - (len(fate) + 2 if fate else 0)
         text = self.summary(row) if party.protocol else f"{party.src} → {party.dst}"
-        return [*line, *padded([(text, "")], room), (f" {size:>7}", "dim"), (f"  {fate}", "dim")]
+        return [*line, *padded([(text, "")], max(8, room)), (f"  {fate}" if fate else "", "dim")]
 
     def fate(self, row: int) -> str:
         """Return what became of the units of a row."""
@@ -173,6 +180,8 @@ class Packets(Pane):
             return "never acked"
         if marks & GONE:
             return "lost, not resent"
+        if marks & UNKNOWN:
+            return "unknown"
         return f"acked #{index.acked[row]}" if marks & ACKED and index.acked[row] else ""
 
 

@@ -12,6 +12,7 @@ __all__ = ["MAX_TYPED", "Prompt"]
 MAX_TYPED = 1000
 """Characters that are taken."""
 _WORD = re.compile(r"[\w.]*\Z")
+_NAME = re.compile(r"[\w.-]*\Z")
 
 
 class Prompt:
@@ -27,6 +28,9 @@ class Prompt:
         check: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
+        """Take what stands before it, and what is called with the text; of a filter also how it is
+        checked, as only there a minus is no part of a name.
+        """
         self.label = label
         self.done = done
         self.text = text
@@ -52,7 +56,7 @@ class Prompt:
         return found or [info for info in self._fields if word in info.name]
 
     def _word(self) -> str:
-        match = _WORD.search(self.text[: self.at])
+        match = (_WORD if self._check else _NAME).search(self.text[: self.at])
         return match[0] if match else ""
 
     def press(self, key: str, character: str | None) -> bool:

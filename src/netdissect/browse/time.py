@@ -14,7 +14,7 @@ from netdissect.pipeline.index import Index
 from netdissect.plot.chart import Chart, Point
 from netdissect.plot.charts import KINDS, Wanted, charts
 from netdissect.plot.history import History
-from netdissect.plot.terminal import column_of, draw
+from netdissect.plot.terminal import column_of, draw, time_at
 from netdissect.render.console import Line, fit
 from netdissect.render.timeline import unit_head, unit_line
 from netdissect.render.tree import SEVERITY_LETTERS
@@ -107,8 +107,9 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
             (f" #{unit.acked_frame}", "frame"), (f"  after {mark}{duration(took)}", "good"),
         ])  # fmt: skip
     else:
-        said = "never acknowledged" if unit.missed else "no acknowledgement in this capture"
-        lines.append([(f"{'':>13}✗ {said}", "bad" if unit.missed else "dim")])
+        lost = unit.missed and unit.outcome != "unknown"
+        said = "✗ never acknowledged" if lost else "? no acknowledgement in this capture"
+        lines.append([(f"{'':>13}{said}", "bad" if lost else "dim")])
     return lines
 
 
@@ -129,6 +130,8 @@ class Plots(Pane):
         self.kind = 0
         self.which = 0
         self.point = 0
+        self.began: int | None = None
+        """Where a span begins of which the end is not said yet."""
         self.plain = False
         self._wanted: Wanted | None = None
         """The span that is seen; None = all."""
@@ -179,6 +182,28 @@ class Plots(Pane):
         if frame is not None:
             self.near(frame)
         return self._wanted != before
+
+    def span(self, start_ns: int, end_ns: int) -> str:
+        """Show the time between two moments; return what lies in it, in words."""
+        chart = self.chart()
+        start_ns, end_ns = sorted((start_ns, end_ns))
+        if chart is None or end_ns - start_ns < _LEAST_NS:
+            return "no closer than this"
+        if self._wanted is None:
+            self._span_ns = chart.end_ns - chart.start_ns
+        self._wanted = Wanted(start_ns=start_ns - chart.zero_ns, end_ns=end_ns - chart.zero_ns)
+        which = self.which
+        self.turn(0)
+        self.which = min(which, max(0, len(self._found) - 1))
+        self._gather()
+        inside = [point for point in self._points if start_ns <= point.time_ns <= end_ns]
+        since, till = ((each - chart.zero_ns) / 1e9 for each in (start_ns, end_ns))
+        return f"{since:.3f} to {till:.3f} s: {counted(len(inside), 'point')}; 0 shows all"
+
+    def moment(self, column: int, width: int) -> int | None:
+        """Return the time at a column of the picture."""
+        chart = self.chart()
+        return None if chart is None else time_at(chart, column, width)
 
     def turn(self, by: int) -> None:
         """Go to the next picture that the connection has, or the one before."""

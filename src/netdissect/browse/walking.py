@@ -5,7 +5,7 @@ from __future__ import annotations
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.model.text import quoted
-from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST
+from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN
 
 __all__ = [
     "acknowledgement",
@@ -32,7 +32,7 @@ def next_mark(browser: Browser, by: int) -> None:
     place = packets.cursor + by
     while 0 <= place < len(packets):
         row = packets.row(place)
-        if row is not None and marks[row] & (AGAIN | COPY | LOST | FINDING | GONE):
+        if row is not None and marks[row] & (AGAIN | COPY | LOST | FINDING | GONE | UNKNOWN):
             packets.go(place)
             return
         place += by
@@ -104,7 +104,7 @@ def unacknowledged(browser: Browser, by: int) -> None:
     """Go to the next datagram that was never acknowledged and should have been."""
     place = browser.packets.cursor + by
     while (row := browser.packets.row(place)) is not None:
-        if browser.index.marks[row] & LOST:
+        if browser.index.marks[row] & (LOST | UNKNOWN):
             browser.packets.go(place)
             return
         place += by

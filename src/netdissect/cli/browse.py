@@ -103,10 +103,11 @@ def command(
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
         with _screen():
-            BrowserApp(browser).run(mouse=not no_mouse)
+            app = BrowserApp(browser)
+            app.run(mouse=not no_mouse)
         interrupt.check()
     click.get_current_context().meta.pop(PART, None)  # who looks has seen where it ends
-    return backend.status()
+    return app.browser.backend.status()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -150,8 +151,13 @@ class Browsed:
 
     def _found(self, found: Anomaly) -> None:
         """Keep the first of each kind on each connection, for what it says."""
-        if len(self._examples) < MAX_EXAMPLES:
-            self._examples.setdefault((found.code, found.connection), found)
+        key = found.code, found.connection
+        known = self._examples.get(key)
+        if known is None:
+            if len(self._examples) < MAX_EXAMPLES:
+                self._examples[key] = found
+        elif (found.frame or 0) < (known.frame or 0):
+            self._examples[key] = found
 
     def _late(self, code: str, severity: Severity, frame: int) -> None:
         self.index.hit(code, severity, frame)
@@ -240,6 +246,29 @@ class Browsed:
         with self._again() as session:
             size = write_report(session, path)
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
+
+    def decoded_as(self, rule: str) -> Browsed:
+        """Return the same file, to be read from its beginning with one more rule of `-d`.
+
+        Raises:
+            UsageError: no such rule.
+            CaptureError: the file cannot be read any more.
+
+        """
+        choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
+        choices.options()
+        return Browsed(self.file, choices)
+
+    def protocols(self) -> Sequence[FieldInfo]:
+        """Return what a port may be decoded as."""
+        from netdissect import lookup  # noqa: PLC0415
+
+        found = {}
+        for protocol in lookup.loaded_protocols():
+            found[protocol.name] = FieldInfo(protocol.name, "protocol", protocol.title)
+            for row in protocol.dialects:
+                found[row.name] = FieldInfo(row.name, "dialect", row.title)
+        return list(found.values())
 
     def fields(self) -> Sequence[FieldInfo]:
         """Return the fields that a filter may name."""

@@ -178,6 +178,16 @@ class Watched(Browsed):
             self._end(pipeline)
         self._conclude(pipeline, self._reports)
 
+    def decoded_as(self, rule: str) -> Browsed:
+        """Refuse: the packets that came are decoded.
+
+        Raises:
+            UsageError: always.
+
+        """
+        del rule
+        raise UsageError("a capture that runs is decoded as it comes: start it with -d")
+
     def connection(self, number: int) -> ConnectionReport | None:
         """Return the report of a connection, as it stands where it goes on."""
         return super().connection(number) or self._judged.get(number)

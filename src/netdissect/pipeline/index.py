@@ -25,7 +25,9 @@ from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 
-__all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "Index", "Party"]
+__all__ = [
+    "ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "UNKNOWN", "Index", "Party",
+]  # fmt: skip
 
 MAX_ROWS = 20_000_000
 """Datagrams that are listed. Of a file those beyond are tracked, and counted as left out; of a
@@ -50,10 +52,10 @@ _WRITE_OCTETS = 1 << 18
 _LEAST_RING = 4 * _WRITE_OCTETS
 _COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
-ACKED, AGAIN, COPY, LOST, FINDING, GONE = 1, 2, 4, 8, 16, 32
+ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
 """What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
-never acknowledged; whether something worth a note or more is found on it; and told to be lost,
-where by design nobody sends it again.
+never acknowledged; whether something worth a note or more is found on it; told to be lost, where
+by design nobody sends it again; and not to be told from this capture.
 """
 
 
@@ -196,7 +198,7 @@ class Index(Records):
         first = unit.extra.get("continued", unit.copies[0].frame) or 0
         fate = ACKED if unit.outcome == "acked" else 0
         if unit.missed:
-            fate = GONE if unit.by_design else LOST
+            fate = GONE if unit.by_design else UNKNOWN if unit.outcome == "unknown" else LOST
         for copy in unit.copies:
             kind = {"retransmission": AGAIN, "duplicate": COPY}.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)

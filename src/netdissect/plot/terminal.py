@@ -9,7 +9,7 @@ from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
 from netdissect.render.console import Line, cells, fit
 
-__all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw"]
+__all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw", "time_at"]
 
 HEIGHT = 15
 """Rows of a picture without its axis, titles and lanes."""
@@ -67,6 +67,13 @@ def column_of(chart: Chart, time_ns: int, width: int) -> int:
     columns = max(MIN_WIDTH, width) - _MARGIN - 1
     share = (time_ns - chart.start_ns) * (columns - 1) // max(1, chart.end_ns - chart.start_ns)
     return _MARGIN + max(0, min(columns - 1, share))
+
+
+def time_at(chart: Chart, column: int, width: int) -> int:
+    """Return the moment that `draw` shows in a column."""
+    columns = max(MIN_WIDTH, width) - _MARGIN - 1
+    at = max(0, min(columns - 1, column - _MARGIN))
+    return chart.start_ns + at * (chart.end_ns - chart.start_ns) // max(1, columns - 1)
 
 
 class _Picture:

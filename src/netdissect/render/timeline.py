@@ -420,7 +420,7 @@ def unit_head(width: int, order: str) -> str:
         text += {1: f"{name:>11}  ", 5: f"{name:>6} ", 6: f"{name:>10}  "}.get(
             place, f"{name:<{size}}"
         )
-    return text + order
+    return text + order if len(text + order) <= width else text.rstrip()
 
 
 def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
