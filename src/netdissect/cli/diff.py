@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -131,13 +131,13 @@ def _paired(
     left, right = list(before), list(after)
     # First the same endpoints; then what is left, by protocol: another run has other client ports.
     for same in (_ends, _kind):
-        waiting: dict[Any, list[ConnectionReport]] = defaultdict(list)
+        waiting: dict[Any, deque[ConnectionReport]] = defaultdict(deque)
         for report in right:
             waiting[same(report)].append(report)
         rest = []
         for report in left:
             if waiting[same(report)]:
-                yield _name(report), report, waiting[same(report)].pop(0)
+                yield _name(report), report, waiting[same(report)].popleft()
             else:
                 rest.append(report)
         left, right = rest, [report for reports in waiting.values() for report in reports]

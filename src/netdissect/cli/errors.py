@@ -142,13 +142,15 @@ def _short(text: str) -> str:
 
 def _point(error: FilterError) -> None:
     """Print the filter with a caret under the fault, in a window that fits a terminal."""
+    from netdissect.render.console import cells  # noqa: PLC0415 - rarely needed
+
     # A window of 100 characters: a filter may be a page long.
     start = max(0, error.start - 50)
     shown = safe(error.text[start : start + 100])
     before = safe(error.text[start : error.start])
     marked = safe(error.text[error.start : min(error.end, start + 100)])
     click.echo(f"    {shown}", err=True)
-    click.echo(f"    {' ' * len(before)}{'^' * max(1, len(marked))}", err=True)
+    click.echo(f"    {' ' * cells(before)}{'^' * max(1, cells(marked))}", err=True)
 
 
 def _flush_stdout() -> None:

@@ -251,7 +251,7 @@ class _Progress:
         self._cases = cases or (USUAL_CASES if seconds is None else None)
         self._shown = shown
         self._live = sys.stderr.isatty()
-        self._step = max(1, (self._cases or _UNLIMITED_STEP * 10) // 10)
+        self._step = max(1, self._cases // 10) if self._cases else _UNLIMITED_STEP
         self._next = self._step
 
     def seeded(self, pool: Any) -> None:

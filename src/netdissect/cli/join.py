@@ -9,6 +9,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
+from netdissect.cli.editing import fit_to_write
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, missing
@@ -64,6 +65,7 @@ def command(
         raise click.UsageError("captures are read more than once: name files, not `-`")
     if datagrams and not as_json:
         raise click.UsageError("--datagrams is for --json")
+    fit_to_write(target or "-", files)
     links = join_all(files, options=choices.options(), span=(part.start, part.end))
     try:
         for link in links:

@@ -10,6 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
+from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import print_json, write_file
 from netdissect.cli.session import Match, Session
 from netdissect.cli.spans import PART, Part
@@ -55,6 +56,7 @@ def command(
     """
     from netdissect.render import ladder  # noqa: PLC0415
 
+    fit_to_write(svg or "-", [asked.file, asked.second or "-"])
     with asked.session() as session:
         screen = asked.look.screen()
         if asked.second is None:

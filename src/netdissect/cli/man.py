@@ -21,7 +21,10 @@ _STATUSES = (
     ("4", "bad display or capture filter"),
     ("5", "no permission or no such interface"),
     ("6", "capture cut short; everything before the cut was shown"),
-    ("7", "--fail-on matched, or verify found differences"),
+    (
+        "7",
+        "--fail-on matched, verify or diff found differences, or a target of fuzz or replay failed",
+    ),
 )
 _ENVIRONMENT = (
     ("NETDISSECT_UNCONFINED", "1 = read without the sandbox that netdissect doctor tells of"),

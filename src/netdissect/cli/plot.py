@@ -30,6 +30,7 @@ MAX_EXPORTED = 1_000_000
 """Points of one kind that `-o` writes for other programs, and --json prints."""
 MAX_COMPARED = 8
 """Connections in one picture."""
+_TOO_MANY = f"at most {MAX_COMPARED} connections fit in one picture."
 _ENDINGS = (".svg", ".html", ".csv", ".json")
 
 
@@ -49,7 +50,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         if 0 in numbers:
             self.fail(f"{quoted(value)} is no connection; write 1, or 1,3 for two.", param, ctx)
         if len(numbers) > MAX_COMPARED:
-            self.fail(f"at most {MAX_COMPARED} connections fit in one picture.", param, ctx)
+            self.fail(_TOO_MANY, param, ctx)
         return numbers
 
 
@@ -123,7 +124,9 @@ def command(
     fit_to_write(output or "-", [file])
     start, end = part.start, part.end
     if part.connections and connections is None:
-        connections = part.connections[:MAX_COMPARED]
+        if len(part.connections) > MAX_COMPARED:
+            raise UsageError(_TOO_MANY)
+        connections = part.connections
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
 
     with Session(file, choices, quiet=look.quiet) as session:

@@ -87,7 +87,7 @@ def command(
         session.hold = (program or match.waits) and not flush
         flush = flush or session.live
         if table:
-            _print_table(rows, table, columns, guard=csv_safe)
+            _print_table(rows, session, table, columns, guard=csv_safe)
         elif asked.as_json:
             print_messages(rows, flush=flush)
         else:
@@ -157,7 +157,9 @@ def print_lines(
         view.show(record, items)
 
 
-def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: bool) -> None:
+def _print_table(
+    rows: _Rows, session: Session, kind: str, columns: tuple[str, ...], *, guard: bool
+) -> None:
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.export.table import write_rows  # noqa: PLC0415
     from netdissect.filters import Scope, compile_column  # noqa: PLC0415
@@ -168,12 +170,10 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
     getters = [compile_column(name, names()) for name in columns]
 
     def cells() -> Iterator[list[Any]]:
-        first_ns = None
         for record, items in rows:
-            first_ns = record.time_ns if first_ns is None else first_ns
             groups: list[tuple[MessageRecord, ...]] = [(item,) for item in items]
             for group in groups or [()]:
-                scope = Scope(record, group or None, None, first_ns)
+                scope = Scope(record, group or None, None, session.first_ns or 0)
                 yield [get(scope) for get in getters]
 
     # Programs get the text as it is; a terminal would obey control characters.

@@ -98,6 +98,8 @@ def command(
     rows = [("c2s", result.sent), *[("s2c", each) for each in result.answers[:_MAX_ANSWERS]]]
     for direction, payload in rows:
         _show(protocol, Told(name, driver.transport, direction), payload, None if as_json else look)
+    if (more := len(result.answers) - _MAX_ANSWERS) > 0:
+        click.echo(f"netdissect: {more:,} more answers are not shown", err=True)
     if not result.answers:
         click.echo(
             f"netdissect: {'nobody listens there' if result.refused else 'no answer'}", err=True

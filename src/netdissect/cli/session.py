@@ -108,6 +108,7 @@ _LOST = {
     "MAX_ANOMALIES": "of the least severe findings are left out",
     "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
     "MAX_WAITING": "units were counted before all was known of their copies",
+    "MAX_SORTED": "units come behind those that can be sorted",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
@@ -285,7 +286,6 @@ class Session:
         if self.live or not self.own or self._looked is not None or self.choices.strict:
             return False
         file = Path(self.file)
-        # A FIFO could not be read a second time.
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
 
     def _early(self) -> Iterator[DatagramRecord | None]:

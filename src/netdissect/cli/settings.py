@@ -322,7 +322,11 @@ def _schemas(layer: _Layer, names: list[str], ignored: list[str]) -> Iterator[st
             path = folder / Path(name).expanduser()
         except RuntimeError:
             raise UsageError(f"{layer.path}: decode.schemas: {name}: no such user") from None
-        if layer.name == "project" and not path.resolve().is_relative_to(folder.resolve()):
+        try:
+            inside = path.resolve().is_relative_to(folder.resolve())
+        except (OSError, RuntimeError, ValueError):
+            raise UsageError(f"{layer.path}: decode.schemas: {name}: no such file") from None
+        if layer.name == "project" and not inside:
             ignored.append(
                 f"{layer.path}: schema {name} is ignored: it lies outside of the project's folder"
             )

@@ -111,6 +111,7 @@ def command(
                 _print(session, asked, shown, screen)
             else:
                 _print_both(session, asked.second, asked, shown, screen)
+        session.limits_hit = {**session.limits_hit, **shown.hit()}
         return session.status()
 
 
@@ -127,7 +128,7 @@ def _items(session: Session, asked: Asked) -> Iterator[_Item]:
         yield from session.of(asked.connection, select(session, match).items)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shown:
     """What is to have a line of its own; the lanes show everything."""
 
@@ -135,13 +136,28 @@ class _Shown:
     only: str | None
     probes: bool
     sort: str | None
+    units: int = 0
+    """How many were sorted."""
 
     def ordered(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items as they come, or the worst units first, `MAX_SORTED` at most."""
         if self.sort is None:
             return iter(items)
-        units = (item for item in items if isinstance(item, UnitRecord) and item.copies)
-        return iter(nlargest(self.limit or MAX_SORTED, units, key=_SORTS[self.sort]))
+        return iter(
+            nlargest(self.limit or MAX_SORTED, self._counted(items), key=_SORTS[self.sort])
+        )
+
+    def _counted(self, items: Iterable[_Item]) -> Iterator[UnitRecord]:
+        for item in items:
+            if isinstance(item, UnitRecord) and item.copies:
+                self.units += 1
+                yield item
+
+    def hit(self) -> dict[str, int]:
+        """Return the bound that was hit, and how many units nobody sees for that."""
+        # Who names a number has got what was asked for.
+        more = self.units - MAX_SORTED if self.limit is None else 0
+        return {"MAX_SORTED": more} if more > 0 else {}
 
     def of(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items that are wanted."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -224,9 +224,7 @@ class Watched(Browsed):
         """Keep what is known of a connection now, and where it stands in the list."""
         ends = frozenset((report.client, report.server))
         if report.connection not in self._entries:
-            lives = self._lives.setdefault(ends, [])
-            lives.append((report.first_frame, report.connection))
-            lives.sort()
+            insort(self._lives.setdefault(ends, []), (report.first_frame, report.connection))
         self._entries[report.connection] = entry_of(report)
         if len(self._entries) > MAX_LISTED:
             # The oldest: a dict keeps the order in which keys came.

@@ -30,6 +30,7 @@ _AT_ONCE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO waits for its other end."""
 MAX_LINE_OCTETS = 16 * 1024 * 1024
 """Of one line of standard input."""
+_NUMBER_BITS: Final = 64
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?)"""
 _TOKENS: Final = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
@@ -150,7 +151,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return what TOML says.
 
     Raises:
-        ValueError: it is none, or deeper than it needs to be; the text says where.
+        ValueError: it is none, deeper than it needs to be, or has a number of more than 64 bits;
+            the text says where it can.
 
     """
     import tomllib  # noqa: PLC0415 - only where a file exists
@@ -158,6 +160,15 @@ def parse_toml(text: str) -> dict[str, Any]:
     if any(token["long"] for token in _TOKENS.finditer(text)):
         raise ValueError("nested too deeply")
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    # `0x` and digits make a number of any size, which Python then refuses to write in decimal.
+    left: list[Any] = [found]
+    while left:
+        value = left.pop()
+        if isinstance(value, int) and value.bit_length() > _NUMBER_BITS:
+            raise ValueError("a number has too many digits")
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+    return found
