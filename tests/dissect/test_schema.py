@@ -16,7 +16,9 @@ from netdissect.dissect.schema import (
     load_schema,
     parse_schema,
 )
+from netdissect.dissect.schema_types import check_types
 from netdissect.dissect.walker import node_value
+from netdissect.layers.eoudp.values import COMPONENT_VALUES
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.wire.cursor import Cursor
 
@@ -132,3 +134,20 @@ def test_files(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(SchemaError, match="UTF-8"):
         load_schema(path)
+
+
+@pytest.mark.parametrize("kind", [None, "int", "byte"])
+def test_an_enum_may_travel_as_an_alias(kind: str | None) -> None:
+    row = {"1": "left", **({} if kind is None else {"type": kind})}
+    data = {"enums": {"Side": row}, "messages": {"X": {"fields": [["side", "Side"]]}}}
+    found = parse_schema(data)
+    check_types(found, [COMPONENT_VALUES])
+    fields = found.message("X").fields
+    octets = encode(found, COMPONENT_VALUES, fields, {"side": 1}).getvalue()
+    assert octets == (b"\1" if kind == "byte" else b"\1\0\0\0")
+    (node,) = Decoder(found, COMPONENT_VALUES).fields(fields, Cursor(octets, 0, 8 * len(octets)))
+    assert (node.value, node.display) == (1, "left (1)")
+    with pytest.raises(SchemaError, match="'float' is no type of whole numbers"):
+        check_types(
+            parse_schema({"enums": {"Side": {"type": "float"}}, "messages": {}}), [COMPONENT_VALUES]
+        )

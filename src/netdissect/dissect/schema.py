@@ -365,6 +365,7 @@ class Decoder:
         return TypeRef(ref.text, match.group(1), ref.size, (*ref.dimensions, *inner))
 
     def _value(self, name: str, ref: TypeRef, cursor: Cursor, depth: int) -> FieldNode:
+        # Nulls and empty objects take no bits: only this bounds arrays of them.
         self._nodes += 1
         if self._nodes > NODE_LIMIT or depth > DEPTH_LIMIT:
             raise ValueError("too many or too deeply nested values")
@@ -377,6 +378,8 @@ class Decoder:
             return self._object(name, ref.base, cursor, start, depth)
         names = self._schema.enums.get(ref.base)
         scalar = ref.base if names is None else self._schema.enum_types[ref.base]
+        # A type's own alias is resolved already; an enum's may be one, such as EOUDP's `int`.
+        scalar = self._values.aliases.get(scalar, scalar)
         row = self._values.scalars.get(scalar)
         if row is None:
             raise ValueError(f"unknown type {quoted(scalar)}")
@@ -412,6 +415,7 @@ class Decoder:
         if inner is None:
             return self._node(name, None, start, cursor, "null")
         children = self.fields(self._schema.objects[kind], inner, depth + 1)
+        # What an object of a later version holds beside the known is passed over.
         if inner is not cursor:
             cursor.position = inner.end
         # An object without fields is an empty object, not null.
@@ -468,6 +472,7 @@ class _Encoder:
             self._object(ref.base, value or {}, depth)
         else:
             scalar = self._schema.enum_types.get(ref.base, ref.base)
+            scalar = self._values.aliases.get(scalar, scalar)
             self._values.scalars[scalar].write(self._sink, value, ref.size)
 
     def _object(self, kind: str, value: Mapping[str, Any], depth: int) -> None:

@@ -56,7 +56,12 @@ def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "s
 def _check_enums(
     schema: Schema, encodings: Sequence[Values], scalars: Collection[str], origin: str
 ) -> None:
-    whole = {name for values in encodings for name in values.scalars if _is_whole(values, name)}
+    whole = {
+        name
+        for values in encodings
+        for name in (*values.scalars, *values.aliases)
+        if _is_whole(values, name)
+    }
     for name, scalar in schema.enum_types.items():
         where = f"{origin}: enums.{name}"
         if scalar not in whole:
@@ -71,15 +76,16 @@ def _check_enums(
 
 def _is_whole(values: Values, name: str) -> bool:
     """Return whether a scalar is a whole number."""
+    row = values.scalars.get(values.aliases.get(name, name))
     try:
-        return isinstance(values.scalars[name].read(Cursor(bytes(16), 0, 128), None), int)
+        return row is not None and isinstance(row.read(Cursor(bytes(16), 0, 128), None), int)
     except (OutOfData, ValueError):
         return False
 
 
 def _fits(values: Values, name: str, number: int) -> bool:
     """Return whether a scalar can be a number; of one whose bits are said elsewhere, True."""
-    row = values.scalars.get(name)
+    row = values.scalars.get(values.aliases.get(name, name))
     try:
         if row is not None and row is not BITS:
             row.write(Sink(), number, None)
