@@ -69,6 +69,7 @@ def asked(
         rows = {byte: row for byte, row in found if row}
         if len(rows) == len(_BYTES) and _alone(rows, at, octets, answers):
             told = list(rows.values())
+            # What most bytes choose is told once, so that the table stays small.
             usual = max(told, key=told.count)
             unusual = {byte: row for byte, row in rows.items() if row != usual}
             return {**unusual, "at": at, "other": usual}

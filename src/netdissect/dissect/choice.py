@@ -76,6 +76,7 @@ def choose(
             if not each.code.endswith(_SIZE)
         )
         packet = reader(octets, request)
+        # One class for every message: only what is in it tells such packets apart.
         if packet in getattr(module, "ONE_LAYOUT", ()):
             packet = tuple(each.type for each in found.messages)
         return notes if found.messages or not octets else notes + _BROKEN, packet

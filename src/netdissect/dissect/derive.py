@@ -148,6 +148,7 @@ class _Writer:
     def add_fixed(self, field: Any) -> None:
         """Add one struct-described field to the pending run."""
         fmt = field.fmt if field.fmt[0] in "<>!" else "!" + field.fmt
+        # Both mean the same order; one spelling makes one constant of them.
         fmt = fmt.replace(">", "!")
         if self.fixed and self.fixed[0][1][0] != fmt[0] and struct.calcsize(fmt) > 1:
             # Single bytes have no order: they go with a run of either.
@@ -229,6 +230,7 @@ def _sized(writer: _Writer, field: Any) -> None:
         _tail(writer, field)
         return
     writer.put(f"k = {writer.condition(field.length)}")
+    # A length may be less by one than what is on the wire, where that was 0.
     writer.put("if k < 0 or p + k > end: return None")
     local = writer.name(field)
     if field.name not in writer.skip:
@@ -359,6 +361,7 @@ def _optional(writer: _Writer, field: Any) -> None:
     if isinstance(inner, _BITS):
         _bits_big_endian(writer, [inner])
     else:
+        # Its own test has asked for them.
         writer.certain = isinstance(field, IfLeft)
         _one(writer, inner)
         writer.flush()
@@ -372,6 +375,7 @@ def _text(
     rule: E, names: dict[str, str], some: Callable[[str, str], str] = "{}.{}".format
 ) -> str:
     """Return the source text of an expression over local variables, of which some may be None."""
+    # An absent field is None; to a rule it is 0, as it is to the walker.
     return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names, some)
 
 

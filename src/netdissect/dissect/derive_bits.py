@@ -18,6 +18,7 @@ from netdissect.model.native import ABSENT, i64"""
 """What readers of words import."""
 _IN_A_WORD = 7
 """Bytes that a machine integer holds without its sign."""
+# Ten groups of seven bits hold 64 bits.
 VARULONG_WINDOW_BITS = 80
 GROUP_BITS = 8
 """Of the first group of a varULong, which is most often the only one."""
@@ -166,6 +167,7 @@ def _word_source(writer: Any) -> str:
     text = text.replace("return None", f"return {'0, ' * len(values)}-1")
     text = text.replace("= None", "= ABSENT").replace("low_octets", "low_word")
     for name in "mnbp":
+        # Only the first of each: a variable is declared once.
         text = text.replace(f"    {name} = ", f"    {name}: i64 = ", 1)
     places = ", ".join(["i64"] * (len(values) + 1))
     named = ", ".join([*(value.removeprefix("v_") for value in values), "next offset"])

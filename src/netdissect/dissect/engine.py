@@ -132,6 +132,7 @@ def dissect(
     try:
         if module is None or module.startswith("netdissect."):
             _read(dissection, where, payload, request, catalogue(where))
+        # The code of a plug-in, which may fail when it is imported, or never end: it has a clock.
         elif protocol not in faults:
             rows = attempt(catalogue, where, seconds=LOAD_SECONDS)
             attempt(_read, dissection, where, payload, request, rows)

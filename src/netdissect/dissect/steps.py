@@ -175,6 +175,7 @@ def _how(field: Any) -> tuple[int, int, int]:
         return ASKED, 0, 0
     if method is Varint.getfield:
         return USUAL, 8, 7
+    # A subclass that reads its own way must be asked.
     if isinstance(field, LsbBits) and type(field).read_at is LsbBits.read_at:
         return (LOW_FIRST if field.size <= _WORD else ASKED), field.size, 0
     if method is BitField.getfield and not field.rev and not converts:
@@ -228,6 +229,7 @@ def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
     unpack, size, stated = field.struct.unpack_from, 8 * field.sz, _stated(field)
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        # Behind bits the bytes of a number are no whole ones: the field itself knows how to go on.
         if position & 7:
             return stated(data, position, scope)
         value = unpack(data, position >> 3)[0]
@@ -274,6 +276,7 @@ def _display(field: Any) -> Callable[[Any], str] | None:
     kind = type(field)
     if kind.i2repr is Field.i2repr and kind.i2h is Field.i2h:
         return None
+    # A bare number of ours says no more than its value does.
     if getattr(field, "is_bare", False) and kind.i2repr.__module__.startswith("netdissect.layers."):
         return None
 

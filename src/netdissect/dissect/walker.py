@@ -212,6 +212,7 @@ class Walker:
             else:
                 used = self._packet(step.field, rest, node, scope, offset, depth)
             return position + 8 * used
+        # Absent, as `IfLeft` says: no fault.
         if step.least and 8 * len(data) - position < step.least:
             scope[step.name] = None
             return position
@@ -327,6 +328,7 @@ class Walker:
                 return len(data)
             holder.children.append(child)
             values.append(inner)
+            # An item that takes nothing would come for ever.
             position += max(used, 1)
         if field.optional and not values:
             node.children.remove(holder)

@@ -128,6 +128,8 @@ class Weighing(type(Packet)):  # type: ignore[misc]
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make a packet."""
         packet = super().__call__(*args, **kwargs)
+        # Called may be one class and made another, that of the dialect which `dispatch_hook`
+        # found.
         if type(packet) is not cls and isinstance(packet, Layer):
             packet.weigh(*cls.weighed(*args, **kwargs))
         return packet
@@ -270,6 +272,7 @@ class Layer(_Base):  # type: ignore[misc]
         # A cut inside a byte leaves that byte with this layer.
         rest: bytes = state[0][1:] if isinstance(state, tuple) else state
         self.raw_packet_cache = whole[: len(whole) - len(rest)]  # type: ignore[misc]
+        # Scapy's mark of a packet that was read: no value in it stands for a set of packets.
         self.explicit = 1  # type: ignore[misc]
         return rest
 

@@ -124,6 +124,7 @@ class PortReader(StreamLayer):
     @classmethod
     def _asked(cls, data: bytes, **kwargs: Any) -> tuple[Any, ...]:
         port = getattr(kwargs.get("_underlayer"), "sport", None)
+        # What comes from the port that was bound is from the server.
         direction = None if port is None else Direction(int(port == cls.port))
         return cls.protocol, bytes(data), cls.dialects, cls.transport, direction
 

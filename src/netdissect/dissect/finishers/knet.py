@@ -180,6 +180,7 @@ def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 def _incomplete(root: FieldNode, cut: FieldNode, walker: Walker) -> None:
     """Say of the message that the stream ends in how much of it is there."""
+    # At the end of a piece of stream a cut is no fault: the rest may come yet.
     walker.annotations[:] = [
         note
         for note in walker.annotations
@@ -254,6 +255,7 @@ def _decode(node: FieldNode, schema: Schema, walker: Walker) -> str | None:
     """Read an application payload by a schema into `decoded`; return its name there."""
     payload = node.child("payload")
     number = _value(node, "message_id")
+    # The first fragment has a part of it only.
     if payload is None or number is None or _value(node, "fragment_start"):
         return None
     message = schema.message(number, _value(node, "application_name"))

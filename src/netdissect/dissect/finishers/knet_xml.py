@@ -51,6 +51,7 @@ def xml_schema(text: str) -> dict[str, Any]:
     for element in root.children:
         if element.tag != "message":
             continue
+        # Message ids have 30 bits at most on the wire: VLE-8/16/32.
         number = _number(element, "id", 0, 0x3FFFFFFF)
         if str(number) in messages:
             raise XmlSchemaError(f"line {element.line}: there is a message {number} before")

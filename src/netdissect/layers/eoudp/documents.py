@@ -246,6 +246,7 @@ def reading(command: str, data: bytes, order: str | None) -> Reading | None:
         return Reading(layers.pairs, chosen, legal=size > 0 and size % 8 == 0)
     if command == "DELETE_ENTITY":
         return Reading(layers.entities, chosen) if size and size % 8 == 0 else None
+    # None is an answer as well: a content of no bytes.
     name = _NUMBERS.get(command, {}).get(size, "")
     if name == "":
         return None

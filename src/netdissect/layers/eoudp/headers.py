@@ -152,6 +152,7 @@ class EoudpHeader(Layer):
         name = shown.get("shown_as") or command_name(self.dialect, self.cmd or 0, size)
         form = shown.get("string_form")
         order = ">" if shown.get("content_byte_order") == "big" else "<"
+        # Only the size counts here; digits, as a number of another size than 8 bytes is text.
         if form is None or (form == NO_NUL and self.dialect not in DOCUMENTS):
             return content_layer(self.dialect, name, b"0" * size, order).layer
         sets = LAYERS[order, form]
@@ -209,6 +210,7 @@ class EoudpHeader(Layer):
         names = getattr(self.payload, "commands", {})
         number = names.get(self.dialect, names.get(""))
         if number is None:
+            # A header alone, without a command, can only begin a session.
             number = _CONNECT if isinstance(self.payload, NoPayload) else 0
         return int(number)
 
