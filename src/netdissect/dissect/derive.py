@@ -148,7 +148,6 @@ class _Writer:
     def add_fixed(self, field: Any) -> None:
         """Add one struct-described field to the pending run."""
         fmt = field.fmt if field.fmt[0] in "<>!" else "!" + field.fmt
-        # Both mean the same order; one spelling makes one constant of them.
         fmt = fmt.replace(">", "!")
         if self.fixed and self.fixed[0][1][0] != fmt[0] and struct.calcsize(fmt) > 1:
             # Single bytes have no order: they go with a run of either.
@@ -361,7 +360,6 @@ def _optional(writer: _Writer, field: Any) -> None:
     if isinstance(inner, _BITS):
         _bits_big_endian(writer, [inner])
     else:
-        # Its own test has asked for them.
         writer.certain = isinstance(field, IfLeft)
         _one(writer, inner)
         writer.flush()
