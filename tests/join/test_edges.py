@@ -34,6 +34,7 @@ from netdissect.model.reports import CaptureInfo
 from packetbuild import A4, B4, ipv4, udp
 from twocaptures import (
     CAPTURES,
+    Record,
     ethernet,
     fragmented,
     interleaved,
@@ -598,3 +599,25 @@ def test_numbers_that_a_sender_left_out_are_no_loss_of_the_network() -> None:
     assert diagnosis.cause.what == "closed"
     assert "lost" not in diagnosis.verdict
     assert diagnosis.cause.text == "The client ended it; nothing bad was seen before."
+
+
+def test_a_relay_without_delay_is_no_second_look_at_one_place(tmp_path: Path) -> None:
+    """It has other addresses on its other side: what is missing there was lost."""
+    at = [time for time, _, _ in records(KNET[0])]
+    told = as_shipped(KNET)
+
+    def undelayed(found: list[Record]) -> list[Record]:
+        out, moved = [], 0
+        for frame, (time, data, wire) in enumerate(found, 1):
+            fate, partner = told[1].get(frame, (Fate.APART, None))
+            if partner is not None:
+                gap = -20_000 if fate is Fate.DELIVERED else 20_000
+                moved = at[partner - 1] + gap - time
+            out.append((time + moved, data, wire))
+        return sorted(out, key=lambda record: record[0])
+
+    there = rewritten(KNET[1], tmp_path / "b.pcap", undelayed)
+    with join(str(KNET[0]), there) as found:
+        assert not found.report.same_place
+        assert counts(found)[Fate.LOST] > 80
+        assert counts(found)[Fate.UNSEEN] == 0

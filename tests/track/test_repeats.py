@@ -103,6 +103,20 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     assert made.findings.limits() == {"MAX_HELD": 1}
 
 
+def test_what_one_datagram_carries_twice_was_sent_twice() -> None:
+    """A sender that answers two requests in one datagram puts a unit into it twice."""
+    made, _ = space(duplicate_window_ms=10.0)
+    made.place(sender_near=False, receiver_near=True)
+    for frame, wire, labelled in ((1, 1, None), (1, 1, True), (2, 2, None), (3, 1, True), (3, 1, True)):
+        made.unit(wire, labelled, b"x", "Thing", frame, frame * 100 * MS)
+    assert (made.retransmissions, made.duplicates) == (3, 0)
+    made.ack(2, 1, 4, 400 * MS)
+    for _ in range(2):
+        made.unit(1, True, b"x", "Thing", 5, 500 * MS)
+    made.unit(1, True, b"x", "Thing", 6, 502 * MS)
+    assert (made.retransmissions, made.duplicates) == (5, 1)
+
+
 def test_doubtful_copies_are_judged_again_when_the_vantage_is_known() -> None:
     made, _ = space()
     send(made, 1, 0)
@@ -202,8 +216,8 @@ def test_a_unit_resent_again_and_again_after_its_ack_is_reported_once() -> None:
 
 def test_bound_of_doubtful_copies() -> None:
     made, _ = space()
-    for _ in range(module.MAX_DOUBTFUL + 10):
-        send(made, 1, 1)
+    for frame in range(module.MAX_DOUBTFUL + 10):
+        made.unit(1, None, b"x", "Thing", frame, MS)
     assert made.findings.limits()["MAX_DOUBTFUL"] > 0
 
 
@@ -223,8 +237,8 @@ def test_copies_of_forgotten_units_are_counted_and_said() -> None:
 def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -> None:
     made, _ = space()
     count = module.MAX_DOUBTFUL + 10
-    for _ in range(count + 1):
-        send(made, 1, 1)
+    for frame in range(count + 1):
+        made.unit(1, None, b"x", "Thing", frame, MS)
     made.place(sender_near=True, receiver_near=False)
     assert (made.retransmissions, made.duplicates) == (count, 0)
     assert made.findings.repeats["retransmission"] == count

@@ -19,7 +19,8 @@ from netdissect.model.packets import reverse_key
 __all__ = ["NotJoinedError", "Pairing", "delay_of", "pair", "pair_streams"]
 
 SAME_PLACE_NS: Final = 50_000
-"""Two captures whose datagrams take less than this both ways together are of one place."""
+"""Two captures whose datagrams take less than this both ways together, and have the same addresses
+in both, are of one place."""
 MAX_DELAY_NS: Final = 10_000_000_000
 """No datagram is looked for longer than this after it was sent."""
 MAX_SLACK_NS: Final = 100_000
@@ -343,7 +344,12 @@ class _Ways:
                 gaps[both] = found
                 self._turns[both] = 1 if median(found) >= 0 else -1
         every = [abs(gap) for found in gaps.values() for gap in found]
-        same_place = bool(every) and median(every) <= SAME_PLACE_NS
+        # What has other addresses has passed a program or a machine between the two captures.
+        same_place = (
+            bool(every)
+            and median(every) <= SAME_PLACE_NS
+            and all(self._same_ends(shared[both][0]) for both in gaps)
+        )
         offset = self._offset([anchor for both in gaps for anchor in shared[both]])
         for both, these in shared.items():
             if both not in self._turns:
@@ -371,6 +377,11 @@ class _Ways:
         alike = [places[0][anchor.flow_a][1] == places[1][anchor.flow_b][1] for anchor in anchors]
         most = sum(alike) * 2 >= len(alike)
         return [anchor for anchor, same in zip(anchors, alike, strict=True) if same == most]
+
+    def _same_ends(self, anchor: Anchor) -> bool:
+        """Return whether a datagram has the same addresses and ports in both captures."""
+        flows = [sample.flow_list() for sample in self.samples]
+        return flows[0][anchor.flow_a].name == flows[1][anchor.flow_b].name
 
     def _of(self, anchor: Anchor) -> tuple[int, int]:
         return self.places[0][anchor.flow_a][0], self.places[1][anchor.flow_b][0]

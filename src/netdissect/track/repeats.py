@@ -58,7 +58,8 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(seq, labelled, same, gap_ns, unit.copies, time_ns)
+        twice = self._is_twice_in(seq, frame) or unit.frame == frame
+        copied = not twice and self._is_copy(seq, labelled, same, gap_ns, unit.copies, time_ns)
         copy, record = None, unit.record
         if self.recorder is not None and record is not None:
             due = unit.due_ns
@@ -71,6 +72,8 @@ class Repeated(Acknowledged):
             unit.last_ns = time_ns
             unit.content = content
             unit.due_ns = time_ns + self.delay_ns
+            if unit.copies == self._limit:
+                self.note_exhausted(seq, unit)
         self.current = None if copied else unit
         if self.carrier is not None:
             self._load(self._one(seq))
@@ -92,7 +95,9 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(seq, labelled, same, gap_ns, ring[slot + COPIES], time_ns)
+        copied = not self._is_twice_in(seq, frame) and self._is_copy(
+            seq, labelled, same, gap_ns, ring[slot + COPIES], time_ns
+        )
         copy = None
         if self.recorder is not None:
             due = ring[slot + TIME] + self.delay_ns
@@ -108,6 +113,18 @@ class Repeated(Acknowledged):
         self._count_late(seq, frame, time_ns)
         if 0 < self._limit <= ring[slot + COPIES]:
             self.spent_ns = time_ns + self.delay_ns
+
+    def _is_twice_in(self, seq: int, frame: int) -> bool:
+        """Return whether a further copy of a unit came in this datagram before: no network puts
+        anything into a datagram, so that both are its sender's.
+        """
+        self._by_place = False
+        if frame != self._again_in:
+            self._again_in = frame
+            self._again_of.clear()
+        twice = seq in self._again_of
+        self._again_of.add(seq)
+        return twice
 
     def _late_by(self, gap_ns: int) -> int:
         """Return how much later than its sender's timer a resend came."""
