@@ -116,6 +116,8 @@ def slow(*ticks):
 def test_a_sender_that_goes_over_to_slow_steps_has_left_nothing_out_by_loss() -> None:
     assert slow(250, 300, 350, 352, 354) == 0
     assert slow(300, 400) == 0
+    assert slow(250, 276, 278) == 0  # answered again after the first of them
+    assert slow(246, 250, 254, 256) == 23  # one before and one behind is no slow step
     assert slow(250, 252) == 23  # it has not gone over to them
     assert slow(250) == 0  # nobody knows yet
     assert slow(206, 208) == 1

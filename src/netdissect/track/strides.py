@@ -44,7 +44,7 @@ class StridedSpace(Space):
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those that should have come before it."""
         super()._advance(last, seq, frame, time_ns)
-        self._judge(seq - last)
+        slowed = self._judge(seq - last)
         in_order, before = self.units - self.out_of_order, self.taken + 1
         self.taken = in_order
         if self.acked != self.acked_before:
@@ -61,7 +61,7 @@ class StridedSpace(Space):
         if not stride or step < stride:
             self.stride = step
             return
-        if step == stride or step % stride or step > reach:
+        if step == stride or step % stride or step > reach or slowed:
             return
         lacking = list(range(int(last) + stride, int(seq), stride))
         missing = self.missing
@@ -75,25 +75,31 @@ class StridedSpace(Space):
         if not slow or seq % slow:
             self._judge(0)
 
-    def _judge(self, step: int) -> None:
-        """Count what the last longer step has left out, unless its sender went over to slow steps:
-        then `step`, the next one, is such a step too.
+    def _judge(self, step: int) -> bool:
+        """Count what the last longer step has left out, unless its sender went over to slow steps;
+        return True then.
+
+        `step` is the one behind it: such a step too, or what was left of one when the sender was
+        answered again.
         """
         if self._open is None:
-            return
+            return False
         lacking, frame, time_ns = self._open
         self._open = None
         missing = self.missing
         slow = self.rule.slow_step
-        if slow and step >= slow and step % slow == 0:
+        stride = self.stride
+        if slow and step > stride > 0 and stride * (len(lacking) + 1) + step >= slow:
             for number in lacking:
                 missing.discard(number)
-            self.stride = slow
-            return
+            if step >= slow and step % slow == 0:
+                self.stride = slow
+            return True
         lost = [seq for seq in lacking if seq in missing]
         self.lost += len(lost)
         if lost and self.recorder is not None and not self.sender_near:
             self.recorder.gap(self, lost[0], lost[-1], frame, time_ns, self.stride)
+        return False
 
     def _came(self, seq: int) -> None:
         """Take a number that came late."""
