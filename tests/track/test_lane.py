@@ -6,7 +6,7 @@ from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import lane as module
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
-from tracking import policy, rule
+from tracking import MS, policy, rule
 
 
 def lane(**changes):
@@ -58,3 +58,19 @@ def test_a_dialect_learnt_later() -> None:
     assert made.spaces["things"].delay_ns == 7_000_000
     made.adopt(policy(spaces=(rule(ack=AckRule.EXACT, resend=ResendRule(9.0)),)))
     assert made.spaces["things"].delay_ns == 7_000_000  # another kind of space: left as it is
+
+
+def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come() -> None:
+    """What is on its way back was sent by the rule of the round trip before."""
+    resend = ResendRule(
+        initial_ms=50.0, rtt_factor=1.2, floor_ms=10.0, guard_ms=25.0, guard_rtt_factor=0.5
+    )
+    spaces = (rule(resend=resend, duplicate_window_ms=5.0),)
+    lane = Lane(policy(spaces=spaces, rtt_smoothing=0.3), 1, Findings(1, {}, None), None)
+    found = [lane.spaces["things"].soonest_ns // MS]
+    for stated_ms in (200.0, 200.0, 20.0, 20.0):
+        lane.measured(stated_ms)
+        found.append(lane.spaces["things"].soonest_ns // MS)
+    assert found == [25, 25, 100, 73, 54]
+    lane.measured(10.0, own=True)
+    assert lane.spaces["things"].soonest_ns // MS == 39

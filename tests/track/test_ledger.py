@@ -8,6 +8,7 @@ import pytest
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
 from netdissect.track.ledger import EXPIRY_NS
+from netdissect.track.recorder import Recorder
 from tracking import MS, RESEND, rule, space
 
 
@@ -63,6 +64,19 @@ def test_exhausted_units_name_the_moment() -> None:
     assert anomalies[-1].evidence["copies"] == RESEND.attempts
 
 
+@pytest.mark.parametrize(("heard_ms", "lost"), [(190, True), (90, None), (0, None)])
+def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_ms, lost) -> None:
+    """That all answers were lost is unlikely only while others came."""
+    made, _ = space(Recorder().of(1))
+    made.peer = SimpleNamespace(last_ns=heard_ms * MS)
+    for attempt in range(RESEND.attempts):
+        made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
+    made.peer.last_ns = 900 * MS
+    record = made.outstanding[1].record
+    made.end_all(1000 * MS, 0)
+    assert (record.outcome, record.lost) == ("given_up", lost)
+
+
 def test_senders_that_never_stop_give_nothing_up() -> None:
     made, _ = space(resend=ResendRule(10.0, attempts=2, exhausted=Exhausted.NEVER))
     for attempt in range(2):
@@ -81,7 +95,7 @@ def test_remarks_of_the_protocol_stand_in_the_message() -> None:
 def test_a_dialect_learnt_later_changes_the_rules_and_keeps_the_counts() -> None:
     made, _ = space()
     made.unit(1, None, b"x", "Thing", 1, 0)
-    made.obey(rule(resend=ResendRule(7.0)), None)
+    made.obey(rule(resend=ResendRule(7.0)))
     assert (made.units, made.delay_ns) == (1, 7 * MS)
 
 

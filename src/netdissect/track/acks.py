@@ -163,6 +163,7 @@ class Acknowledged(Ledger):
             return
         else:
             rtt.ambiguous += 1
+            self._in_vain.discard(seq)
             self.came_late(seq, unit, copies, time_ns)
         self.acked += 1
         if quality is not None:

@@ -37,14 +37,17 @@ NEVER: Final = (1 << 62) - 1
 class Smoothed:
     """A round trip as the sender of a direction smooths it, ms; None before the first one."""
 
-    __slots__ = ("mean_ms", "variance_ms")
+    __slots__ = ("before_ms", "mean_ms", "variance_ms")
 
     def __init__(self) -> None:
         self.mean_ms: float | None = None
+        self.before_ms: float | None = None
+        """The one that it may still work with while the newest is on its way to it."""
         self.variance_ms = 0.0
 
     def take(self, sample_ms: float, policy: Policy) -> None:
         """Take one that it has learnt."""
+        self.before_ms = self.mean_ms
         weight, share, before = policy.rtt_smoothing, policy.variance_smoothing, self.mean_ms
         mean = sample_ms
         if before is None:
@@ -170,7 +173,7 @@ class Lane:
         space.in_stream, space.on_sight = template.in_stream, template.on_sight
         space.place(template.sender_near, template.receiver_near)
         space.placed_for_good = template.placed_for_good
-        space.retime(self.trip.mean_ms, self.trip.variance_ms, self._stated.mean_ms)
+        self._retell(space)
         self.spaces[name] = space
         self._opened.append(space)
         return space
@@ -199,8 +202,8 @@ class Lane:
             rule = rules.get(name.partition("[")[0])
             if rule is not None and space.rule is not rule and space.rule.ack is rule.ack:
                 rule = rule if rule.name == name else replace(rule, name=name)
-                trip = self.trip
-                space.obey(rule, trip.mean_ms, trip.variance_ms, self._stated.mean_ms)
+                space.obey(rule)
+                self._retell(space)
 
     def measured(self, sample_ms: float, *, here: bool = False, own: bool = False) -> None:
         """Take a round trip that the sender of this direction has learnt.
@@ -217,6 +220,8 @@ class Lane:
             self._here.take(sample_ms, self.policy)
         if not here:
             self._stated.take(sample_ms, self.policy)
+            if own:
+                self._stated.before_ms = self._stated.mean_ms
         self._retime()
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
@@ -228,11 +233,13 @@ class Lane:
             space.place(sender_near, receiver_near)
 
     def _retime(self) -> None:
-        mean_ms, variance_ms, stated_ms = (
-            self.trip.mean_ms, self.trip.variance_ms, self._stated.mean_ms
-        )  # fmt: skip
         for space in self._opened:
-            space.retime(mean_ms, variance_ms, stated_ms)
+            self._retell(space)
+
+    def _retell(self, space: Space) -> None:
+        """Tell a space the round trips that its sender works with."""
+        trip, stated = self.trip, self._stated
+        space.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""

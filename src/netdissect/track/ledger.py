@@ -47,16 +47,16 @@ class Ledger(Placed):
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held", "_keeps",
-        "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_named", "_never_before",
-        "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays",
-        "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier",
-        "consecutive", "covered", "current", "disorder", "duplicates", "far_delay_ns", "feedback",
-        "findings", "first", "forgotten", "gave_up_ns", "given_up", "goes_on", "guard_ns",
-        "held_ns", "in_stream", "lateness", "max_copies", "missing", "newest", "on_answer",
-        "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain",
-        "reach", "recorder", "renewed", "retransmissions", "rtt", "skipped", "soonest_ns",
-        "spent_ns", "started", "unacked", "units",
+        "_again_in", "_again_of", "_beside", "_beside_only", "_by_place", "_counted", "_doubtful",
+        "_half", "_held", "_in_vain", "_keeps", "_late", "_limit", "_loss_quality", "_mask",
+        "_modulus", "_named", "_never_before", "_other", "_overtaken", "_placed", "_ring", "_spans",
+        "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts",
+        "carrier", "consecutive", "covered", "current", "disorder", "duplicates", "far_delay_ns",
+        "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "goes_on",
+        "guard_ns", "held_ns", "in_stream", "lateness", "max_copies", "missing", "newest",
+        "on_answer", "on_sight", "out_of_order", "outstanding", "peer", "peer_seen",
+        "placed_for_good", "plain", "reach", "recorder", "renewed", "retransmissions", "rtt",
+        "skipped", "soonest_ns", "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -172,18 +172,18 @@ class Ledger(Placed):
         """Copies since the newest number, which the next number judges."""
         self._held: dict[int, int] = {}
         """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
+        self._again_in = 0
+        """Frame of the newest further copy, and ..."""
+        self._again_of: set[int] = set()
+        """... the numbers that came again in it."""
+        self._in_vain: set[int] = set()
+        """Open units sent as often as permitted while the other direction was not heard."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
         self._ring = Ring(_ROW, 0)
         """Settled units: number, time, content, copies."""
 
-    def obey(
-        self,
-        rule: SpaceRule,
-        smoothed_ms: float | None = None,
-        variance_ms: float = 0.0,
-        stated_ms: float | None = None,
-    ) -> None:
+    def obey(self, rule: SpaceRule) -> None:
         """Take the rules of a dialect, now that it is known."""
         self.rule = rule
         self.ack_rule: AckRule | None = rule.ack
@@ -213,7 +213,7 @@ class Ledger(Placed):
             made = Quality(quality)
             self._loss_quality = made if quality.measure == "loss" else None
             self._try_quality = made if quality.measure == "attempts" else None
-        self.retime(smoothed_ms, variance_ms, stated_ms)
+        self.retime(None)
 
     @property
     def quality(self) -> Quality | None:
@@ -221,10 +221,14 @@ class Ledger(Placed):
         return self._loss_quality or self._try_quality
 
     def retime(
-        self, smoothed_ms: float | None, variance_ms: float = 0.0, stated_ms: float | None = None
+        self,
+        smoothed_ms: float | None,
+        variance_ms: float = 0.0,
+        stated_ms: float | None = None,
+        before_ms: float | None = None,
     ) -> None:
         """Recompute delay and guard for the round trip that the sender knows; `stated_ms`: the one
-        that it knows wherever the capture stands.
+        that it knows wherever the capture stands, `before_ms`: the one before that.
         """
         resend = self.rule.resend
         window_ms = self.rule.duplicate_window_ms
@@ -233,7 +237,8 @@ class Ledger(Placed):
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self.far_delay_ns, self.soonest_ns = waits(resend, stated_ms, 0.0)
+            self.far_delay_ns, guard_ns = waits(resend, stated_ms, 0.0)
+            self.soonest_ns = min(guard_ns, waits(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
 
     @property
@@ -353,8 +358,18 @@ class Ledger(Placed):
             word = "given_up" if given_up else "unacked" if seen else "unknown"
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not self.receiver_near and self.heard_since(unit)
-            lost = lost and not self.findings.misses
+            lost = lost and not self.findings.misses and seq not in self._in_vain
             note_dropped(unit.record, word, lost=lost)
+        if given_up:
+            self._in_vain.discard(seq)
+
+    def note_exhausted(self, seq: int, unit: Unit) -> None:
+        """Note of a unit that was just sent as often as permitted whether its later half was sent
+        while nothing of the other direction was heard: its answers may all have been lost then.
+        """
+        middle_ns = (unit.first_ns + unit.last_ns) >> 1
+        if self.peer is not None and self.peer.last_ns <= middle_ns:
+            self._in_vain.add(seq)
 
     def heard_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
