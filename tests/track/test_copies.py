@@ -53,3 +53,29 @@ def test_a_resend_whose_original_is_missing_does_not_judge() -> None:
         assert not turned
         made.judge(skipped, 15 + skipped)
         assert turned == [verdict] * 8
+
+
+def test_a_loss_behind_a_copy_of_the_network_makes_it_no_resend() -> None:
+    """A sender that repeats nothing: the number that one copy of five is followed by was lost."""
+    turned: list[bool] = []
+    made = CountedCopies()
+    number = 10
+    for skipped in (0, 0, 0, 1, 0, 1):
+        made.add(MS, turned.append, copied=True, soon=True)
+        number += 1 + skipped
+        made.judge(skipped, number)
+    assert turned == [True] * 6
+    made.judge(1, number + 2)  # lost, and within reach of the next copy
+    made.add(MS, turned.append, copied=True, soon=True)
+    made.judge(0, number + 3)
+    assert turned == [True] * 7
+
+
+def test_a_skipped_number_that_comes_late_was_used_by_no_copy() -> None:
+    turned: list[bool] = []
+    made = CountedCopies()
+    made.judge(1, 13)
+    made.came(12)
+    made.add(14 * MS, turned.append, copied=True)
+    made.judge(0, 14)
+    assert turned == [True]

@@ -223,7 +223,10 @@ class Repeated(Acknowledged):
             if copy is not None:
                 copy.doubtful = True
             if not self._counted.add(
-                gap_ns, lambda made: self._verdict(seq, copy, copied, made), copied=copied
+                gap_ns,
+                lambda made: self._verdict(seq, copy, copied, made),
+                copied=copied,
+                soon=gap_ns < COPIED_NS,
             ):
                 self.hit("MAX_COUNTED")
         elif self._by_place:

@@ -173,6 +173,8 @@ class Space(Repeated):
     def _came(self, seq: int) -> None:
         """Take a number that was skipped."""
         self.missing.discard(seq)
+        if self._counted is not None:
+            self._counted.came(seq)
         if self.recorder is not None:
             self.recorder.came(seq)
 
