@@ -67,6 +67,7 @@ def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, again)
         ((False, True), 7, False),
         ((None, None), 6, False),
         ((True, True), 6, False),
+        ((True, True), 4, False),
         ((None, None), 4, True),
     ],
 )
@@ -101,6 +102,14 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     for at_ms, wire in enumerate((1, 5, 2, 3, 4)):
         send(made, wire, at_ms)
     assert made.findings.limits() == {"MAX_HELD": 1}
+
+
+def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.place(sender_near=True, receiver_near=True)
+    for at_ms, wire in ((0, 1), (1, 1), (10, 3), (20, 2), (30, 4), (31, 4), (38, 4)):
+        send(made, wire, at_ms)
+    assert (made.retransmissions, made.duplicates) == (2, 1)
 
 
 def test_what_one_datagram_carries_twice_was_sent_twice() -> None:

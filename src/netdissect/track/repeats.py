@@ -193,8 +193,15 @@ class Repeated(Acknowledged):
         return False
 
     def _copied_here(self, *, beside_only: bool) -> bool:
-        """Return whether a copy that came so soon is the network's where the capture was taken."""
-        return not self.sender_near and (bool(self.receiver_near) or not beside_only)
+        """Return whether a copy that came so soon is the network's where the capture was taken.
+
+        Next to both sides there is a network nonetheless, such as a relay without delay, if its
+        losses show.
+        """
+        if self.sender_near:
+            relayed = bool(self.receiver_near) and self.disorder > 0 and not self.findings.misses
+            return relayed and not beside_only and self.soonest_ns > 0
+        return bool(self.receiver_near) or not beside_only
 
     def _count(
         self,
