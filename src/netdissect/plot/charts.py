@@ -475,6 +475,6 @@ KINDS: Final[dict[str, tuple[Callable[[History, Wanted], Iterable[Chart]], str]]
     "rtt": (_rtts, "round trips of units and probes, and the smoothed value"),
     "queue": (_queues, "units that wait for an acknowledgement"),
     "gaps": (_silent, "when each side was silent"),
-    "snapshots": (_snapshots, "snapshots, where the protocol has them"),
+    "snapshots": (_snapshots, "how long each snapshot waited for its acknowledgement"),
 }
 """Kind -> (what makes its charts, what it shows)."""

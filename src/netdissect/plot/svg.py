@@ -291,7 +291,8 @@ def _keys(chart: Chart) -> Iterator[tuple[Html, str]]:
             box = tag("rect", class_=f"bar {names}", x=8, y=2, width=12, height=10, fill=fill)
             yield box, series.name
         elif series.shape in _LINES:
-            yield tag("path", class_=names, d="M2 7L26 7"), series.name
+            line = "M2 12H14V2H26" if series.shape == "stair" else "M2 7H26"
+            yield tag("path", class_=names, d=line), series.name
         else:
             yield tag("path", class_=names, d=f"M14 7{_SHAPE_PATHS[series.shape]}"), series.name
     if chart.flags:

@@ -59,7 +59,11 @@ def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False)
 
 def _about(chart: Chart, title: str, width: int, *, plain: bool) -> Line:
     about = chart.about.replace("→", "->") if plain else chart.about
-    return [(f"   {about}", "dim")] if cells(title) + cells(about) + 4 <= width else []
+    # Where all of it has no room, the unit alone.
+    for text in (about, about.partition(",")[0]):
+        if cells(title) + cells(text) + 4 <= width:
+            return [(f"   {text}", "dim")]
+    return []
 
 
 def column_of(chart: Chart, time_ns: int, width: int) -> int:
@@ -285,6 +289,8 @@ def _legend(chart: Chart, width: int, *, plain: bool) -> Iterator[Line]:
 
 
 def _legend_sign(series: Series, chart_kind: str, *, plain: bool) -> str:
+    if series.shape == "stair":
+        return "_|-" if plain else "▁▔"
     if series.shape in _LINES:
         both = ("- -", "╌╌") if series.dashed else ("---", "──")
         return both[0] if plain else both[1]
