@@ -105,7 +105,7 @@ def test_a_file_is_read_again_with_another_rule() -> None:
 PICTURES = {
     "browse-connections.svg": ((80, 24), "Closed by the client", "", "client →"),
     "browse-time.svg": ((80, 24), "Closed by the client", "3", "acknowledged"),
-    "browse-packets.svg": ((160, 50), "Closed by the client", "v tab j", "0000 [05]"),
+    "browse-packets.svg": ((160, 50), "Closed by the client", "v tab", "0000 [05]"),
     "browse-plots.svg": ((160, 50), "Closed by the client", "4", "the point under"),
 }
 """Name -> size, what is waited for, keys, what is waited for then."""

@@ -96,12 +96,12 @@ def lossy() -> Iterator[Browser]:
 def test_from_the_verdict_to_the_bit_that_decides_it_in_at_most_four_keys() -> None:
     browser = opened()
     assert "Closed by the client" in screen(browser)
-    keys(browser, "v tab j j")
+    keys(browser, "v tab")
     seen = screen(browser)
     assert browser.view == PACKETS
     assert "▏   1073   12.504703 →       1 B  Disconnect" in seen
     assert "type_id = 5 (Disconnect)" in seen
-    assert "bits 0.4 to 0.7" in seen
+    assert "type_id: bits 0.0 to 0.3" in seen
     assert "0000 [05]" in seen
 
 
@@ -850,4 +850,25 @@ def test_a_port_is_decoded_as_a_protocol(tmp_path: Path) -> None:
     again.read()
     assert [entry.dialect for entry in again.loaded.entries] == ["riptide-2.2"]
     again.index.close()
+    browser.index.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "field"),
+    [
+        ("riptide/udp_2.2.1_lossy_clientleg", 1073, "type_id"),
+        ("teeworlds/tw07_kicked", 91, "reason"),
+        ("eoudp/rfc02_reject", 39, "command"),
+        ("knet/knet2010_loss.client", 453, "kNet message"),
+        ("netplay/bin1_lossy__client_side", 725, "Netplay stream"),  # its FIN has no payload
+    ],
+)
+def test_from_a_verdict_to_the_field_that_says_it(name: str, frame: int, field: str) -> None:
+    browser = opened(CAPTURES / f"{name}.pcap")
+    screen(browser)
+    keys(browser, "v tab")
+    row, node = browser.packets.row(), browser.tree.node()
+    assert row is not None
+    assert node is not None
+    assert (browser.index.frames[row], node.name) == (frame, field)
     browser.index.close()

@@ -17,6 +17,7 @@ from netdissect.browse.places import Place, Places
 from netdissect.browse.prompt import Prompt
 from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
 from netdissect.model.names import FieldInfo
+from netdissect.model.reports import ConnectionReport
 from netdissect.plot.history import History
 from netdissect.render.console import Line
 from netdissect.render.units import Clock, dialect_text
@@ -483,6 +484,19 @@ class Browser:
         self._places.back.append(self.here())
         self.scope(number)
         self.open(PACKETS, back=False, frame=None if report is None else deciding_frame(report))
+        self._deciding_field(report)
+
+    def _deciding_field(self, report: ConnectionReport | None) -> None:
+        """Put the cursor of the tree on the field that says how the connection ended."""
+        row = self.packets.row()
+        if row is None or report is None or report.diagnosis is None:
+            return
+        record, ending = self.packets.record(row), report.diagnosis.ending
+        self.tree.cursor = 0
+        self._show_packet(80)
+        if ending.frame == record.frame:
+            types = [part for message in record.messages for part in message.type.split(".")[-1:]]
+            self.tree.find([word for word in (ending.reason, *types) if word])
 
     def back(self, place: Place | None = None) -> None:
         """Go back to where one was, or to a place."""

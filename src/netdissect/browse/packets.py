@@ -237,6 +237,20 @@ class Tree(Pane):
         place = self._visible[self.cursor] if self.cursor < len(self._visible) else -1
         return self._nodes[place][0] if 0 <= place < len(self._nodes) else None
 
+    def find(self, words: Sequence[str]) -> None:
+        """Put the cursor on the first field that says one of the words, the first word first: by
+        its value or by what that is called. Of one that follows from others, on what they are in.
+        """
+        for word in words:
+            holder = 0
+            for line, place in enumerate(self._visible[: len(self._nodes)]):
+                node = self._nodes[place][0]
+                if node.children:
+                    holder = line if node.bit_length else holder
+                elif word in str(node.value) or word in node.display:
+                    self.go(line if node.bit_length else holder)
+                    return
+
     def is_folded(self) -> bool:
         """Return whether what lies in the field under the cursor is hidden."""
         return self.cursor < len(self._visible) and self._visible[self.cursor] in self.folded
