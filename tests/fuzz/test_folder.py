@@ -141,6 +141,12 @@ def test_links_in_a_minimal_folder_are_replaced_not_followed(name: str, tmp_path
     assert load_failure(folder / "minimal").steps[0].octets == b"ab"
 
 
+def test_steps_that_were_not_sent_once_more_stay_as_they_were_found(tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    save_minimal(load_failure(folder), Minimised((STEP, STEP), 1, True), [b"xy"])
+    assert [each.octets for each in load_failure(folder / "minimal").steps] == [b"xy", b"ab"]
+
+
 def test_datagrams_are_not_removed_through_a_link(tmp_path: Path) -> None:
     folder = failure(tmp_path / "failure")
     outside = tmp_path / "outside"

@@ -76,6 +76,14 @@ def test_a_signal_is_named(tmp_path: Path) -> None:
     assert monitor.died().detail.startswith("killed by SIGABRT")
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
+    monitor = process(tmp_path, "import os; os.kill(os.getpid(), 40)")
+    monitor.start()
+    monitor._process.wait(30)
+    assert monitor.check() == Verdict("exit", "killed by signal 40", "killed by signal 40")
+    monitor.close()
+
+
 def test_a_process_is_started_again_and_ended_by_its_id(tmp_path: Path) -> None:
     monitor = process(
         tmp_path, "import sys; sys.stdin.read(); import threading; threading.Event().wait()"
@@ -113,6 +121,34 @@ def test_log_patterns_are_found_in_new_lines_only(tmp_path: Path) -> None:
     assert monitor.check() is None
     with pytest.raises(UsageError, match="pattern"):
         LogMonitor(log, "(")
+
+
+def test_a_log_that_is_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("long before\n" * 100)
+    monitor = LogMonitor(log, "fatal: .*")
+    monitor.start()
+    log.write_text("fatal: after a rotation\n")
+    assert monitor.check() == Verdict("log", "fatal: after a rotation")
+    assert monitor.check() is None
+    with log.open("a") as file:
+        file.write("fatal: again\n")
+    assert monitor.check() == Verdict("log", "fatal: again")
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 9000 + ")" * 9000])
+def test_a_pattern_that_cannot_be_used_is_a_usage_error(pattern: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="log pattern"):
+        LogMonitor(tmp_path / "log", pattern)
+
+
+def test_a_pattern_may_hold_any_byte(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    monitor = LogMonitor(log, os.fsdecode(b"caf\xe9"))
+    monitor.start()
+    log.write_bytes(b"un caf\xe9\n")
+    assert monitor.check() is not None
 
 
 def test_memory_growth_is_measured_from_when_the_target_has_started() -> None:

@@ -15,7 +15,7 @@ from netdissect.capture import open_capture
 from netdissect.flow import packets
 from netdissect.fuzz import CONNECTED, Case, Step, Target, load_failure
 from netdissect.fuzz.monitors import Verdict
-from netdissect.fuzz.pcap import TrafficWriter
+from netdissect.fuzz.pcap import Packets, TrafficWriter
 from netdissect.fuzz.store import Sent, Store
 from netdissect.fuzz.target import Traffic
 from netdissect.model.errors import UsageError
@@ -138,3 +138,41 @@ def test_no_case_is_lost_when_the_fuzzer_is_killed(tmp_path: Path) -> None:
 
 def test_free_targets_are_free() -> None:
     assert free_target().port > 0
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"case": 1e999, "mutation": "none", "stage": CONNECTED, "steps": []},
+        {"case": 1, "mutation": [], "stage": CONNECTED, "steps": []},
+        {"case": 1, "mutation": "none", "stage": 7, "steps": []},
+        {"case": 1, "mutation": "none", "stage": "\ud800", "steps": []},
+    ],
+)
+def test_damaged_cases_are_passed_over_when_a_run_goes_on(tmp_path: Path, damaged: object) -> None:
+    folder = tmp_path / "run"
+    store = Store(folder)
+    store.write_case(Case(1, "none", (Step(b"ab", "Reliable"),), CONNECTED), [b"ab"])
+    store.close()
+    with (folder / "cases.jsonl").open("a") as file:
+        file.write(json.dumps(damaged) + "\n")
+    broken = folder / "failures" / "001-exit"
+    broken.mkdir(parents=True)
+    (broken / "failure.json").write_text(
+        '{"kind": "exit", "signature": "exit: x", "detail": "x", "case": Infinity}'
+    )
+    store = Store(folder, resume=True)
+    past = store.past()
+    store.close()
+    assert (past.cases, past.next_number, past.failures) == (1, 2, [])
+    assert sum(past.sent.values()) == sum(past.mutations.values()) == len(past.keys) == 1
+
+
+def test_sequence_numbers_of_a_long_stream_wrap() -> None:
+    packets_of = Packets(TARGET, "tcp")
+    packets_of._sequences[*LOCAL, True] = 0xFFFF_FFFE
+    first, second = (
+        next(packets_of.of(Traffic(5, True, octets, LOCAL))) for octets in (b"hello", b"again")
+    )
+    assert first[24:28] == bytes.fromhex("fffffffe")
+    assert second[24:28] == bytes.fromhex("00000003")

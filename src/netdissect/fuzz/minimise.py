@@ -198,6 +198,8 @@ def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> 
         "tries": result.tries,
     }
     steps = [replace(each, octets=octets) for each, octets in zip(result.steps, sent, strict=False)]
+    # The target may fail before the last step, and need not be there for the last try at all.
+    steps += result.steps[len(sent) :]
     try:
         with Folder(failure.folder) as outside, outside.inside("minimal") as folder:
             write_failure(folder, facts, steps)

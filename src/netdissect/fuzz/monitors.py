@@ -21,7 +21,7 @@ from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.folder import open_new
 from netdissect.fuzz.target import Journal, Target
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, reason
 from netdissect.model.text import quoted
 from netdissect.system.interrupt import undisturbed
 
@@ -191,9 +191,12 @@ class ProcessMonitor(Monitor):
             return None
         ended = self._process.poll() is not None
         self._read(final=ended)
+        # A trace that ends a process is printed before the end: wait, so that both are one
+        # failure.
         if not ended and not self._survives and any(crash.ends for crash in self._found):
             self._survives = not self._wait()
             return self.check()
+        # Of a process that has ended, the last trace is the reason, and told with its exit.
         if len(self._found) > ended:
             crash = self._found.pop(0)
             return Verdict("report", crash.text, crash.kind)
@@ -291,9 +294,9 @@ class LogMonitor(Monitor):
             UsageError: it is no regular expression.
         """
         try:
-            self._pattern = re.compile(pattern.encode())
-        except re.error as error:
-            raise UsageError(f"log pattern {quoted(pattern)}: {error}") from error
+            self._pattern = re.compile(os.fsencode(pattern))
+        except (re.error, OverflowError, RecursionError, UnicodeEncodeError) as error:
+            raise UsageError(f"log pattern {quoted(pattern)}: {reason(error)}") from error
         self.path = path
         self._at = 0
         self._rest = b""
@@ -307,6 +310,9 @@ class LogMonitor(Monitor):
         """Return a `log` verdict for the first new line that matches."""
         try:
             with self.path.open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._at:
+                    # Begun anew: by a rotation, or by a target that was started again.
+                    self._at, self._rest = 0, b""
                 file.seek(self._at)
                 new = file.read(TAIL_OCTETS)
         except OSError:
@@ -342,6 +348,7 @@ class MemoryMonitor(Monitor):
 
     def settled(self) -> None:
         """Measure what the growth is counted from."""
+        # Only once: sessions let in later would hide what it has grown since.
         if self._base is None:
             self._base = self._resident()
 
@@ -408,6 +415,7 @@ class LatencyMonitor(Monitor):
     def _answered(self, seconds: float) -> None:
         if 1000 * seconds > self._limit:
             self._over.append(seconds)
+        # Three stay until somebody asks.
         elif len(self._over) < _IN_A_ROW:
             self._over.clear()
 
@@ -500,6 +508,7 @@ def resident_octets(pid: int) -> int | None:
     except OSError:
         return None
     octets = int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    # A zombie has no pages left.
     return octets or None
 
 
@@ -520,7 +529,9 @@ def _pid(process: ProcessMonitor | int) -> int | None:
 
 def _how(status: int) -> str:
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        # Most of the real-time ones have no name.
+        known = {each.value: each.name for each in signal.Signals}
+        return f"killed by {known.get(-status, f'signal {-status}')}"
     return f"exited with status {status}"
 
 

@@ -15,6 +15,7 @@ from netdissect.fuzz.target import Target, Traffic, Transport
 __all__ = ["LINKTYPE_RAW", "Packets", "TrafficWriter"]
 
 LINKTYPE_RAW = 101
+# With its headers it must fit into the 16 bits of an IP packet's length.
 _MAX_SEGMENT = 0xFF00
 _ACK_PUSH = 0x18
 _UDP, _TCP = 17, 6
@@ -76,7 +77,7 @@ def _packet(
     else:
         mine, theirs = (*each.local, each.outgoing), (*each.local, not each.outgoing)
         sequence = sequences.get(mine, 1)
-        sequences[mine] = sequence + len(part)
+        sequences[mine] = sequence + len(part) & 0xFFFF_FFFF
         header = struct.pack(
             ">HHIIBBHHH",
             sport, dport, sequence, sequences.get(theirs, 1), 5 << 4, _ACK_PUSH, 0xFFFF, 0, 0,
@@ -94,6 +95,7 @@ def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
         return head[:10] + _checksum(head).to_bytes(2, "big") + head[12:] + body
     at = 6 if protocol == _UDP else 16
     pseudo = start + end + struct.pack(">II", len(body), protocol)
+    # 0 would say that there is none, which IPv6 does not permit. Source: RFC 8200, 8.1.
     total = _checksum(pseudo + body) or 0xFFFF
     body = body[:at] + total.to_bytes(2, "big") + body[at + 2 :]
     return struct.pack(">IHBB", 6 << 28, len(body), protocol, 64) + start + end + body

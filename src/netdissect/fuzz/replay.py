@@ -28,9 +28,9 @@ class Replayer:
     rate: float = 1000.0
     """Messages a second at most; 0 = no limit."""
     exact: bool = False
+    """Send the bytes as they were sent then, without live values."""
     wanted: str = ""
     """Signature of the failure that is looked for, where a target that goes on shows several."""
-    """Send the bytes as they were sent then, without live values."""
     sent: int = 0
     """Messages sent so far, in all replays."""
 

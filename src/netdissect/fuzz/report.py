@@ -118,6 +118,7 @@ class FuzzReport:
         """Add the account of another worker of the same run."""
         for name in ("cases", "datagrams", "sessions", "undecided", "repeats", "left_out", "slow"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        # One clock and one corpus for all: these are no sums.
         for name in ("seconds", "held_seconds", "kept"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         for name in ("mutations", "controls", "mutated", "reached", "expected", "accepted",

@@ -247,6 +247,7 @@ class _Run:
         """Run worker `number` in the folder `out` of the run in `whole`."""
         plan = self.plan
         if plan.cases is not None:
+            # Every worker takes each N-th case, from its own number on.
             plan = replace(plan, cases=len(range(number, plan.cases, plan.parts)))
         store = Store(out, resume=self.options.resume)
         report = _account(self.driver, self.dialect, self.pool)

@@ -180,10 +180,10 @@ class Store:
                 try:
                     row = json.loads(line)
                     steps = tuple(Step.from_json(each) for each in row["steps"])
-                    case = Case(_number(row["case"]), row["mutation"], steps, row["stage"])
+                    mutation, stage = value_of(row, "mutation", str), value_of(row, "stage", str)
+                    past.add(Case(_number(row["case"]), mutation, steps, stage))
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
-                past.add(case)
         # What was cut off by a kill must not swallow the next case.
         os.ftruncate(self._cases, whole)
         with self._open.inside("failures") as failures:
@@ -225,6 +225,7 @@ class Store:
                 for step, octets in zip(case.steps, sent, strict=True)
             ],
         }
+        # One write: a line is there whole or not at all.
         os.write(self._cases, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     def write_failure(
@@ -269,9 +270,11 @@ def write_failure(folder: Folder, facts: Mapping[str, Any], steps: Sequence[Sent
     lines = [json.dumps(each.to_json(), separators=(",", ":")) + "\n" for each in steps]
     folder.write("steps.jsonl", "".join(lines).encode())
     with folder.inside("datagrams") as datagrams:
+        # It may have been minimised before, with more steps.
         for old in datagrams.names():
             if old.endswith(".bin"):
                 datagrams.remove(old)
+        # Where there are too many, the last: they led to it.
         for index, each in enumerate(steps[-_FILES_LIMIT:], start=1):
             datagrams.write(f"{index:04d}.bin", each.octets)
 
@@ -324,6 +327,9 @@ def _learnt(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _number(value: Any) -> int:
+    if isinstance(value, float):
+        # JSON of Python's has an Infinity, which is no ValueError to `int`.
+        raise ValueError("a whole number is wanted")  # noqa: TRY004 - of the file, not of ours
     number = int(value)
     if abs(number) > _MAX_NUMBER:
         raise ValueError("a number has more than 64 bits")

@@ -172,6 +172,7 @@ class Link(Closing):
                 break
             except ConnectionRefusedError:
                 self.refused += 1
+                # The system reports each refusal once; there may be data behind it.
                 continue
             except OSError:
                 self.closed = True

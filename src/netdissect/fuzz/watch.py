@@ -115,6 +115,7 @@ class Watch:
 
     def note_handshake(self, seconds: float) -> None:
         """Learn how long handshakes take."""
+        # As TCP smooths its round trips, only faster: there are few handshakes.
         self.handshake = 0.8 * self.handshake + 0.2 * seconds if self.handshake else seconds
 
     def begin(self, stage: str) -> Driver | None:

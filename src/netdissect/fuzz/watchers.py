@@ -37,6 +37,7 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     """
     monitors: list[Monitor] = []
     process: ProcessMonitor | int | None = None
+    # The process first: what watches its memory, processor or log asks for it.
     for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
         kind, _, value = text.partition(":")
         amount = number(value)

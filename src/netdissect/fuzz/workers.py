@@ -115,6 +115,7 @@ def _end(workers: list[_Worker]) -> None:
 
 def _start(number: int, run: Run) -> _Worker:
     receive, send = os.pipe()
+    # What is buffered would be written by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -138,6 +139,7 @@ def _work(number: int, run: Run, send: int, parent: int) -> None:
 
     def progress(report: FuzzReport) -> None:
         nonlocal told
+        # The parent is gone, and nobody takes the account.
         if os.getppid() != parent:
             raise KeyboardInterrupt
         if time.monotonic() - told >= _TELL_SECONDS:
