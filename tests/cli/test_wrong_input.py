@@ -339,6 +339,8 @@ WORDS: list[Case] = [
     (["encode", "riptide", "Reliable", "data=zz"], 2, "data='zz'"),
     (["encode", "eoudp", "Ping", "x=["], 2, ""),
     (["send", "riptide", "Ack", "--target", "nonsense"], 2, ""),
+    (["fuzz", "x" * 300, "--target", "127.0.0.1:1"], 2, "no protocol is called"),
+    (["sniff", "-i", "lo", "--user", MANY], 2, "there is no user '999"),
     (["fuzz", "riptid", "--target", "127.0.0.1:1"], 2, "'riptid'"),
     (["fuzz", "riptide", "--target", "nonsense"], 2, ""),
     (["fuzz", "riptide", "--target", "127.0.0.1:99999"], 2, ""),

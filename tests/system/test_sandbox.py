@@ -12,7 +12,8 @@ import pytest
 from netdissect.system import sandbox
 
 ROOT = Path(__file__).parents[2]
-LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+FILE = str(ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+OTHER = FILE.replace("clientleg", "serverleg")
 needs_sandbox = pytest.mark.skipif(
     not sandbox.available(), reason="this kernel cannot confine a process"
 )
@@ -35,13 +36,13 @@ for act in (
 """
 AFTER = """
 import sys
-from netdissect.cli import session
-from netdissect.system import sandbox
-status = session.Session.status
-def told(self):
+from netdissect.cli import Group
+from netdissect.system import interrupt, sandbox
+ended = interrupt.ended
+def told(code):
     print("confined" if sandbox.active() else "free", file=sys.stderr)
-    return status(self)
-session.Session.status = told
+    ended(code)
+interrupt.ended = told
 from netdissect.__main__ import run
 sys.argv = ["netdissect", *sys.argv[1:]]
 sys.exit(run())
@@ -50,7 +51,7 @@ sys.exit(run())
 
 def python(script: str, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, errors="surrogateescape", check=False,
         env={**os.environ, **environ}, cwd=ROOT,
     )  # fmt: skip
 
@@ -67,12 +68,19 @@ def test_a_process_that_is_not_ours_is_left_alone() -> None:
 
 @needs_sandbox
 @pytest.mark.parametrize(
-    "words", [["read"], ["info"], ["connections", "--json"], ["timeline"], ["stats"], ["anomalies"],
-              ["diagnose"], ["show", "5"], ["ladder"], ["follow", "1"]],
-    ids=lambda words: words[0],
+    "words",
+    [["read", FILE], ["info", FILE], ["connections", FILE, "--json"], ["timeline", FILE], ["stats", FILE],
+     ["anomalies", FILE], ["diagnose", FILE], ["show", FILE, "5"], ["ladder", FILE], ["follow", FILE, "1"],
+     ["diff", FILE, "1", "2"], ["plot", "acks", FILE], ["report", FILE, "-o", "-"], ["join", FILE, OTHER],
+     ["slice", FILE, "-w", "-"], ["merge", FILE, OTHER, "-w", "-"], ["browse", FILE], ["sniff", "-r", FILE],
+     ["export", FILE, "--qlog", "-"], ["export", FILE, "--pcapng-notes", "-"],
+     ["anonymise", FILE, "-w", "-", "--key-file", "KEY"]],
+    ids=lambda words: " ".join(words[:2:2]),
 )  # fmt: skip
-def test_reading_commands_are_confined_and_say_the_same(words: list[str]) -> None:
-    command = [words[0], str(LOSSY), *words[1:]]
+def test_reading_commands_are_confined_and_say_the_same(words: list[str], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("00" * 32)
+    command = [str(key) if word == "KEY" else word for word in words]
     confined = python(AFTER, *command)
     free = python(AFTER, *command, NETDISSECT_UNCONFINED="1")
     assert confined.stderr.splitlines()[-1] == "confined", confined.stderr

@@ -17,6 +17,7 @@ from netdissect.edit.pseudonyms import Pseudonyms, new_key
 from netdissect.model.errors import UsageError
 from netdissect.model.files import read_octets
 from netdissect.model.packets import Packet
+from netdissect.system import sandbox
 
 __all__ = ["command"]
 
@@ -72,6 +73,7 @@ def command(
     if file == "-":
         raise UsageError("anonymise reads a capture twice: give a file, not `-`")
     fit_to_write(target, [file, *([key_file] if key_file else [])])
+    sandbox.confine()
     key = _key(key_file)
     names = Pseudonyms(key)
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415

@@ -18,7 +18,7 @@ from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import PART
 from netdissect.model.errors import UsageError
-from netdissect.system import interrupt
+from netdissect.system import interrupt, sandbox
 
 __all__ = ["command"]
 
@@ -83,6 +83,8 @@ def command(
         raise click.UsageError("-f, -w, --keep and --user are for a capture that runs: -i IFACE.")
     if display_filter is not None:
         compile_filter(display_filter, names())
+    if interface is None:
+        sandbox.confine()  # before there are threads: it holds for those that this one starts
     if not sys.stdout.isatty():
         if file is None:
             raise click.UsageError("browse -i wants a terminal; `netdissect sniff` does not.")

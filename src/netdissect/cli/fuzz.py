@@ -197,8 +197,9 @@ def command(
         --monitor 'exec:./server --port 7777'
     """
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
-    from netdissect.lookup import load_schemas  # noqa: PLC0415 - imports scapy
+    from netdissect.lookup import known_protocols, load_schemas  # noqa: PLC0415 - imports scapy
 
+    known_protocols([protocol])
     if asked["resume"] and out is None:
         raise UsageError("--resume goes on with the run in --out: name its folder")
     schemas = load_schemas(schema)

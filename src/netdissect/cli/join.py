@@ -14,6 +14,7 @@ from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, missing
 from netdissect.cli.spans import Part
+from netdissect.system import sandbox
 
 if TYPE_CHECKING:
     from netdissect.join import Link
@@ -66,6 +67,7 @@ def command(
     if datagrams and not as_json:
         raise click.UsageError("--datagrams is for --json")
     fit_to_write(target or "-", files)
+    sandbox.confine()
     links = join_all(files, options=choices.options(), span=(part.start, part.end))
     try:
         for link in links:

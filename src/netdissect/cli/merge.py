@@ -10,6 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import offer_files
 from netdissect.cli.editing import fit_to_write, say, write_to
 from netdissect.cli.output import Look
+from netdissect.system import sandbox
 
 __all__ = ["command"]
 
@@ -30,6 +31,7 @@ def command(files: tuple[str, ...], target: str, look: Look) -> int:
     from netdissect.edit import merge  # noqa: PLC0415
 
     fit_to_write(target, files)
+    sandbox.confine()
     with ExitStack() as stack:
         readers = [(file, stack.enter_context(BlockReader(file))) for file in files]
         done = merge(readers, target)

@@ -114,10 +114,12 @@ _LOST = {
 """Bound of the pipeline -> what is missing where it is hit."""
 
 _CONFINED = frozenset({
-    "anomalies", "connections", "diagnose", "follow", "info", "ladder", "read", "show", "stats",
-    "timeline",
+    "anomalies", "connections", "diagnose", "diff", "export", "follow", "info", "ladder", "plot",
+    "read", "report", "show", "stats", "timeline",
 })  # fmt: skip
-"""Commands that need neither a socket nor a program once their capture is open."""
+"""Commands that need neither a socket nor a program once their capture is open. Those that open it
+otherwise say so themselves.
+"""
 
 
 class Session:

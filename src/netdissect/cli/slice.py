@@ -12,6 +12,7 @@ from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Match, Session, missing
 from netdissect.cli.spans import SPAN, in_order, reached
 from netdissect.model.errors import UsageError
+from netdissect.system import sandbox
 
 __all__ = ["command"]
 
@@ -62,6 +63,7 @@ def command(
         raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
     in_order(start, end)
     fit_to_write(target, [file])
+    sandbox.confine()
     ranges = [] if frames is None else parse_frames(frames)
     # All frames: from 0 on, without an end.
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)

@@ -17,6 +17,7 @@ from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
 from netdissect.model.text import quoted
 from netdissect.render.console import Screen
+from netdissect.system import sandbox
 
 if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
@@ -183,8 +184,10 @@ def command(
     where, names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
-    if file is not None and write is not None:
-        fit_to_write(write, [file])
+    if file is not None:
+        fit_to_write(write or "-", [file])
+        if served is None:
+            sandbox.confine()
     taken = _session(interface, file, write, choices, quiet=look.quiet, show=show, rest=rest)
     with taken as session:
         match = Match.of(display_filter, session)
