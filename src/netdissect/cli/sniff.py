@@ -186,7 +186,7 @@ def command(
     served = None if metrics is None else _endpoint(metrics)
     if file is not None:
         fit_to_write(write or "-", [file])
-        if served is None:
+        if served is None and rest["backend"] != "tshark":
             sandbox.confine()
     taken = _session(interface, file, write, choices, quiet=look.quiet, show=show, rest=rest)
     with taken as session:
