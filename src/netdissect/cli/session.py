@@ -117,9 +117,7 @@ _CONFINED = frozenset({
     "anomalies", "connections", "diagnose", "diff", "export", "follow", "info", "ladder", "plot",
     "read", "report", "show", "stats", "timeline",
 })  # fmt: skip
-"""Commands that need neither a socket nor a program once their capture is open. Those that open it
-otherwise say so themselves.
-"""
+"""Commands that need neither a socket nor a program; those without a session confine themselves."""
 
 
 class Session:
