@@ -91,11 +91,11 @@ def notify_traffic(steps: str, answers: str) -> Iterator[tuple[int, bytes]]:
         yield 1, notify(seq, *told)
 
 
-def made(traffic: Iterator[tuple[int, bytes]]) -> list[Packet]:
+def made(traffic: Iterator[tuple[int, bytes]], count: int = DATAGRAMS) -> list[Packet]:
     keys = CLIENT, reverse_key(CLIENT)
     return [
         (PacketKind.UDP, frame, frame * 1_000_000, keys[side], payload, None, ())
-        for frame, (side, payload) in enumerate([*HANDSHAKE, *islice(traffic, DATAGRAMS)], 1)
+        for frame, (side, payload) in enumerate([*HANDSHAKE, *islice(traffic, count)], 1)
     ]
 
 
@@ -255,11 +255,35 @@ TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4
 @pytest.mark.usefixtures("small_tables")
 def test_a_flood_of_connections_costs_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their first datagrams alone, from forged addresses: what a million cost in earnest."""
-    monkeypatch.setattr(table, "MAX_LONE", 40)
+    monkeypatch.setattr(table, "MAX_BRIEF", 40)
     monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
     few, many = strangers(FLOOD // 1000, lambda _: bytes(40)), strangers(FLOOD, lambda _: TOKEN)
     known = {"teeworlds": {"datagrams": FLOOD, "connections": FLOOD}}
     compare(partial(flood, few), partial(flood, many, known), MOST)
+
+
+def lives(flows: int, length: int) -> list[Packet]:
+    """Return handshakes that are begun again and again, of each flow in turn."""
+    keys = [bytes([10, *at.to_bytes(3, "big"), 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+            for at in range(flows)]  # fmt: skip
+    made: list[Packet] = []
+    for at in range(FLOOD // 4):
+        key = keys[at // length % flows]
+        side, payload = HANDSHAKE[at % length]
+        way = reverse_key(key) if side else key
+        made.append((PacketKind.UDP, at + 1, at * 1_000_000, way, payload, None, ()))
+    return made
+
+
+@pytest.mark.parametrize(("flows", "length"), [(1, 2), (1, 3), (1, 4), (FLOOD, 2), (FLOOD, 4)])
+@pytest.mark.usefixtures("small_tables")
+def test_connections_begun_again_and_again_cost_no_more(
+    monkeypatch: pytest.MonkeyPatch, flows: int, length: int
+) -> None:
+    monkeypatch.setattr(table, "MAX_BRIEF", 40)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
+    usual = made(reliable_traffic("ordinary", "newest"), FLOOD // 4)
+    compare(partial(taken, usual), partial(taken, lives(flows, length)), MOST)
 
 
 DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {

@@ -128,7 +128,7 @@ def test_of_a_flood_all_shares_together_report_what_one_process_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reports its part, so that a flood costs no more where more processes read it."""
-    monkeypatch.setattr(table, "MAX_LONE", 60)
+    monkeypatch.setattr(table, "MAX_BRIEF", 60)
     monkeypatch.setattr(table, "ADDED_A_LOOK", 12)
     path = tmp_path / "flood.pcap"
     with PcapWriter(str(path), 1) as writer:

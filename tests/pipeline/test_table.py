@@ -441,27 +441,82 @@ ACCEPT = b"\x10\x00\x00\x02TKEN" + b"abcd" + b"\xff" * 4
 
 def test_bound_of_connections_of_one_datagram(monkeypatch) -> None:
     """Of a flood of first datagrams few are reported, all are counted, and who goes on is seen."""
-    monkeypatch.setattr(table, "MAX_LONE", 30)
+    monkeypatch.setattr(table, "MAX_BRIEF", 30)
     monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
     monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
     made = [packets([(0, n / 1000, TOKEN)], key=key(n), start=n + 1)[0] for n in range(500)]
-    made += packets([(1, 1, ACCEPT), (0, 1.1, b"\x10\x00\x00\x00" + ACCEPT[8:12])], key=key(490),
-                    start=501)  # fmt: skip
+    alive = [(0, 1.1 + at / 100, b"\x10\x00\x00\x00" + ACCEPT[8:12]) for at in range(10)]
+    made += packets([(1, 1, ACCEPT), *alive], key=key(490), start=501)
     # What says nothing is of this server's protocol too.
     made += [packets([(0, 2, b"\xee" * 9)], key=key(n), start=n + 3)[0] for n in range(500, 600)]
     pipeline = run(made)
-    assert pipeline.counts == {"teeworlds": {"datagrams": 602, "connections": 600}}
+    assert pipeline.counts == {"teeworlds": {"datagrams": 611, "connections": 600}}
     assert len(pipeline.reports) < 60
-    assert pipeline.limits_hit["MAX_LONE"] == 600 - len(pipeline.reports)
+    assert pipeline.limits_hit["MAX_BRIEF"] == 600 - len(pipeline.reports)
     assert not pipeline.recogniser._known_alone
     (report,) = [each for each in pipeline.reports if sum(each.datagrams) > 1]
-    assert (report.first_frame, report.datagrams) == (491, (2, 1))
+    assert (report.first_frame, report.datagrams) == (491, (11, 1))
     assert [each.connection for each in pipeline.reports] == [*range(1, len(pipeline.reports) + 1)]
+
+
+@pytest.fixture
+def few_brief(monkeypatch) -> None:
+    """Have a flood of brief connections come to its bound, as thousands do in earnest."""
+    for name, value in (("MAX_BRIEF", 30), ("ADDED_A_LOOK", 10)):
+        monkeypatch.setattr(table, name, value)
+
+
+@pytest.mark.usefixtures("few_brief")
+def test_bound_of_brief_connections() -> None:
+    """Handshakes from ever new ports: all are counted, and who goes on is reported."""
+    made = handshakes(200)
+    goes_on = [(0, 300 + at, ACK) for at in range(table.BRIEF)]
+    pipeline = run([*made, *packets(goes_on, key=key(150), start=len(made) + 1)])
+    assert len(pipeline.reports) < 50
+    assert pipeline.counts["riptide"] == {
+        "datagrams": len(made) + len(goes_on),
+        "connections": 200,
+    }
+    assert pipeline.limits_hit == {"MAX_BRIEF": 200 - len(pipeline.reports)}
+    last = pipeline.reports[-1]
+    assert (last.first_frame, sum(last.datagrams)) == (601, 4 + len(goes_on))
+
+
+@pytest.mark.usefixtures("few_brief")
+def test_of_brief_connections_known_by_their_first_datagram_all_are_counted(monkeypatch) -> None:
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
+    made = [
+        packet
+        for n in range(200)
+        for packet in packets([(0, n, TOKEN), (1, n + 0.1, ACCEPT)], key=key(n), start=2 * n + 1)
+    ]
+    pipeline = run(made)
+    assert pipeline.counts == {"teeworlds": {"datagrams": 400, "connections": 200}}
+    assert len(pipeline.reports) == 200 - pipeline.limits_hit["MAX_BRIEF"] < 50
+    assert pipeline.recogniser._octets == 0
+
+
+@pytest.mark.usefixtures("few_brief")
+@pytest.mark.parametrize("length", [2, 4])
+def test_bound_of_connections_begun_again_on_the_same_ports(length) -> None:
+    """Those too many are part of the one before; the flood is over as frames go by."""
+    rows = [(d, at, payload) for d, at, payload in HANDSHAKE[:length]]
+    made = [
+        packet
+        for life in range(400)
+        for packet in packets([(d, life + at, o) for d, at, o in rows], start=1 + length * life)
+    ]
+    pipeline = run(made)
+    counts = pipeline.counts["riptide"]
+    assert counts["datagrams"] == sum(sum(each.datagrams) for each in pipeline.reports)
+    assert counts == {"datagrams": len(made), "connections": 400}
+    assert len(pipeline.reports) + pipeline.limits_hit["MAX_BRIEF"] == 400
+    assert len(pipeline.reports) < 40 + len(made) / table.FRAMES_A_BRIEF
 
 
 def test_bound_of_streams_of_one_segment(monkeypatch) -> None:
     """A flood of SYNs to a server that is known: few are reported, all are counted."""
-    for name, value in (("MAX_LONE", 30), ("ADDED_A_LOOK", 10)):
+    for name, value in (("MAX_BRIEF", 30), ("ADDED_A_LOOK", 10)):
         monkeypatch.setattr(table, name, value)
     monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
     with open_capture(CAPTURES / "netplay" / "bin1_example_chat.pcap") as reader:
@@ -472,7 +527,7 @@ def test_bound_of_streams_of_one_segment(monkeypatch) -> None:
     pipeline = run([*made, *flood])
     assert pipeline.counts["netplay"]["connections"] == 500 + began
     assert len(pipeline.reports) < 100
-    assert pipeline.limits_hit["MAX_LONE"] == 500 + began - len(pipeline.reports)
+    assert pipeline.limits_hit["MAX_BRIEF"] == 500 + began - len(pipeline.reports)
 
 
 def test_a_stream_that_goes_on_after_its_first_segment_is_seen(monkeypatch) -> None:
@@ -488,15 +543,15 @@ def test_a_stream_that_goes_on_after_its_first_segment_is_seen(monkeypatch) -> N
 
 
 def test_a_flood_that_has_passed_is_forgotten(monkeypatch) -> None:
-    for name, value in (("MAX_LONE", 8), ("ADDED_A_LOOK", 1), ("MAX_QUIET", 0), ("QUIET_ROUNDS", 2)):
+    for name, value in (("MAX_BRIEF", 8), ("ADDED_A_LOOK", 1), ("MAX_QUIET", 0), ("QUIET_ROUNDS", 2)):
         monkeypatch.setattr(table, name, value)
     made = [packets([(0, n / 1000, TOKEN)], key=key(n), start=n + 1)[0] for n in range(20)]
     elsewhere = key(99).replace(bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]))
     later = packets([(0, 20 + 20 * n, b"x") for n in range(9)], key=elsewhere, start=100)
     again = packets([(0, 400, TOKEN)], key=key(1000), start=200)
     pipeline = run([*made, *later, *again])
-    assert [report.first_frame for report in pipeline.reports] == [*range(1, 11), 200]
-    assert pipeline.limits_hit["MAX_LONE"] == 10
+    assert [report.first_frame for report in pipeline.reports] == [*range(1, 10), 200]
+    assert pipeline.limits_hit["MAX_BRIEF"] == 11
 
 
 def test_bound_of_reports(monkeypatch) -> None:

@@ -104,7 +104,7 @@ class Choices:
 
 _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
-    "MAX_LONE": "connections of one datagram are counted only",
+    "MAX_BRIEF": "connections of few datagrams are counted only",
     "MAX_ANOMALIES": "of the least severe findings are left out",
     "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
     "MAX_WAITING": "units were counted before all was known of their copies",

@@ -55,6 +55,8 @@ class Flow:
         """(endpoint, packet) of everything held, for the replay."""
         self.octets = 0
         """Bytes held."""
+        self.known_alone: str | None = None
+        """The protocol that the first packet is of, where that was asked in a flood."""
         self.alone = 0
         """1 where what it began with proves no protocol without more."""
         self.last_ns = last_ns
@@ -74,6 +76,8 @@ class Flow:
         """Connections of this address pair that may go on beside the present one, oldest first."""
         self.renewed = 0
         """Frame that began the connection at hand on a flow that had one."""
+        self.begun_at = 0
+        """Datagrams of the connection at hand before the last of those that it has taken in."""
         self.ways: list[Port] = []
         """What takes the datagrams of the connection at hand: (of the client, of the server)."""
 
@@ -268,13 +272,16 @@ class Intake:
         *,
         strict: bool,
         renew: Callable[[Flow, int, int, Hints | None], None],
+        refuse: Callable[[Flow], bool],
         hit: Callable[[str], None],
     ) -> None:
         """Take whether faults of protocols are raised, what begins a new connection on a flow
-        (flow, frame, time, hints), and what counts bounds.
+        (flow, frame, time, hints), whether there are too many for another one on a flow, and what
+        counts bounds.
         """
         self.strict = strict
         self._renew = renew
+        self._refuse = refuse
         self._hit = hit
 
     def open(
@@ -316,7 +323,8 @@ class Intake:
         told = next((event[1] for event in events if event[0] == _HINTS), None)
         other = told is not None and told.dialects != connection.hints.dialects
         # One datagram begins one connection, whatever a protocol makes of it the second time.
-        if scope != "*" or (connection.forced and other) or flow.renewed == frame:
+        same = scope != "*" or (connection.forced and other) or flow.renewed == frame
+        if same or self._refuse(flow):
             if scope == "<" and flow.earlier:
                 connection = flow.earlier[-1][0]
             # Where the user knows better it is a strange datagram of the same connection.

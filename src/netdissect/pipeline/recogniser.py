@@ -20,7 +20,7 @@ from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, re
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
 from netdissect.pipeline.servers import Servers, syn_side, with_handshake
-from netdissect.pipeline.table import KEYS_A_FRAME, FlowTable
+from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
@@ -176,8 +176,8 @@ class Recogniser:
             packet = self._lone.pop(way, None)
         if packet is None:
             return None
-        self._known_alone.pop(first, None)
         flow = self._sampled[first] = self._made(first, packet)
+        flow.known_alone = self._known_alone.pop(first, None)
         return flow
 
     def is_other(self, name: Name, way: Name | None = None) -> bool:
@@ -306,6 +306,9 @@ class Recogniser:
 
     def judge(self, flow: Flow, *, final: bool) -> None:
         """Put the sample to the protocols; claim the flow, or let it go where it is `final`."""
+        few = self._is_one_of_too_many(flow)
+        if few and (not final or self._is_counted(flow)):
+            return
         claim = self._claim(flow, final=final)
         if claim is None and not final:
             return
@@ -314,8 +317,28 @@ class Recogniser:
         self._take_off(flow)
         if claim is None:
             self._let_go(flow)
+        elif few:
+            self._count_only(flow, claim.protocol)
         else:
             self._begin(flow, self._settle(flow, claim))
+
+    def _is_one_of_too_many(self, flow: Flow) -> bool:
+        """Return whether a flow, as few of its packets as there are, is to be counted only."""
+        return self._table.flooded and self._other is None and len(flow.sample) < BRIEF
+
+    def _is_counted(self, flow: Flow) -> bool:
+        """Count one of too many whose first packet was known alone: nobody is asked again."""
+        if flow.known_alone is None:
+            return False
+        self._take_off(flow)
+        self._count_only(flow, flow.known_alone)
+        return True
+
+    def _count_only(self, flow: Flow, protocol: str) -> None:
+        heard = 0
+        for _, packet in flow.packets:
+            heard += packet[0] == _UDP or bool(packet[4])
+        self._alone(protocol, heard)
 
     def finish(self) -> None:
         """Judge everything that is left. Claimed flows begin in the order of their first frames,
@@ -324,10 +347,15 @@ class Recogniser:
         claimed: list[tuple[Flow, str]] = []
         silent: list[Flow] = []
         for flow in list(self._sampled.values()):
+            few = self._is_one_of_too_many(flow)
+            if few and self._is_counted(flow):
+                continue
             claim = self._claim(flow, final=True)
             self._take_off(flow)
             if claim is None:
                 silent.append(flow)
+            elif few:
+                self._count_only(flow, claim.protocol)
             else:
                 claimed.append((flow, self._settle(flow, claim)))
         while self._lone:

@@ -29,7 +29,7 @@ from netdissect.pipeline.recogniser import Recogniser, turned
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.streams import StreamPort
-from netdissect.pipeline.table import FlowTable, place_of
+from netdissect.pipeline.table import BRIEF, FlowTable, place_of
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
 from netdissect.track.conclusion import conclude, place
@@ -86,12 +86,14 @@ class Pipeline(Packets):
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)
-        self._intake = Intake(strict=self.options.strict, renew=self._renew, hit=self._hit)
+        self._intake = Intake(
+            strict=self.options.strict, renew=self._renew, refuse=self._refuse, hit=self._hit
+        )
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
         """Of flows that are no connection yet."""
         self.recogniser = Recogniser(
             self.options, self.protocols, self._table, servers or Servers(),
-            begin=self._claim, alone=self._lone, other=None if observer is None else self._other,
+            begin=self._claim, alone=self._brief, other=None if observer is None else self._other,
             hit=self._hit, unable=self._unable, shares=shares,
         )  # fmt: skip
 
@@ -378,7 +380,7 @@ class Pipeline(Packets):
         flow.assembler = protocol.assembler()
         self._count(protocol.name, 0)
         self._intake.open(flow, protocol, connection, observer)
-        self._table.add(flow)
+        self._table.add(flow, frame)
         for direction, port in enumerate(flow.ways):
             key = flow.key_of(direction)
             if flow.transport == "udp":
@@ -401,10 +403,24 @@ class Pipeline(Packets):
         counts["connections"] += 1
         counts["datagrams"] += datagrams
 
-    def _lone(self, protocol: str, datagrams: int) -> None:
-        """Count a connection of one packet, of which there are too many to report them."""
+    def _brief(self, protocol: str, datagrams: int) -> None:
+        """Count a brief connection, of which there are too many to report them."""
         self._count(protocol, datagrams)
-        self._hit("MAX_LONE")
+        self._hit("MAX_BRIEF")
+
+    def _refuse(self, flow: Flow) -> bool:
+        """Return whether one more brief connection is only counted, and its datagrams are those of
+        the one before. Who sees each datagram sees each connection, too.
+        """
+        connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
+        if connection is None or not self._table.flooded or self.observer is not None:
+            return False
+        heard = connection.lanes[0].datagrams + connection.lanes[1].datagrams
+        if heard - before >= BRIEF:
+            return False
+        flow.begun_at = heard
+        self._brief(connection.protocol, 0)
+        return True
 
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""
@@ -444,6 +460,7 @@ class Pipeline(Packets):
                 if events:
                     at = connection.last_frame, connection.last_ns
                     connection.further(direction, *at, events)
+        self._table.ended(connection)
         if self.options.placing:
             near = place(connection)
             if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:

@@ -8,8 +8,9 @@ from typing import Final
 from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
+from netdissect.track.connection import Connection
 
-__all__ = ["KEYS_A_FRAME", "FlowTable", "Takers", "place_of"]
+__all__ = ["BRIEF", "KEYS_A_FRAME", "FlowTable", "Takers", "place_of"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -23,13 +24,18 @@ QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
 """
-MAX_LONE = 4_000
-"""Connections of which one datagram, or one segment with data, was seen, on the tables of all that
-share a capture; with more, a flood, one begins with its second packet, and what gets none is
-counted only.
+MAX_BRIEF = 4_000
+"""Brief connections at once, on the tables of all that share a capture; of those that have ended,
+one less for each FRAMES_A_BRIEF frames since. With more, a flood, one begins when it is no longer
+brief, and what stays so is counted only.
 """
+BRIEF: Final = 12
+"""A connection with fewer datagrams, or segments with data, is brief: what it costs to begin and
+report one is most of what they cost.
+"""
+FRAMES_A_BRIEF: Final = 64
 ADDED_A_LOOK = 1024
-"""Flows added after which those of one packet are counted, as they are in housekeeping."""
+"""Connections begun after which the brief ones are counted, as they are in housekeeping."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 _PLACES: Final = 4096
@@ -92,7 +98,11 @@ class FlowTable:
         self.quiet_since = 0
         """What was last heard before this is quiet; 0 before there were so many rounds."""
         self.flooded = False
-        """Whether there are more than MAX_LONE connections of one datagram."""
+        """Whether there are more than MAX_BRIEF brief connections."""
+        self._ended = 0
+        """Brief connections that have ended, as MAX_BRIEF counts them."""
+        self._counted_at = 0
+        """Frame up to which `_ended` was lessened."""
         self._added = 0
         self.looked_at = 0
         """Frame of the last look: flows leave only then."""
@@ -106,13 +116,15 @@ class FlowTable:
         """Return the flow of a key of either direction."""
         return self._flows.get(name)
 
-    def add(self, flow: Flow) -> None:
-        """Put a flow on the table, under the keys of both directions."""
+    def add(self, flow: Flow, frame: int) -> None:
+        """Put a flow whose connection begins with a frame on the table, under the keys of both
+        directions.
+        """
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
         self._added += 1
         if not self._added % max(1, ADDED_A_LOOK // self._shares):
-            self._count_lone(self.flows())
+            self._count_brief(self.flows(), frame)
 
     def remove(self, flow: Flow) -> None:
         """Take a flow off the table."""
@@ -139,7 +151,7 @@ class FlowTable:
         ended: list[Flow] = []
         quiet: list[Flow] = []
         flows = self.flows()
-        self._count_lone(flows)
+        self._count_brief(flows, frame)
         for flow in flows:
             connection = flow.connection
             if connection is None:
@@ -169,14 +181,27 @@ class FlowTable:
                 flow.connection.evicted = True
         return flows
 
-    def _count_lone(self, flows: list[Flow]) -> None:
-        lone = 0
+    def ended(self, connection: Connection) -> None:
+        """Count a connection that is reported."""
+        if _is_brief(connection):
+            self._ended += self._shares
+
+    def _count_brief(self, flows: list[Flow], frame: int) -> None:
+        less = (frame - self._counted_at) // FRAMES_A_BRIEF
+        if less > 0:
+            self._ended = max(0, self._ended - less)
+            self._counted_at += less * FRAMES_A_BRIEF
+        here = 0
         for flow in flows:
             connection = flow.connection
             if connection is not None:
-                heard = connection.lanes[0].datagrams + connection.lanes[1].datagrams
-                lone += heard == 1 or (not heard and flow.transport == "tcp")
-        self.flooded = lone * self._shares > MAX_LONE
+                here += _is_brief(connection)
+        self.flooded = here * self._shares + self._ended > MAX_BRIEF
+
+
+def _is_brief(connection: Connection) -> bool:
+    """Return whether a connection is brief so far."""
+    return connection.lanes[0].datagrams + connection.lanes[1].datagrams < BRIEF
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:
