@@ -20,6 +20,7 @@ COMMANDS = [
     ("decode", "riptide", "02"),
     ("encode", "riptide", "Connect"),
     ("doctor",),
+    ("completion", "bash"),
     ("sniff", "-r", str(LOSSY), "-c", "5"),
     ("sniff", "-i", "lo", "-f", "udp port 1", "-a", "duration:0.1"),
     ("sniff", "-i", "lo", "-f", "udp port 1", "-a", "duration:0.1", "--backend", "af_packet"),
@@ -48,6 +49,16 @@ def test_a_command_runs_nothing_of_its_folder(
     assert b"Traceback" not in run.stderr
     if words[0] != "sniff":  # capturing may be forbidden here
         assert run.returncode == 0, run.stderr.decode()
+
+
+def test_a_shell_asks_for_completion_and_none_is_run(folder: HostileFolder) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "netdissect"], cwd=folder.path, capture_output=True, timeout=60,
+        env={**folder.environ, "_PYTHON__M_NETDISSECT_COMPLETE": "bash_source",
+             "_NETDISSECT_COMPLETE": "bash_source"}, check=False,
+    )  # fmt: skip
+    assert b"complete" in run.stdout
+    assert folder.ran == []
 
 
 def test_an_innocent_configuration_of_another_program_is_not_read(folder: HostileFolder) -> None:

@@ -174,6 +174,8 @@ class Group(click.Group):
         """Run the command and turn whatever ends it into the exit status of the contract."""
         _print_warnings()
         words = sys.argv[1:] if args is None else list(args)
+        if any(name.endswith("_COMPLETE") for name in os.environ):
+            import_module("netdissect.cli.complete")  # a shell asks
         # Who asks so (tests, a program) wants the exceptions themselves.
         if not standalone_mode:
             return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)

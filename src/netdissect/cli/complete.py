@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, ShellComplete, add_completion_class
 
 __all__ = [
     "EXPRESSION",
@@ -20,6 +20,13 @@ __all__ = [
     "PROTOCOL",
     "offer_files",
 ]
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    def source(self) -> str:
+        """Return the script, without the look at the version of whatever PATH says is `bash`."""
+        return ShellComplete.source(self)
 
 
 def _protocols() -> list[str]:

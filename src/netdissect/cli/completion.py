@@ -24,7 +24,10 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class  # noqa: PLC0415
 
-    from netdissect.cli import cli  # noqa: PLC0415 - the group imports this module
+    from netdissect.cli import (  # noqa: PLC0415 - the group imports this module
+        cli,
+        complete,  # noqa: F401 - what it says of shells counts
+    )
 
     maker = get_completion_class(shell)
     if maker is None:
