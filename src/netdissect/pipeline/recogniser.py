@@ -169,13 +169,12 @@ class Recogniser:
             flow = self._sampled.get(name) or self._sampled.get(way)
             if flow is not None:
                 return flow
-        first = name
-        packet = self._lone.pop(name, None)
-        if packet is None:
+        first, lone = name, self._lone
+        if name not in lone:
+            if way not in lone:
+                return None
             first = way
-            packet = self._lone.pop(way, None)
-        if packet is None:
-            return None
+        packet = lone.pop(first)
         flow = self._sampled[first] = self._made(first, packet)
         flow.known_alone = self._known_alone.pop(first, None)
         return flow

@@ -127,7 +127,7 @@ class Pipeline(Packets):
         if taker is not None:
             taker.take(frame, time_ns, payload)
         else:
-            self.feed((PacketKind.UDP, frame, time_ns, key, payload, None, ()))
+            self._udp((PacketKind.UDP, frame, time_ns, key, payload, None, ()))
 
     def segment(
         self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes, segment: TcpSegment
