@@ -5,7 +5,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import weakref
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -54,6 +57,36 @@ def test_what_must_not_be_disturbed_is_interrupted_after_it() -> None:
     with pytest.raises(KeyboardInterrupt), interrupt.at_once(), interrupt.undisturbed():
         work()
     assert done
+
+
+class Thing:
+    """Something to which a weak reference can be held."""
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_what_a_callback_drops_comes_again_and_nobody_is_told(
+    eager: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Out of the callback of a weak reference nothing can be raised: Python prints it instead."""
+    things = [Thing()]
+
+    def gone(_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        if not eager:
+            signal.raise_signal(signal.SIGALRM)
+
+    def work() -> None:
+        things.clear()
+        while time.monotonic() < begin + 5:
+            pass
+
+    reference = weakref.ref(things[0], gone)
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupt.at_once() if eager else nullcontext():
+        work()
+    assert time.monotonic() < begin + 1
+    assert reference() is None
+    assert capsys.readouterr().err == ""
 
 
 def test_where_nobody_looks_an_exception_comes_after_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ __all__ = [
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 1.0
 """Seconds that a command has to look at the flag."""
+AGAIN_S = 0.01
+"""Seconds until an exception comes again where Python dropped the first one."""
 LAST_S = 5.0
 """Seconds that it then has for its last output, which nobody may be reading."""
 
@@ -66,6 +68,8 @@ class _State:
     """Whether the command is ending: no signal disturbs that any more."""
     before: dict[int, Any] | None = None
     """Handlers to put back; None while none of ours is in place."""
+    hook = staticmethod(sys.unraisablehook)
+    """What else is told of exceptions that nobody can take."""
     woken = -1
     """What `wait` polls; the handler writes to the other end."""
     wake = -1
@@ -101,6 +105,7 @@ def install() -> None:
             os.set_blocking(end, False)
         _state.before = {each: signal.signal(each, _noted) for each in heard()}
         _state.before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _unheard)
+        _state.hook, sys.unraisablehook = sys.unraisablehook, _dropped
 
 
 def uninstall() -> None:
@@ -109,6 +114,7 @@ def uninstall() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in _state.before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = _state.hook
         os.close(_state.woken)
         os.close(_state.wake)
         _state.number, _state.eager, _state.over = None, 0, False
@@ -252,3 +258,13 @@ def _unheard(number: int, frame: FrameType | None) -> None:
     if _state.over:
         os._exit(status())
     raise Interrupted
+
+
+def _dropped(what: sys.UnraisableHookArgs) -> None:
+    """Raise Interrupted once more, where it came in a callback (of a weak reference, of an import's
+    lock) out of which nothing can be raised; nobody is told of that.
+    """
+    if not issubclass(what.exc_type, Interrupted):
+        _state.hook(what)
+    elif not _state.over:
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S, PATIENCE_S)
