@@ -79,3 +79,18 @@ def test_words_are_put_into_messages() -> None:
     mine = [each for each in cases if each.mutation.startswith("dictionary:")]
     assert len(mine) > 10
     assert all(b"MAGIC" in each.steps[0].octets for each in mine)
+
+
+def test_words_that_would_be_cut_or_left_out_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tmp_path / "words"
+    words.write_text(f'"fine"\nlong="{"a" * 1025}"\n')
+    with pytest.raises(UsageError, match="words, line 2: a word has 1,024 bytes at most"):
+        load_words([words])
+    monkeypatch.setattr("netdissect.fuzz.grammar.MAX_WORDS", 2)
+    words.write_text('"a"\n"b"\n"a"\n')
+    assert load_words([words]) == [b"a", b"b"]
+    words.write_text('"a"\n"b"\n"c"\n')
+    with pytest.raises(UsageError, match="more than 2 words"):
+        load_words([words])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import socket
+import time
 
 import pytest
 
 from fuzzing import free_target
 from netdissect.fuzz import Link, Target
+from netdissect.fuzz.exchange import exchange
 from netdissect.fuzz.target import Journal, Pacer
 from netdissect.model.errors import AccessError, UsageError
 
@@ -81,3 +83,18 @@ def test_pacer_spreads_and_makes_up_for_short_delays_only() -> None:
     # Five seconds late: the time is lost, but for 0.1 s.
     assert [round(pacer.wait(105.0), 3) for _ in range(13)] == [0.0] * 11 + [0.01, 0.02]
     assert [Pacer(0, 1.0).wait(1.0) for _ in range(3)] == [0.0] * 3
+
+
+def test_a_target_that_floods_does_not_hold_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    def flood(_link: Link, wait: float) -> list[bytes]:
+        assert len(asked) < 1000
+        asked.append(wait)
+        time.sleep(0.01)
+        return [b"again"]
+
+    monkeypatch.setattr(Link, "receive", flood)
+    target = Target("127.0.0.1", 9)
+    found = exchange("riptide", target, b"hello", dialect="riptide-2.2", wait=0.3, session=False)
+    assert 1 < len(found.answers) < 100

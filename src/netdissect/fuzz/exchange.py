@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from netdissect.fuzz.cases import CONNECTED, Step
@@ -10,6 +11,9 @@ from netdissect.fuzz.target import Link, Target, Transport
 from netdissect.model.errors import UsageError
 
 __all__ = ["Exchange", "exchange"]
+
+_SILENCE_SECONDS = 0.1
+"""Silence behind an answer after which no more are waited for without a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +80,11 @@ def _bare(target: Target, octets: bytes, wait: float, transport: Transport) -> E
         link = Link(target, transport)
     except OSError as error:
         raise UsageError(f"{target}: {error.strerror or error}") from error
+    end = time.monotonic() + wait
     with link:
         link.send(octets)
         answers: list[bytes] = link.receive(wait)
-        while more := link.receive(min(wait, 0.1)):
+        # A target that floods would go on for ever.
+        while time.monotonic() < end and (more := link.receive(min(wait, _SILENCE_SECONDS))):
             answers += more
         return Exchange(octets, tuple(answers), link.refused > 0)

@@ -145,9 +145,16 @@ def load_words(paths: Sequence[str | Path]) -> list[bytes]:
             match = _LINE.match(line.strip())
             if match is None:
                 raise UsageError(f'{path}, line {number}: write name="bytes", \\xNN for any byte')
-            words[_unescaped(match[1])[:MAX_WORD_OCTETS]] = None
+            word = _unescaped(match[1])
+            if len(word) > MAX_WORD_OCTETS:
+                raise UsageError(
+                    f"{path}, line {number}: a word has {MAX_WORD_OCTETS:,} bytes at most"
+                )
+            words[word] = None
     words.pop(b"", None)
-    return list(words)[:MAX_WORDS]
+    if len(words) > MAX_WORDS:
+        raise UsageError(f"the dictionaries have more than {MAX_WORDS:,} words")
+    return list(words)
 
 
 def _unescaped(text: str) -> bytes:
