@@ -134,3 +134,11 @@ def test_no_output_raises() -> None:
                 line[chance.randrange(len(line))] = chance.randrange(256)
         CrashReader().feed(b"\n".join(mixed), final=chance.random() < 0.5)
     CrashReader().feed(b"a" * 100_000 + b"\n" * 50_000)
+
+
+def test_a_chain_of_tracebacks_may_be_of_any_length() -> None:
+    one = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: x\n\n'
+    link = "During handling of the above exception, another exception occurred:\n\n"
+    text = (one + link) * 2000 + one.replace("ValueError", "KeyError")
+    (found,) = CrashReader().feed(text.encode(), final=True)
+    assert found.kind == "Python: KeyError in f a.py:1"

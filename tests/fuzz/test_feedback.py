@@ -197,3 +197,11 @@ def test_a_target_that_counts_edges_is_heard(tmp_path: Path) -> None:
         captures=[CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"],
     )  # fmt: skip
     assert report.edges == 1
+
+
+def test_an_entry_without_a_finite_number_is_left_out(tmp_path: Path) -> None:
+    a_corpus(tmp_path).add(a_case(7), ["Welcome in fresh"])
+    (file,) = tmp_path.glob("*.json")
+    file.write_text(file.read_text().replace('"case": 7', '"case": Infinity'))
+    found = a_corpus(tmp_path)
+    assert (found.entries, found.left_out) == ([], 1)

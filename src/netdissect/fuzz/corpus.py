@@ -90,6 +90,7 @@ class Corpus:
             return None
         if not self._fresh:
             return chance.choice(self.entries)
+        # The latest stand last.
         at = len(self._fresh) - 1 - chance.below(min(_LATEST, len(self._fresh)))
         entry, left = self._fresh[at]
         self._fresh[at : at + 1] = [(entry, left - 1)] if left > 1 else []
@@ -126,6 +127,7 @@ class Corpus:
         self.signs.update(entry.signs)
         least, most = _MUTANTS
         if all(sign.startswith(LATE_SIGN) for sign in entry.signs):
+            # Late answers say as much of a busy machine: such cases get few mutants.
             most = least
         self._fresh.append((entry, max(least, min(most, entry.case // _TIMES))))
 
@@ -138,7 +140,9 @@ class Corpus:
             steps = tuple(Step.from_json(each) for each in row["steps"][:MAX_ENTRY_STEPS])
             stage, signs = str(row["stage"]), tuple(map(str, row.get("signs", ())))
             number = int(row.get("case", 0))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (  # whatever another run, or a person, has left there
+            OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError,
+        ):  # fmt: skip
             return None
         return Entry(name.removesuffix(".json"), stage, steps, signs, number) if (
             steps and stage in self._stages

@@ -331,6 +331,7 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
     if not own and groups.get("place"):
         own = (_Frame("", groups["place"]).text,)
     counts = form.counts is None or bool(form.counts.match(first))
+    # Sanitizers that only warn, threads of Java and scripts of Godot leave the process running.
     ends = form.ends and not re.match(r"\S*WARNING|Exception in thread|SCRIPT", first)
     said = form.prefix + fault.strip()[:_NAME_LIMIT]
     return Crash(_fault(form, fault), own, counts, ends and counts, said), at
@@ -407,6 +408,7 @@ def _to_come(lines: Sequence[str], at: int, after: int) -> int:
         return _CHAIN_LINES if lines[at] == _PYTHON_START else 0
     if form.frame is None:
         return form.slack if after == at + 1 else 0
+    # An empty line behind a numbered frame ends the stack: nothing more of it comes.
     ended = after < len(lines) and not lines[after].strip() and _NATIVE.match(lines[after - 1])
     return _APART if form.numbered and not ended else 0
 
@@ -430,28 +432,35 @@ def _read_python(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
     """Read a traceback: the innermost frame stands last, the exception behind it."""
     if lines[at] != _PYTHON_START:
         return None, at
-    frames: list[_Frame] = []
-    counts = at > 0 and lines[at - 1].startswith("Exception in thread")
-    at += 1
-    while at < len(lines):
-        line = lines[at]
-        found = _PYTHON_FRAME.match(line)
-        if found is not None:
-            frames.append(_Frame(found["name"] or "", f"{found['place']}:{found['line']}"))
-        elif not line.startswith("  "):
-            break
-        at += 1
-    name = _PYTHON_FAULT.match(lines[at]) if at < len(lines) else None
-    if name is None:
-        return None, at
-    after = [n for n in range(at + 1, min(at + 1 + _CHAIN_LINES, len(lines))) if lines[n]]
-    if after and _PYTHON_CHAIN.match(lines[after[0]]):
-        later = next((n for n in range(after[0], len(lines)) if lines[n] == _PYTHON_START), None)
-        if later is not None:
-            return _read_python(lines, later)
+    start: int | None = at
+    # A loop, as a target may print a chain of any length.
+    while start is not None:
+        frames: list[_Frame] = []
+        counts = start > 0 and lines[start - 1].startswith("Exception in thread")
+        at = start + 1
+        while at < len(lines):
+            line = lines[at]
+            found = _PYTHON_FRAME.match(line)
+            if found is not None:
+                frames.append(_Frame(found["name"] or "", f"{found['place']}:{found['line']}"))
+            elif not line.startswith("  "):
+                break
+            at += 1
+        name = _PYTHON_FAULT.match(lines[at]) if at < len(lines) else None
+        if name is None:
+            return None, at
+        fault, start = name["fault"], _chained(lines, at + 1)
     own = _own(frames[::-1], None, _PYTHON_FOREIGN)
     said = f"Python: {lines[at][:_NAME_LIMIT]}"
-    return Crash(f"Python: {name['fault']}", own, counts, said=said), at + 1
+    return Crash(f"Python: {fault}", own, counts, said=said), at + 1
+
+
+def _chained(lines: Sequence[str], at: int) -> int | None:
+    """Return where the traceback begins that came of the one before a line; None without one."""
+    after = next((n for n in range(at, min(at + _CHAIN_LINES, len(lines))) if lines[n]), None)
+    if after is None or not _PYTHON_CHAIN.match(lines[after]):
+        return None
+    return next((n for n in range(after, len(lines)) if lines[n] == _PYTHON_START), None)
 
 
 def _crash_at(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:

@@ -279,6 +279,7 @@ class Engine:
                 self.report.left_out += 1
             return False
         session, stage = placed
+        # In another state than it was made for the same may have been sent before.
         if stage != case.stage and self._is_known(replace(case, stage=stage)):
             self._sessions.done(session)
             return False

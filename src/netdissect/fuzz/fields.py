@@ -92,6 +92,7 @@ FieldMutator: TypeAlias = Callable[[Any, Seed, Chance, Sequence[Seed]], Edit | N
 def reread(seed: Seed) -> Any:
     """Return the seed as a packet that will be built anew from its fields."""
     packet = seed.layer(seed.octets)  # type: ignore[misc]
+    # Scapy would write the bytes that it has read, whatever is changed.
     packet.clear_cache()
     return packet
 
@@ -123,6 +124,7 @@ def number_range(place: Place) -> tuple[int, int] | None:
     """Return the least and the largest number that the field can hold; None if it is no number."""
     if isinstance(place.value, bool) or not isinstance(place.value, int):
         return None
+    # The random value of a field knows its range, for every class of fields.
     drawn = place.field.randval()
     if isinstance(drawn, RandNum):
         return int(drawn.min), int(drawn.max)
@@ -296,6 +298,7 @@ def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit
 def _recompute(packet: Any) -> None:
     """Let every length that the layers can compute be computed when they are built."""
     for place in list(places(packet)):
+        # A default of None stands for "computed when it is built".
         if is_length(place) and place.packet.get_field(place.name).default is None:
             place.put(None)
 

@@ -187,6 +187,7 @@ class Generator:
         at = len(steps) - 1 if chance.one_in(2) else chance.below(len(steps))
         name = chance.weighted(_OFFSPRING)
         if name == "again":
+            # The live number is that of the first copy again.
             copy = replace(steps[at], shift=(("sequence", -1),), advance=0)
             again = copy if "sequence" in self._traits.live else steps[at]
             steps[at + 1 : at + 1] = [again] * chance.choice(_REPEATS)
@@ -210,6 +211,7 @@ class Generator:
         if layer is not None:
             packet = layer(step.octets)
             packet.clear_cache()
+            # A layer that writes other bytes than it read would change more than one thing.
             if packet.fault is not None or build(packet) != step.octets:
                 layer = None
         return Seed(step.octets, step.type, None, layer, "corpus")

@@ -71,6 +71,7 @@ class _Renaming(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Write `name is None` or `name is not None`, or go on below another comparison."""
+        # Asked whether it is None, a name must not count as 0 before.
         if isinstance(node.ops[0], ast.Is | ast.IsNot) and isinstance(node.left, ast.Name):
             node.left.id = self._value(node.left.id)
             return node

@@ -200,6 +200,7 @@ class Driver(ABC):
         end = self.clock() + timeout
         while not done():
             left = end - self.clock()
+            # One refusal is enough here: nobody listens.
             if left <= 0 or not self.is_open or self.link.refused:
                 return False
             self._turn(min(left, _COMPANY))
@@ -245,6 +246,7 @@ class Driver(ABC):
             self._mutant_at = self.clock()
         if key is not None:
             self.expected[kind] += 1
+            # Sent again under the same number, it is the youngest once more.
             self._pending.pop(key, None)
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
