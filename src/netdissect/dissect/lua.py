@@ -306,6 +306,7 @@ class _Maker:
             kind = "bytes"
         before = self.kinds.setdefault(shown, kind)
         if before != kind:
+            # One name has one kind in Wireshark: the wider of two, else text.
             wide = {before, kind} == {"int", "u64"}
             self.kinds[shown] = "u64" if wide else "str"
 

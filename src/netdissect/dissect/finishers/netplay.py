@@ -135,6 +135,7 @@ class _Reader:
             self._budget -= len(content.data)
             node.conclude("inflated_len", len(content.data))
             source = (body.bit_offset, body.bit_length)
+            # What it holds is marked in the buffer that was made of it.
             body.private = ""
             inner = Buffer("decompressed", content.data, source, buffer, OCTETS)
             buffer = len(self._dissection.buffers)
@@ -281,7 +282,9 @@ def _check_values(nodes: list[FieldNode], data: bytes, side: Walker, dialect: st
             text = f"{node.name} is {raw[-1]:#04x}"
             side.note("non-canonical-boolean", text, node.bit_offset, node.bit_length)
         elif isinstance(node.value, str) and "\ufffd" in node.value:
+            # Behind the presence byte, where there is one, and the length of two bytes.
             octets = raw[3 if nullable else 2 :]
+            # The sender may have written U+FFFD itself.
             if octets.decode("utf-8", "replace").encode() != octets:
                 text = f"{node.name} holds bytes that are no UTF-8"
                 side.note("invalid-utf8", text, node.bit_offset, node.bit_length)

@@ -72,6 +72,7 @@ def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walk
     if not user:
         node.conclude("remaining_bits_incl_padding", data.bit_length)
         node.conclude("data_hex", bytes(data.value).hex())
+    # Bytes that begin inside one of the payload's have no place there to be shown at.
     if data.bit_offset % 8 and data.value:
         dissection.buffers.append(Buffer("re-aligned", bytes(data.value)))
     identifier = node.child("message_id")
@@ -102,6 +103,7 @@ def _decode(
         _mismatch(fault, last, request, walker, data)
     ordered = [
         {"type": field.type.text.partition("(")[0], "value": node_value(value)}
+        # A payload that ends early has fewer values than the schema has fields.
         for field, value in zip(message.fields, nodes, strict=False)
     ]
     name = "payload" if label == "payload" else "data_values"

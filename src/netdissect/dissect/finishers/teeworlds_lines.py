@@ -209,6 +209,7 @@ def message_line(message: MessageView, chunk: FieldNode | None) -> str:
 
 
 def _base(tick: int, delta: int) -> str:
+    # Without a base, servers count from tick -1.
     return "none" if delta == tick + 1 else str(tick - delta)
 
 
