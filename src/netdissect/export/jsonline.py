@@ -63,7 +63,7 @@ def figure(value: Any) -> str:
 
 
 def _written(value: float) -> str:
-    """Return what `repr` writes of a finite number.
+    """Return what `repr` writes of a number, that of infinity and NaN in quotes.
 
     Nearly all are millionths, as times in ms are: with at most 15 digits these are the shortest
     that tell the number from others, and take a quarter of the time that finding those takes.

@@ -163,12 +163,12 @@ class Acknowledged(Ledger):
             return
         else:
             rtt.ambiguous += 1
-            self._in_vain.discard(seq)
+            self._not_in_vain(seq)
             self.came_late(seq, unit, copies, time_ns)
         self.acked += 1
         if quality is not None:
             if copies == 1 and quality.calm:
-                quality.outcomes.append(1)
+                quality.keep(1)
             elif quality.outcome(copies, time_ns):
                 self._poor(frame, time_ns)
         self.remember(seq, unit)
@@ -275,7 +275,7 @@ class Acknowledged(Ledger):
         if quality is None:
             return
         if delivered and quality.calm:
-            quality.outcomes.append(0)
+            quality.keep(0)
         elif quality.outcome(0 if delivered else 1, time_ns):
             self._poor(frame, time_ns)
 

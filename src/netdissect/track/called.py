@@ -30,7 +30,7 @@ class Called(Sink):
         """Take the types and spaces that scanners call by their places in these lists."""
         self._types = types
         for lane in self.lanes:
-            lane.speak(len(types), spaces)
+            lane.speak(spaces)
 
     def at(self, lane: Lane, other: Lane, frame: int, time_ns: int, octets: int) -> None:
         """Take which datagram is at hand, for the calls of a scanner; `begin` counts it. `other`:
@@ -45,7 +45,8 @@ class Called(Sink):
     def message(self, type_: i64) -> None:
         """Count a message."""
         lane = self._lane
-        cell = lane.cells[type_]
+        cells = lane.cells
+        cell = cells[type_] if type_ < len(cells) else None
         if cell is None:
             lane.count(self._types[type_], self._time_ns, self._frame)
             lane.begin_cell(type_, self._types[type_])

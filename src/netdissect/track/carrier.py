@@ -7,7 +7,6 @@ Its receiver reads nothing of a datagram whose number it has got before, in what
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
@@ -113,11 +112,11 @@ class CarrierSpace(Space):
         """Datagrams in the present window, and in the fullest one."""
         self.asked_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
-        self._holes: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_SKIPS)
+        self._holes: list[tuple[int, int, int, int]] = []
         """(time before, time after, first number, number behind) of what was skipped lately."""
         self._acked_ns = 0
         """When the newest acknowledged datagram was sent."""
-        self._reached: set[int] = set()
+        self._reached: dict[int, None] = {}
         """Open datagrams that an acknowledgement has named which their sender did not read."""
         self._before: list[tuple[int, int, Recent]] = []
         """(first, last, missing ones) of earlier epochs, as extended numbers."""
@@ -188,7 +187,7 @@ class CarrierSpace(Space):
             ahead = (wire_seq - last) & self._mask
             if 0 < ahead <= self._half:
                 seq = last + ahead
-                self._holes.append((before_ns, time_ns, last + 1, seq))
+                self._hole(before_ns, time_ns, last + 1, seq)
                 self._advance(last, seq, frame, time_ns)
             else:
                 seq = last + ahead - (self._modulus if ahead else 0)
@@ -223,6 +222,13 @@ class CarrierSpace(Space):
         return found
 
     # -- numbers -----------------------------------------------------------------------------------
+
+    def _hole(self, before_ns: int, time_ns: int, low: int, high: int) -> None:
+        """Note when numbers were skipped."""
+        holes = self._holes
+        if len(holes) == MAX_SKIPS:
+            del holes[0]
+        holes.append((before_ns, time_ns, low, high))
 
     def _is_single(
         self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
@@ -259,7 +265,7 @@ class CarrierSpace(Space):
         self.strays -= 1
         self.apart -= 1
         seq, unit = stray.seq, stray.unit
-        self._holes.append((self._quiet_ns, stray.time_ns, stray.last + 1, seq))
+        self._hole(self._quiet_ns, stray.time_ns, stray.last + 1, seq)
         self._advance(stray.last, seq, stray.frame, stray.time_ns)
         if unit is None:
             return
@@ -373,13 +379,14 @@ class CarrierSpace(Space):
         )  # fmt: skip
         if unit.record is not None:
             note_dropped(unit.record, "given_up", lost=self._is_lost(seq, unit))
-        self._reached.discard(seq)
+        self._reached.pop(seq, None)
 
     def _note_reached(self, base: int, bits: int) -> None:
         """Note which open datagrams came, as an acknowledgement says that nobody reads."""
         first = self.extend(base)
-        named = (seq for seq in self.outstanding if seq >= first)
-        self._reached.update(seq for seq in named if seq == first or bits >> (seq - first - 1) & 1)
+        for seq in self.outstanding:
+            if seq == first or (seq > first and bits >> (seq - first - 1) & 1):
+                self._reached[seq] = None
 
     def _is_lost(self, seq: int, unit: Unit) -> bool:
         """Return whether a datagram that was never acknowledged is known not to have come.

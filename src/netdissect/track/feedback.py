@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-
+from netdissect.model.native import append, i64, vec
 from netdissect.model.policy import QualityRule
 
 __all__ = ["Feedback", "Quality"]
@@ -47,22 +46,25 @@ class Quality:
     """A running mean of outcomes against the limit at which the sender closes the connection.
 
     While no outcome of the window is above the limit the mean cannot be: then `calm` is True, and
-    it is enough to append an outcome that is not above it either to `outcomes`.
+    it is enough to `keep` an outcome that is not above it either.
     """
 
     __slots__ = (
-        "_hot", "_marked", "_sum", "above", "broken_ns", "calm", "outcomes", "peak", "rule",
+        "_hot", "_marked", "_outcomes", "_place", "_sum", "above", "broken_ns", "calm", "peak",
+        "rule",
     )  # fmt: skip
 
     def __init__(self, rule: QualityRule) -> None:
         self.rule = rule
-        self.outcomes: deque[int] = deque(maxlen=rule.window)
-        """The newest outcomes, as many as the rule averages."""
+        self._outcomes = vec[i64]()
+        """The newest outcomes, as many as the rule averages, ..."""
+        self._place: i64 = 0
+        """... and where the oldest of them stands once there are so many."""
         self.calm = True
         self._hot = 0
         """Outcomes until the newest one above the limit leaves the window."""
         self._sum = 0
-        """Sum of `outcomes`; kept while not calm."""
+        """Sum of the outcomes; kept while not calm."""
         self.above = 0
         """Outcomes in a row above the limit, up to now."""
         self.peak = 0
@@ -71,22 +73,33 @@ class Quality:
         """When the row first reached the rule's length."""
         self._marked: int | None = None
 
+    def keep(self, value: i64) -> i64:
+        """Remember an outcome; return the one that leaves the window for it, or 0."""
+        outcomes = self._outcomes
+        if len(outcomes) < self.rule.window:
+            self._outcomes = append(outcomes, value)
+            return 0
+        place = self._place
+        leaving = outcomes[place]
+        outcomes[place] = value
+        self._place = (place + 1) % len(outcomes)
+        return leaving
+
     def outcome(self, value: int, time_ns: int) -> bool:
         """Take one outcome; return True where the rule is broken by it for the first time."""
         rule = self.rule
-        outcomes = self.outcomes
+        leaving = self.keep(value)
+        outcomes = self._outcomes
         if not self.calm:
-            leaving = outcomes[0] if len(outcomes) == rule.window else 0
             self._sum += value - leaving
-            outcomes.append(value)
         else:
-            outcomes.append(value)
             if value <= rule.limit:
                 return False
-            self._sum = sum(outcomes)
+            self._sum = sum([int(outcomes[place]) for place in range(len(outcomes))])
         self._hot = rule.window if value > rule.limit else self._hot - 1
         self.calm = self._hot == 0
-        if self._sum <= rule.limit * (rule.window if rule.fixed_divisor else len(outcomes)):
+        counted: int = rule.window if rule.fixed_divisor else len(outcomes)
+        if self._sum <= rule.limit * counted:
             self.above = 0
             return False
         self.above += 1

@@ -96,7 +96,8 @@ class Lane:
         self.messages: dict[str, Seen] = {}
         """By type."""
         self.cells: list[Seen | None] = []
-        """The same by the place of a type in the list of a scanner (`speak`); None = none came yet.
+        """The same by the place of a type in the list of a scanner (`speak`), as far as they came;
+        None = none came yet.
         """
         self.placed: list[Space] = []
         """Spaces by their place in such a list."""
@@ -128,9 +129,9 @@ class Lane:
         self.due_ns = 0 if self._numbered is not None else NEVER
         """When its next second begins."""
 
-    def speak(self, types: int, spaces: tuple[str, ...]) -> None:
-        """Take how many types scanners know by their place, and the spaces that they do."""
-        self.cells = [None] * types
+    def speak(self, spaces: tuple[str, ...]) -> None:
+        """Take the spaces that scanners know by their place."""
+        self.cells = []
         self.placed = [self.spaces[name] for name in spaces if name in self.spaces]
 
     def _once(self) -> Space | None:
@@ -257,7 +258,10 @@ class Lane:
 
     def begin_cell(self, place: i64, type_: str) -> None:
         """Make the cell of a type known by its place too, once it has one of its own."""
-        self.cells[place] = self.messages.get(type_)
+        cells = self.cells
+        while len(cells) <= place:
+            cells.append(None)
+        cells[place] = self.messages.get(type_)
 
     def add(self, name: str, amount: int) -> None:
         """Add to one of the protocol's own counters."""

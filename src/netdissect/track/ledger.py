@@ -11,7 +11,7 @@ from typing import Any, Final
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
-from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
+from netdissect.model.reports import Parting, SoFar, SpaceReport
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
@@ -20,7 +20,7 @@ from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.ring import Ring
-from netdissect.track.unit import Carried, Stray, Unit
+from netdissect.track.unit import Carried, Repeats, Stray, Unit
 
 __all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "SETTLED_NS", "TIME", "Ledger"]
 
@@ -47,14 +47,13 @@ class Ledger(Placed):
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_again_in", "_again_of", "_beside", "_beside_only", "_by_place", "_counted", "_doubtful",
-        "_half", "_held", "_in_vain", "_keeps", "_late", "_limit", "_loss_quality", "_mask",
-        "_modulus", "_named", "_never_before", "_other", "_overtaken", "_placed", "_ring", "_spans",
-        "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts",
-        "carrier", "consecutive", "covered", "current", "disorder", "duplicates", "far_delay_ns",
-        "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "goes_on",
-        "guard_ns", "held_ns", "in_stream", "lateness", "max_copies", "missing", "newest",
-        "on_answer", "on_sight", "out_of_order", "outstanding", "peer", "peer_seen",
+        "_beside", "_beside_only", "_by_place", "_counted", "_further", "_half", "_keeps", "_limit",
+        "_loss_quality", "_mask", "_modulus", "_named", "_never_before", "_other", "_overtaken",
+        "_ring", "_spans", "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns",
+        "apart", "bursts", "carrier", "consecutive", "covered", "current", "disorder", "duplicates",
+        "far_delay_ns", "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up",
+        "goes_on", "guard_ns", "held_ns", "in_stream", "lateness", "max_copies", "missing",
+        "newest", "on_answer", "on_sight", "out_of_order", "outstanding", "peer", "peer_seen",
         "placed_for_good", "plain", "reach", "recorder", "renewed", "retransmissions", "rtt",
         "skipped", "soonest_ns", "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
@@ -161,25 +160,12 @@ class Ledger(Placed):
         """(number, frame) of the newest copy that held something else than the one before it."""
         self._strays: dict[int, Stray] = {}
         """Wire number -> those that stood alone."""
-        self._doubtful: list[tuple[int, Copy | None, UnitRecord | None, bool]] = []
-        """Copies whose kind depends on where the capture was taken; True: those that are the
-        network's only where it is known to be next to their receiver."""
-        self._placed = [0, 0]
-        """How many more there are, of both sorts."""
+        self._further: Repeats | None = None
+        """What is remembered of further copies; None before the first one."""
         self._by_place = self._beside_only = False
         """Whether the kind of the copy at hand depends on that, and of which sort it is."""
         self._counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges."""
-        self._held: dict[int, int] = {}
-        """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
-        self._again_in = 0
-        """Frame of the newest further copy, and ..."""
-        self._again_of: set[int] = set()
-        """... the numbers that came again in it."""
-        self._in_vain: set[int] = set()
-        """Open units sent as often as permitted while the other direction was not heard."""
-        self._late: dict[int, int] = {}
-        """Number -> transmissions after its acknowledgement."""
         self._ring = Ring(_ROW, 0)
         """Settled units: number, time, content, copies."""
 
@@ -358,10 +344,11 @@ class Ledger(Placed):
             word = "given_up" if given_up else "unacked" if seen else "unknown"
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not self.receiver_near and self.heard_since(unit)
-            lost = lost and not self.findings.misses and seq not in self._in_vain
+            in_vain = self._further is not None and seq in self._further.in_vain
+            lost = lost and not self.findings.misses and not in_vain
             note_dropped(unit.record, word, lost=lost)
         if given_up:
-            self._in_vain.discard(seq)
+            self._not_in_vain(seq)
 
     def note_exhausted(self, seq: int, unit: Unit) -> None:
         """Note of a unit that was just sent as often as permitted whether its later half was sent
@@ -369,7 +356,19 @@ class Ledger(Placed):
         """
         middle_ns = (unit.first_ns + unit.last_ns) >> 1
         if self.peer is not None and self.peer.last_ns <= middle_ns:
-            self._in_vain.add(seq)
+            self._remembered().in_vain.add(seq)
+
+    def _not_in_vain(self, seq: int) -> None:
+        """Forget that of a unit that waits no more."""
+        if self._further is not None:
+            self._further.in_vain.discard(seq)
+
+    def _remembered(self) -> Repeats:
+        """Return what is remembered of further copies."""
+        further = self._further
+        if further is None:
+            further = self._further = Repeats()
+        return further
 
     def heard_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
@@ -444,7 +443,7 @@ class Ledger(Placed):
         self.on_sight = self.on_answer = self.recorder = None
         self.carrier = self.current = self.peer = None
         self.ack_rule = None
-        self._doubtful.clear()
+        self._further = None
 
     # -- report ------------------------------------------------------------------------------------
 

@@ -119,11 +119,12 @@ class Repeated(Acknowledged):
         anything into a datagram, so that both are its sender's.
         """
         self._by_place = False
-        if frame != self._again_in:
-            self._again_in = frame
-            self._again_of.clear()
-        twice = seq in self._again_of
-        self._again_of.add(seq)
+        further = self._remembered()
+        if frame != further.again_in:
+            further.again_in = frame
+            further.again_of.clear()
+        twice = seq in further.again_of
+        further.again_of.add(seq)
         return twice
 
     def _late_by(self, gap_ns: int) -> int:
@@ -134,7 +135,7 @@ class Repeated(Acknowledged):
         """Remember how long the network may have held the newest copy of a unit back."""
         if not self.soonest_ns:
             return
-        held = self._held
+        held = self._remembered().held
         held[seq] = held_ns = max(0, held_ns)
         if not held_ns:
             del held[seq]
@@ -173,7 +174,7 @@ class Repeated(Acknowledged):
             self._beside_only and gap_ns >= -(-self.soonest_ns // MUCH_SOONER)
         ):
             return False
-        held_ns = self._held.get(seq, 0)
+        held_ns = 0 if self._further is None else self._further.held.get(seq, 0)
         if held_ns and gap_ns + held_ns >= self.soonest_ns and (copies == 1 or self._beside_only):
             return False
         self._by_place = True
@@ -237,12 +238,13 @@ class Repeated(Acknowledged):
             ):
                 self.hit("MAX_COUNTED")
         elif self._by_place:
-            if len(self._doubtful) < MAX_DOUBTFUL:
+            repeats = self._remembered()
+            if len(repeats.doubtful) < MAX_DOUBTFUL:
                 if copy is not None:
                     copy.by_place = True
-                self._doubtful.append((seq, copy, record, self._beside_only))
+                repeats.doubtful.append((seq, copy, record, self._beside_only))
             else:
-                self._placed[self._beside_only] += 1
+                repeats.placed[self._beside_only] += 1
                 self.hit("MAX_DOUBTFUL")
 
     def _other_content(self, seq: int, frame: int, time_ns: int) -> None:
@@ -270,7 +272,7 @@ class Repeated(Acknowledged):
 
     def _count_late(self, seq: int, frame: int, time_ns: int) -> None:
         """Count a transmission after the acknowledgement of its unit."""
-        late = self._late
+        late = self._remembered().late
         late[seq] = count = late.get(seq, 0) + 1
         if len(late) > MAX_LATE:
             self.hit("MAX_LATE")
@@ -310,13 +312,14 @@ class Repeated(Acknowledged):
         before = [self._copied_here(beside_only=only) for only in (False, True)]
         self.sender_near, self.receiver_near = sender_near, receiver_near
         now = [self._copied_here(beside_only=only) for only in (False, True)]
-        if now != before:
-            for seq, copy, record, only in self._doubtful:
+        repeats = self._further
+        if now != before and repeats is not None:
+            for seq, copy, record, only in repeats.doubtful:
                 if now[only] is not before[only]:
                     self._turn(seq, copy, copied=now[only])
                     if record is not None:
                         self._turned(record)
-            for sort, left in enumerate(self._placed):
+            for sort, left in enumerate(repeats.placed):
                 if left and now[sort] is not before[sort]:
                     self._count_turned(left, copied=now[sort])
         if self.recorder is not None:

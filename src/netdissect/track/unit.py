@@ -1,13 +1,13 @@
-"""A unit that waits for its acknowledgement, and a number that stands alone."""
+"""A unit that waits for its acknowledgement, a number that stands alone, and further copies."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from netdissect.model.native import i64, mypyc_attr
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import Copy, UnitRecord
 
-__all__ = ["Carried", "Stray", "Unit"]
+__all__ = ["Carried", "Repeats", "Stray", "Unit"]
 
 
 @mypyc_attr(free_list_len=1)
@@ -86,3 +86,26 @@ class Stray:
         """True for a unit that nobody acknowledges."""
         self.acked = False
         """True once an acknowledgement has named it."""
+
+
+class Repeats:
+    """What a space remembers of further copies: most spaces never have one."""
+
+    __slots__ = ("again_in", "again_of", "doubtful", "held", "in_vain", "late", "placed")
+
+    def __init__(self) -> None:
+        self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, bool]] = []
+        """Copies whose kind depends on where the capture was taken; True: those that are the
+        network's only where it is known to be next to their receiver."""
+        self.placed = [0, 0]
+        """How many more there are, of both sorts."""
+        self.held: dict[int, int] = {}
+        """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
+        self.late: dict[int, int] = {}
+        """Number -> transmissions after its acknowledgement."""
+        self.again_in = 0
+        """Frame of the newest further copy, and ..."""
+        self.again_of: set[int] = set()
+        """... the numbers that came again in it."""
+        self.in_vain: set[int] = set()
+        """Open units sent as often as permitted while the other direction was not heard."""
