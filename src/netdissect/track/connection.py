@@ -42,6 +42,8 @@ _TIMING: Final = Ev.TIMING
 _PROBE: Final = Ev.PROBE
 _REPLY: Final = Ev.REPLY
 _RTT: Final = Ev.RTT
+_ORDERED: Final = Ev.ORDERED
+_HINTS: Final = Ev.HINTS
 
 
 class Connection(Called):
@@ -200,6 +202,10 @@ class Connection(Called):
             self._reply(event, lane, frame, time_ns)
         elif kind == _RTT:
             self._rtt(event, lane, frame, time_ns)
+        elif kind == _ORDERED:
+            self._ordered(event, lane, frame, time_ns)
+        elif kind == _HINTS:
+            self.learn(event[1])
         else:
             _HANDLERS[kind](self, event, lane, frame, time_ns)
 
@@ -442,18 +448,15 @@ class Connection(Called):
         message = detail if isinstance(detail, str) else ""
         self.findings.add(event[1], frame, time_ns, lane.direction, message, evidence)
 
-    def _hints(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        del lane, frame, time_ns
-        self.learn(event[1])
-
     def learn(self, hints: Hints) -> None:
         """Take what the decoder has learnt."""
         before = self.hints.dialects
         if self.forced:
             hints = Hints(before, hints.extra)
-        for lane, dialect, old in zip(self.lanes, hints.dialects, before, strict=True):
-            if dialect != old:
-                lane.adopt(self._policy_of(dialect))
+        if hints.dialects != before:
+            for lane, dialect, old in zip(self.lanes, hints.dialects, before, strict=True):
+                if dialect != old:
+                    lane.adopt(self._policy_of(dialect))
         self.hints = hints
 
     def _resend_request(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -517,13 +520,11 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     Ev.IDENTITY: Connection._identity,
     Ev.RESTART: Connection._restart,
     Ev.NOTE: Connection._note,
-    Ev.HINTS: Connection._hints,
     Ev.RESEND_REQUEST: Connection._resend_request,
     _NUMBER: Connection._number,
     Ev.TALLY: Connection._tally,
     Ev.CLOCK: Connection._clock,
     Ev.PART: Connection._part,
     Ev.RATE: Connection._rate,
-    Ev.ORDERED: Connection._ordered,
 }
 """What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""

@@ -33,6 +33,11 @@ class Ranges:
         if ends and start == ends[-1]:
             ends[-1] = end
             return
+        if not ends or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            self._bound()
+            return
         index = bisect_right(starts, start)
         if index and start <= ends[index - 1]:
             index -= 1
@@ -44,9 +49,13 @@ class Ranges:
             stop += 1
         starts[index:stop] = [start]
         ends[index:stop] = [end]
-        if len(starts) > MAX_RANGES:
+        self._bound()
+
+    def _bound(self) -> None:
+        """Make one of the two oldest ranges where there are too many."""
+        if len(self._starts) > MAX_RANGES:
             self.merged += 1
-            del starts[1], ends[0]
+            del self._starts[1], self._ends[0]
 
     def clear(self) -> None:
         """Forget all numbers."""

@@ -73,8 +73,8 @@ class KnetScanner(Scanner):
     cannot take it leaves to `scan`. A test holds the two together on every datagram.
     """
 
-    __slots__ = ("_asked", "_count", "_direction", "_first", "_form", "_hints", "_learning",
-                 "_opened", "_parts", "_same", "_usual")  # fmt: skip
+    __slots__ = ("_alike", "_asked", "_count", "_direction", "_first", "_form", "_hints",
+                 "_learning", "_opened", "_parts", "_same", "_usual")  # fmt: skip
 
     def __init__(self, direction: int) -> None:
         super().__init__(_TYPES, _SPACES)
@@ -95,9 +95,11 @@ class KnetScanner(Scanner):
         self._parts: i64 = 0
         """... how many are fragments, ..."""
         self._same: i64 = _NONE
-        """... and the message ID of all reliable messages; -1 where they have several, or one of
-        more than a byte.
+        """... the message ID of all reliable messages, -1 where they have several, or one of more
+        than a byte, ...
         """
+        self._alike = False
+        """... and whether there are no others, and that is all there is to tell of them."""
 
     def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a datagram, or return those of one that is not usual."""
@@ -132,7 +134,11 @@ class KnetScanner(Scanner):
             return scan(payload, self._direction, hints)
         if not self._parts:
             self._begin(sink, payload, number)
-            self._tell(sink, payload, place, base, None)
+            if self._alike and not self._learning:
+                kind = how.names[self._same]
+                sink.run(_MESSAGES, base + self._first, [kind] * int(self._count))
+            else:
+                self._tell(sink, payload, place, base, None)
             return None
         parts: list[Event] = []
         listed = self.lister()
@@ -158,6 +164,7 @@ class KnetScanner(Scanner):
         count: i64 = 0
         asked: i64 = 0
         parts: i64 = 0
+        total: i64 = 0
         same: i64 = _NONE
         while place + 2 < size:
             flags: i64 = payload[place + 1]
@@ -205,9 +212,11 @@ class KnetScanner(Scanner):
                     asked += 1
             if flags & _RELIABLE and identifier != same:
                 same = identifier if count == 1 and identifier <= _LONG else _NONE
+            total += 1
             place = after
         self._count, self._asked, self._parts = count, asked, parts
         self._same = _NONE if parts else same
+        self._alike = self._same >= 0 and count == total and not asked
         return place == size
 
     def _begin(self, sink: Sink, payload: bytes, number: i64) -> None:
