@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+from netdissect.model.native import ABSENT
 from netdissect.track.vantage import Sight, Vantage
 
 MS = 1_000_000
 
 
 def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=None):
-    quickest_ns = None if quickest_ms is None else int(quickest_ms * MS)
-    usual_ns = None if usual_ms is None else usual_ms * MS
+    quickest_ns = ABSENT if quickest_ms is None else int(quickest_ms * MS)
+    usual_ns = ABSENT if usual_ms is None else usual_ms * MS
     return Sight(quickest_ns, answers, disorder, held_ms * MS, slow_ms * MS, usual_ns)
 
 

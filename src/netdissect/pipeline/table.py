@@ -107,6 +107,9 @@ class FlowTable:
         self.looked_at = 0
         """Frame of the last look: flows leave only then."""
         self._flows: dict[Name, Flow] = {}
+        """Under the keys of both directions."""
+        self._once: dict[Flow, None] = {}
+        """Each of them once: to look at all is to look at many that no cache has."""
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
@@ -122,12 +125,14 @@ class FlowTable:
         """
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
+        self._once[flow] = None
         self._added += 1
         if not self._added % max(1, ADDED_A_LOOK // self._shares):
             self._count_brief(self.flows(), frame)
 
     def remove(self, flow: Flow) -> None:
         """Take a flow off the table."""
+        self._once.pop(flow, None)
         for key in (flow.key, reverse_key(flow.key)):
             self._flows.pop((flow.transport, key), None)
             if flow.transport == "udp":
@@ -135,7 +140,7 @@ class FlowTable:
 
     def flows(self) -> list[Flow]:
         """Return every flow once."""
-        return [flow for (_, key), flow in self._flows.items() if key == flow.key]
+        return list(self._once)
 
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
         """Return the flows whose connections have ended and been silent for a while, and of those

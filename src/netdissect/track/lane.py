@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -331,7 +331,7 @@ class Lane:
                 quickest = min(quickest, lowest)
                 on_the_way = min(on_the_way, lowest)
         if not count:
-            return Sight(None, 0, disorder)
+            return Sight(ABSENT, 0, disorder)
         usual = quickest
         if self._findings.misses:
             # An answer to a copy that it misses is taken for one to the next, and too quick.

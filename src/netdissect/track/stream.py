@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
+from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import StreamPiece, TcpSegment
@@ -282,7 +283,7 @@ class StreamTrack:
         half = self.halves[1 - side]
         late = self.halves[side].counts["hole_filling"]
         if not half.rtt.samples:
-            return Sight(None, 0, late)
+            return Sight(ABSENT, 0, late)
         slow_ns = int(half.rtt.slow_ms() * 1e6)
         return Sight(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 

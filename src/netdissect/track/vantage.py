@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.packets import SIDES
 
 __all__ = ["MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
@@ -44,28 +45,34 @@ class Sight:
 
     __slots__ = ("answers", "disorder", "held_ns", "quickest_ns", "slow_ns", "usual_ns")
 
+    # Made for each of the first answers of a side, so of machine integers alone.
     def __init__(
-        self, quickest_ns: int | None, answers: int, disorder: int,
-        held_ns: int = 0, slow_ns: int = 0, usual_ns: int | None = None,
+        self, quickest_ns: i64, answers: i64, disorder: i64,
+        held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT,
     ) -> None:  # fmt: skip
-        self.quickest_ns = quickest_ns
-        """Its quickest answer; None without any."""
-        self.answers = answers
+        self.quickest_ns: i64 = quickest_ns
+        """Its quickest answer; ABSENT without any."""
+        self.answers: i64 = answers
         """Answers that were measured."""
-        self.disorder = disorder
+        self.disorder: i64 = disorder
         """Units that it sent and that were captured out of order."""
-        self.held_ns = held_ns
+        self.held_ns: i64 = held_ns
         """The least that its quickest answers were held back by rule: no time on the way."""
-        self.slow_ns = slow_ns
+        self.slow_ns: i64 = slow_ns
         """What 95% of its answers did not exceed; 0 unless their number makes it matter."""
-        self.usual_ns = (quickest_ns or 0) if usual_ns is None else usual_ns
+        self.usual_ns: i64 = quickest_ns if usual_ns == ABSENT else usual_ns
         """Its quickest answer but for a few, which may belong to something that the capture misses.
         """
 
     @property
     def outlier(self) -> bool:
         """Return whether the quickest answer alone says that this side is near."""
-        return self.quickest_ns is not None and self.usual_ns > NEAR_NS >= self.quickest_ns
+        return self.heard and self.usual_ns > NEAR_NS >= self.quickest_ns
+
+    @property
+    def heard(self) -> bool:
+        """Return whether it has answered."""
+        return self.quickest_ns != ABSENT
 
 
 class Vantage:
@@ -76,7 +83,7 @@ class Vantage:
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
         """Take how long each side's program may hold an answer back, in milliseconds."""
         self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
-        nothing = Sight(None, 0, 0)
+        nothing = Sight(ABSENT, 0, 0)
         self.sights = (nothing, nothing)
         self._settled = False
         self.near: tuple[bool | None, bool | None] = (None, None)
@@ -107,7 +114,7 @@ class Vantage:
     def word(self) -> str:
         """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
         for side, sight in enumerate(self.sights):
-            if self.near[side] is None and (sight.disorder or sight.quickest_ns is None):
+            if self.near[side] is None and (sight.disorder or not sight.heard):
                 return "unknown"  # it answers nothing, or what it sends has crossed a network too
         return _WORDS.get(self.near, "unknown")
 
@@ -115,10 +122,10 @@ class Vantage:
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
         facts = [
-            f"quickest of {sight.answers} answers of the {name} {sight.quickest_ns / 1e6:.1f} ms"
-            + (f", most above {sight.usual_ns / 1e6:.1f} ms" if sight.outlier else "")
+            f"quickest of {sight.answers} answers of the {name} {_ms(sight.quickest_ns)}"
+            + (f", most above {_ms(sight.usual_ns)}" if sight.outlier else "")
             for name, sight in zip(SIDES, self.sights, strict=True)
-            if sight.quickest_ns is not None
+            if sight.heard
         ]
         facts += [
             f"{sight.disorder} units of the {name} out of order"
@@ -139,16 +146,19 @@ _WORDS: Final = {
 }
 
 
-def _far(side: Sight, other: Sight, tick_ns: int) -> bool:
+def _ms(time_ns: i64) -> str:
+    return f"{int(time_ns) / 1e6:.1f} ms"
+
+
+def _far(side: Sight, other: Sight, tick_ns: i64) -> bool:
     """Return True where a network lies between this side and the capture."""
     mine, others = side.usual_ns, other.usual_ns
-    unheard = side.quickest_ns is None
-    if side.disorder >= MIN_DISORDER and (unheard or mine > NEAR_NS):
+    if side.disorder >= MIN_DISORDER and (not side.heard or mine > NEAR_NS):
         return True
-    if unheard or other.quickest_ns is None:
+    if not side.heard or not other.heard:
         return False
     mine -= side.held_ns
-    if mine <= tick_ns or mine - others <= MARGIN_NS or mine <= RATIO * others:
+    if mine <= tick_ns or mine - others <= MARGIN_NS or int(mine) <= RATIO * int(others):
         return False
     enough = SOME_ANSWERS if others <= NEAR_NS else MANY_ANSWERS
     if other.answers < MIN_NEAR_ANSWERS and side.answers < enough:
@@ -164,8 +174,8 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
     return float(left**answers)
 
 
-def _near(side: Sight, tick_ns: int, *, other_far: bool) -> bool:
+def _near(side: Sight, tick_ns: i64, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
-    if side.quickest_ns is None or side.disorder >= MIN_DISORDER:
+    if not side.heard or side.disorder >= MIN_DISORDER:
         return False  # Quick answers and numbers out of order contradict each other.
     return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= tick_ns)
