@@ -14,7 +14,7 @@ __all__ = ["dump", "figure", "text"]
 
 MAX_DEPTH: Final = 900
 """How deep values lie in each other; beyond, RecursionError."""
-MAX_KEYS: Final = 4096
+MAX_KEYS: Final = 1024
 LONG_KEY: Final = 64
 """Keys whose text is remembered, and as many other texts, and from which length on none is: there
 are few, and they come again and again.
