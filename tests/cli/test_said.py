@@ -124,3 +124,19 @@ def test_the_manual_knows_all_that_ends_with_7() -> None:
     text = run("man", "diff").stdout
     for word in ("verify", "diff", "fuzz", "replay"):
         assert word in text.partition(".B 7")[2].partition(".SH")[0]
+
+
+@pytest.mark.parametrize("key", [b"\xff" * 15 + b"\n", b" " + b"\xfe" * 15])
+def test_a_key_of_random_bytes_may_end_in_any_of_them(key: bytes, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(key)
+    words = ("anonymise", CLIENT, "-o", tmp_path / "out.pcap", "--key-file", tmp_path / "key")
+    assert run(*words).exit_code == 0
+    for text in (b"0123456789abcdef" * 2, b"0123456789abcdef" * 2 + b"\n"):
+        (tmp_path / "key").write_bytes(text)
+        assert run(*words).exit_code == 0
+        (tmp_path / "other").write_bytes(text.strip())
+        other = (*words[:3], tmp_path / "again.pcap", "--key-file", tmp_path / "other")
+        assert run(*other).exit_code == 0
+        assert (tmp_path / "again.pcap").read_bytes() == (tmp_path / "out.pcap").read_bytes()
+    (tmp_path / "key").write_bytes(b"0123456789abcde\n")
+    assert "15 bytes are no key" in run(*words).stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import click
 
@@ -115,12 +116,15 @@ def _key(path: str | None) -> bytes:
         raise UsageError(
             f"{path}: {error.strerror}; `head -c 32 /dev/urandom > {path}` makes a key"
         ) from error
-    # An editor ends the line; the key is the same without.
-    text = octets.strip()
     try:
-        key = bytes.fromhex(text.decode("ascii"))
-    except ValueError:
-        key = text
+        octets.decode("utf-8")
+    except UnicodeDecodeError:
+        key = octets
+    else:
+        # An editor ends the line; the key is the same without.
+        key = octets.strip()
+        with suppress(ValueError):
+            key = bytes.fromhex(key.decode("utf-8"))
     if len(key) < _LEAST_KEY:
         raise UsageError(f"{path}: {len(key)} bytes are no key; it takes {_LEAST_KEY} or more")
     return key
