@@ -872,3 +872,21 @@ def test_from_a_verdict_to_the_field_that_says_it(name: str, frame: int, field: 
     assert node is not None
     assert (browser.index.frames[row], node.name) == (frame, field)
     browser.index.close()
+
+
+def test_what_waits_keeps_its_bytes_and_nothing_else(strange: Path) -> None:
+    """A flow that is not recognised holds up to MAX_HELD_RECORDS datagrams back."""
+    held: list[int] = []
+    backend = Browsed(str(strange), Choices())
+    listed = backend.index.list_until
+
+    def watched(oldest: int | None) -> None:
+        waiting = [*backend.index.held._items]
+        held.append(len(waiting))
+        assert not any(item.events or item.touched or item.findings for item in waiting)
+        listed(oldest)
+
+    backend.index.list_until = watched  # type: ignore[method-assign]
+    backend.read()
+    assert max(held) > 50
+    backend.index.close()

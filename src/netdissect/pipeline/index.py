@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
+from netdissect.model.events import Event
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
@@ -50,6 +51,7 @@ MAX_LATE = 100_000
 
 _WRITE_OCTETS = 1 << 18
 _LEAST_RING = 4 * _WRITE_OCTETS
+_NO_EVENTS: list[Event] = []
 _COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
 ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
@@ -155,6 +157,13 @@ class Index(Records):
         self._file.close()
 
     # -- filling -----------------------------------------------------------------------------------
+
+    def seen(self, item: Seen) -> None:
+        """Take a datagram after the tracker has; a row rests on neither its events nor its units,
+        which are most of its memory while it waits for an earlier flow to be recognised.
+        """
+        super().seen(item)
+        item.events, item.touched, item.findings = _NO_EVENTS, (), ()
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take a finding on the datagram that is about to be seen."""
