@@ -266,6 +266,7 @@ class Sessions:
         while held.unanswered and held.is_open and not held.link.refused and now < end:
             self.pump(_TURN_SECONDS)
             now = time.monotonic()
+        # Whatever the outcome: the next datagrams are counted anew.
         held.unanswered = 0
 
     def _keep(self) -> None:
@@ -298,10 +299,12 @@ class Sessions:
                 each.until = now + self._patience(_PART_SECONDS)
                 if not session.link.closed:
                     session.leave()
+        # Each once: those that stay go to the end.
         for _ in range(len(self._leaving)):
             each = self._leaving.popleft()
             session = each.session
             done = each.until and (session.left() or session.link.closed or now >= each.until)
+            # Too many wait for a target that says nothing: the oldest goes without its answer.
             if done or len(self._leaving) >= 2 * _LEAVING_LIMIT:
                 self._gone(session)
             else:

@@ -281,6 +281,7 @@ class RiptideDriver(Driver):
             self._put(self._messages.build("Connect"))
             return
         self._heartbeat_at = now + HEARTBEAT_SECONDS
+        # -1 is what clients send that have measured no round trip yet.
         self._put(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
         self._ping = (self._ping + 1) & 0xFF
 
@@ -327,6 +328,7 @@ class RiptideDriver(Driver):
 
     def _welcome(self, packet: Any, now: float) -> None:
         self.client_id = packet.client_id
+        # 1 is that of our Welcome.
         self._sequence = 2
         self._repeat_at = now + REPEAT_SECONDS
         if self.state == "connecting":

@@ -357,6 +357,7 @@ def _tcp_turn(
                 server.closing.add(to)
     for peer in list(server.closing):
         server.handle(b"", peer, clock())
+        # It may have gone by itself.
         if peer in links:
             links.pop(peer).close()
     server.closing.clear()
