@@ -143,3 +143,7 @@ def test_a_first_look_at_the_whole_file_is_shown(
     assert options.near is not None
     assert "% of 85.6 kB, 0 s left" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_file_that_grows_is_never_read_by_more_than_all_of_it() -> None:
+    assert Progress._line(6_000_000, 5_000_000).endswith("] 100% of 5 MB")

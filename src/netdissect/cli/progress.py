@@ -56,7 +56,9 @@ class Progress:
     def _line(done: int, total: int | None) -> str:
         if not total:
             return f"{done / 1e6:.0f} MB read"
-        filled = min(_BAR_COLUMNS, _BAR_COLUMNS * done // total)
+        # A file that is being written is longer by now than it was when it was opened.
+        done = min(done, total)
+        filled = _BAR_COLUMNS * done // total
         bar = "=" * filled + " " * (_BAR_COLUMNS - filled)
         return f"[{bar}] {100 * done // total}% of {octets(total)}"
 
