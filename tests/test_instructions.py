@@ -32,8 +32,9 @@ COUNTED = (
     "CPyDef_decapsulate___Decapsulator___hand_over",
     "CPyDef_stages___Pipeline___finish",
     "CPyDef_json___renumbered",
+    "CPyDef_track___intervals___Intervals___rows",
 )
-"""Everything between the bytes of the file and the lines of JSON; imports are left out. None may be
+"""Everything between the bytes of the file and the lines of JSON, or the spans of `stats`; imports are left out. None may be
 called by another: that would turn the counting off.
 """
 BUILT = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, "
@@ -68,33 +69,26 @@ def datagrams(protocol):
     return ["make_capture.py", "--protocol", protocol, "--datagrams", str(DATAGRAMS)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["eoudp", "knet", "riptide", "teeworlds"])
+def test_stats_take_at_most_half_as_much_again(tmp_path, protocol):
+    capture = made(tmp_path, datagrams(protocol))
+    alone, _ = counted(tmp_path, capture, "connections")
+    assert counted(tmp_path, capture, "stats")[0] <= 1.5 * alone
+
+
 def check(tmp_path, protocol, maker, figures="instructions"):
     """Compare what is counted of replayed sessions, for each packet or connection."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        pytest.skip("valgrind is not installed")
-    if hot_path() != "compiled":
-        pytest.skip("the package is interpreted")
     known = json.loads(FIGURES.read_text())
     renew = bool(os.environ.get("NETDISSECT_RENEW"))
     before = known[figures].get(protocol)
     if not renew and (known["built"] != BUILT or before is None):
         pytest.skip(f"no figure of this Python: {known['renew']}")
-    capture = tmp_path / "slice.pcap"
-    made = [str(BENCH / maker[0]), *maker[1:], "--out", str(capture)]
-    subprocess.run([sys.executable, *made], check=True, capture_output=True)
+    capture = made(tmp_path, maker)
+    found, output = counted(tmp_path, capture, "connections")
     with open_capture(capture) as frames:
         packets = sum(1 for _ in frames)
-    run = subprocess.run(
-        [
-            valgrind, "--tool=callgrind", f"--callgrind-out-file={tmp_path / 'out'}",
-            *(f"--toggle-collect={name}" for name in COUNTED),
-            sys.executable, "-m", "netdissect", "connections", "--json", str(capture),
-        ],
-        env={**os.environ, "PYTHONHASHSEED": "0"}, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    of = len(run.stdout.splitlines()) if figures == "connections" else packets
-    count = int(re.search(r"Collected : (\d+)", run.stderr)[1]) / of
+    count = found / (len(output.splitlines()) if figures == "connections" else packets)
     assert count > 100, "nothing was counted: the functions have other names"
     if renew:
         known["built"] = BUILT
@@ -102,6 +96,31 @@ def check(tmp_path, protocol, maker, figures="instructions"):
         FIGURES.write_text(json.dumps(known, indent=2) + "\n")
         return
     assert _off(count, before) <= WITHIN, f"{count:.0f} instructions, {before} before"
+
+
+def made(tmp_path, maker):
+    """Return a capture of replayed sessions."""
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    if hot_path() != "compiled":
+        pytest.skip("the package is interpreted")
+    capture = tmp_path / "slice.pcap"
+    words = [str(BENCH / maker[0]), *maker[1:], "--out", str(capture)]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    return capture
+
+
+def counted(tmp_path, capture, command):
+    """Return the instructions that a command takes, and its output."""
+    run = subprocess.run(
+        [
+            "valgrind", "--tool=callgrind", f"--callgrind-out-file={tmp_path / 'out'}",
+            *(f"--toggle-collect={name}" for name in COUNTED),
+            sys.executable, "-m", "netdissect", command, "--json", str(capture),
+        ],
+        env={**os.environ, "PYTHONHASHSEED": "0"}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return int(re.search(r"Collected : (\d+)", run.stderr)[1]), run.stdout
 
 
 def _off(count: float, before: float) -> float:

@@ -285,6 +285,20 @@ def test_what_a_filter_throws_out_is_not_looked_at_twice(monkeypatch: pytest.Mon
     assert len(looked_at) <= len(kept) + 2  # two until it is known that trees stand alone
 
 
+def test_of_datagrams_that_nobody_can_want_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_module, "MAX_HELD_OCTETS", 32 * 1024)
+    path = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    early = []
+    for needs in (None, frozenset({"retransmission"})):
+        records = Records(lazy=True)
+        records.needs = needs
+        pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+        for _ in iter_both(path, records, pipeline):
+            pass
+        early.append(records.held.early)
+    assert early[1] < early[0]
+
+
 @pytest.mark.parametrize(
     ("text", "decoded"),
     [

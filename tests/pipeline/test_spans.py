@@ -46,12 +46,13 @@ class _Read:
         options: Options = Options(),  # noqa: B008 - frozen
         *,
         units: bool = True,
+        summed: bool = False,
     ) -> None:
         self.table = Intervals(100_000_000)
         self.table.place(placed)
         self.datagrams: list[tuple[int, int, int, int, bool]] = []
         self.told = 0
-        counted = Counted(self._count, units=units)
+        counted = Counted(self._count, units=units, sums=self.table if summed else None)
         options = replace(options, on_report=lambda report: self.table.place((report,)))
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, self._told)
@@ -78,6 +79,32 @@ def test_units_that_share_a_record_count_as_those_with_their_own(path: Path) -> 
     assert shared.table.rows() == each.table.rows()
     assert shared.datagrams == each.datagrams
     assert shared.told <= each.told
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *SAMPLE,
+        *sorted((CAPTURES / "knet").glob("*loss*.pcap")),
+        CAPTURES / "netplay" / "bin1_blackout_recovers__client_side.pcap",
+    ],
+    ids=lambda path: path.stem,
+)
+def test_units_that_are_but_summed_up_count_as_those_with_records(path: Path) -> None:
+    each, summed = _Read(path), _Read(path, units=False, summed=True)
+    assert summed.table.rows() == each.table.rows()
+    assert summed.datagrams == each.datagrams
+    assert summed.told < each.told  # what is left is of TCP
+
+
+def test_connections_that_are_left_out_count_nothing() -> None:
+    table = Intervals(100_000_000)
+    counted = Counted(lambda *_: None, units=False, sums=table)
+    pipeline = Pipeline(Options(), recorder=counted.recorder, observer=counted)
+    tell(SAMPLE[0], counted, pipeline, lambda _: None)
+    for report in pipeline.reports:
+        table.leave_out(report.connection)
+    assert table.rows() == []
 
 
 def test_consecutive_messages_of_a_datagram_share_a_record() -> None:

@@ -31,7 +31,7 @@ from netdissect.system import lean, sandbox
 
 if TYPE_CHECKING:
     from netdissect.filters import Filter
-    from netdissect.pipeline import Analysis, Options, Reading
+    from netdissect.pipeline import Analysis, Intervals, Options, Reading
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
     from netdissect.pipeline.scenes import Scenes, Told
@@ -342,21 +342,21 @@ class Session:
         count: Count,
         told: Callable[[UnitRecord | ConnectionEvent], None],
         ended: Callable[[ConnectionReport], None],
+        sums: Intervals,
     ) -> None:
-        """Have every datagram counted, units and gaps told as `Recorder.counted` has them, and
-        each report as soon as its connection is over; afterwards `reports` is filled.
+        """Have every datagram counted, units summed up, those of streams told, and each report as
+        soon as its connection is over; afterwards `reports` is filled.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.reports import Reports  # noqa: PLC0415
         from netdissect.pipeline.spans import Counted, tell  # noqa: PLC0415
-
         reports = Reports()
 
         def over(report: ConnectionReport) -> None:
             ended(report)
             reports.append(report)
 
-        counted = Counted(count, units=False)
+        counted = Counted(count, units=False, sums=sums)
         options = self.choices.options(on_report=over)
         if self.only is not None:
             options = self.ahead(options)

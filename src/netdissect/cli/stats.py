@@ -16,7 +16,7 @@ from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
@@ -100,11 +100,15 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         if item.connection == connection:
             table.tell(item)
 
+    def ended(report: ConnectionReport) -> None:
+        if connection is not None and report.connection != connection:
+            table.leave_out(report.connection)
+        table.place((report,))
+
     every = connection is None
     session.count(
-        table.count if every else count, table.tell if every else told,
-        lambda report: table.place((report,)),
-    )  # fmt: skip
+        table.count if every else count, table.tell if every else told, ended, table
+    )
     list(session.of(connection, ()))  # says where there is no such connection
     if table.early:
         session.limits_hit["MAX_WAITING"] = table.early

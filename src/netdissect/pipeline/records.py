@@ -117,7 +117,23 @@ class Records:
             mine = (finding for where, finding in self._findings if where == item.frame)
             item.findings = tuple(mine)
             self._findings.clear()
+        if self.held.needs is not None and not self._may_matter(item):
+            # It only keeps those behind it in their place.
+            item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)
+
+    def _may_matter(self, item: Seen) -> bool:
+        """Return whether somebody who asks for some kinds of copies may want a datagram, or one
+        after it needs it: a first copy stays one, others may turn out to be of another kind.
+        """
+        needs = self.held.needs
+        for _, copy in item.touched:
+            if copy.kind != "original" or needs is None or None in needs or copy.kind in needs:
+                return True
+        if item.connection is None or item.protocol is None or item.protocol in self.held.alone:
+            return False
+        inspector = self._inspector(item.connection, item.protocol)
+        return inspector is not None and inspector.wants(item.events)
 
     def other(self, packet: Packet) -> None:
         """Take a datagram of no known protocol."""

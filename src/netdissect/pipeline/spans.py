@@ -16,7 +16,7 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
-from netdissect.track.intervals import LATE_NS
+from netdissect.track.intervals import LATE_NS, Intervals
 from netdissect.track.recorder import HOLD_NS, Recorder
 
 __all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "Counted", "tell"]
@@ -41,11 +41,15 @@ _Held = tuple[int, int, str, int, int, int, bool]
 class Counted:
     """Counts each datagram: an `Observer`."""
 
-    def __init__(self, count: Count, *, units: bool = True, ordered: bool = True) -> None:
+    def __init__(
+        self, count: Count, *, units: bool = True, ordered: bool = True,
+        sums: Intervals | None = None,
+    ) -> None:  # fmt: skip
         """Take who counts, whether all is wanted that is known of units and events, and whether the
-        datagram that counts first is the first in the order of frames; if not, none waits.
+        datagram that counts first is the first in the order of frames; if not, none waits. `sums`
+        is where units of datagrams are but summed up: none of them is told.
         """
-        self.recorder = Recorder(counted=not units)
+        self.recorder = Recorder(counted=not units, sums=sums)
         self._ordered = ordered
         """Whether none has counted yet; further ones do so at once, in any order."""
         self.early = 0

@@ -9,7 +9,6 @@ from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS, Ledger
-from netdissect.track.recorder import note_acked
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
@@ -172,8 +171,8 @@ class Acknowledged(Ledger):
             elif quality.outcome(copies, time_ns):
                 self._poor(frame, time_ns)
         self.remember(seq, unit)
-        if unit.record is not None:
-            note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
+        if self.recorder is not None:
+            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
         if telling:
             self._sight()  # it may turn a copy of this very unit
         self._deliver(unit, frame, time_ns)
@@ -268,8 +267,8 @@ class Acknowledged(Ledger):
         else:
             feedback.lost += 1
             if unit is not None:
-                if unit.record is not None:
-                    unit.record.extra["reported"] = "lost"
+                if self.recorder is not None:
+                    self.recorder.reported(unit)
                 self.end(number, unit, seen=True)
         quality = self._loss_quality
         if quality is None:

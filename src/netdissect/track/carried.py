@@ -15,7 +15,7 @@ from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING
 from netdissect.track.ranges import Ranges
-from netdissect.track.recorder import Scribe, note_acked, note_dropped
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space, jump_text
 from netdissect.track.unit import Carried, Unit
 
@@ -88,7 +88,9 @@ class CarriedSpace(Space):
         self._seen.add(start, end)
         if recorder is not None:
             record = recorder.run(self, start, wire_seq & self._mask, count, frame, time_ns)
-        run = Carried(self, start, count, time_ns, by.number_at_hand, record, is_open=True)
+        run = Carried(
+            self, start, count, time_ns, by.number_at_hand, frame, record, is_open=True
+        )
         self._runs.append(run)
         self._open += 1
         self._load(run)
@@ -107,8 +109,8 @@ class CarriedSpace(Space):
             self.hit("MAX_OUTSTANDING")
             run.open = False
             self._open -= 1
-            if run.record is not None:
-                note_dropped(run.record, "unknown")
+            if self.recorder is not None:
+                self.recorder.dropped_run(run, "unknown")
 
     def ordered(self, numbers: list[int], frame: int, time_ns: int) -> None:
         """Take the numbers of messages to come that ask to be delivered in order."""
@@ -136,18 +138,15 @@ class CarriedSpace(Space):
         if not low:
             return
         run = self._runs[low - 1]
-        first, record = run.first, run.record
-        if run.open and seq < first + run.count:
+        if run.open and seq < run.first + run.count:
             run.open = False
             self._open -= 1
-            entry = Unit(run.sent_ns, run.number, run.sent_ns, 0, None)
-            for each in range(first, first + run.count):
-                self.outstanding[int(each)] = entry
-            if record is not None and self.recorder is not None:
-                frame = record.copies[0].frame
-                for part in self.recorder.split(record):
-                    entry = Unit(run.sent_ns, run.number, run.sent_ns, frame, part)
-                    self.outstanding[part.seq] = entry
+            if self.recorder is None:
+                units = [Unit(run.sent_ns, run.number, run.sent_ns, 0, None)] * int(run.count)
+            else:
+                units = self.recorder.units_of(run)
+            for place, unit in enumerate(units):
+                self.outstanding[int(run.first) + place] = unit
 
     def unit(
         self,
@@ -224,8 +223,8 @@ class CarriedSpace(Space):
         entry = self.outstanding.get(seq)
         if self.recorder is not None:
             due = time_ns if entry is None else entry.first_ns + self.delay_ns
-            if entry is not None and entry.record is not None:
-                self.recorder.again(self, entry.record, copied, None, frame, time_ns, due)
+            if entry is not None:
+                self.recorder.again(self, entry, seq, copied, None, frame, time_ns, due)
             else:
                 self.recorder.late(self, seq, copied, None, frame, time_ns, due)
         if copied:
@@ -273,8 +272,8 @@ class CarriedSpace(Space):
         self.acked += item.count
         sample = time_ns - item.sent_ns
         self.rtt.add_many(max(0, sample), item.count)
-        if item.record is not None:
-            note_acked(item.record, frame, time_ns, ambiguous=False)
+        if self.recorder is not None:
+            self.recorder.acked_run(item, frame, time_ns)
 
     def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
@@ -285,16 +284,16 @@ class CarriedSpace(Space):
             self.came_late(seq, unit, copies, time_ns)
         else:
             self.rtt.add(max(0, time_ns - unit.first_ns))
-        if unit.record is not None:
-            note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
+        if self.recorder is not None:
+            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
         seen = seen and not self.findings.misses
         self.unacked += seen
-        if unit.record is not None:
-            note_dropped(unit.record, "unacked" if seen else "unknown")
+        if self.recorder is not None:
+            self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""
@@ -306,8 +305,8 @@ class CarriedSpace(Space):
             waited = end_ns - run.sent_ns > patience_ns
             unacked = self.peer_seen and waited and not self.findings.misses
             self.unacked += run.count if unacked else 0
-            if run.record is not None:
-                note_dropped(run.record, "unacked" if unacked else "unknown")
+            if self.recorder is not None:
+                self.recorder.dropped_run(run, "unacked" if unacked else "unknown")
         self._forget_runs()
         if self._seen.merged:
             times = self._seen.merged
@@ -326,8 +325,8 @@ class CarriedSpace(Space):
         self._highest = -1
         self._far = None
         for run in self._waiting():
-            if run.record is not None:
-                note_dropped(run.record, "unknown")
+            if self.recorder is not None:
+                self.recorder.dropped_run(run, "unknown")
         self._forget_runs()
 
     def _forget_runs(self) -> None:

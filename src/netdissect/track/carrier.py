@@ -15,7 +15,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.marks import Marks
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Scribe, note_acked, note_dropped
+from netdissect.track.recorder import Scribe, note_dropped
 from netdissect.track.space import Space, jump_text
 from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -161,7 +161,8 @@ class CarrierSpace(Space):
         self.current = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
-            note_dropped(record, "unknown")
+            if record is not None:
+                note_dropped(record, "unknown")
 
     def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
         """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
@@ -270,8 +271,8 @@ class CarrierSpace(Space):
         if unit is None:
             return
         self._marks.keep(seq, unit.content)
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.adopt(unit.record, seq)
+        if self.recorder is not None:
+            self.recorder.adopt(unit, seq, stray.wire_seq)
         self.plain += stray.plain
         if not (stray.plain or stray.acked):
             self.outstanding[seq] = unit
@@ -363,8 +364,8 @@ class CarrierSpace(Space):
             rtt.add(sample)
             if sample < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS:
                 self._sight()
-        if unit.record is not None:
-            note_acked(unit.record, frame, time_ns, ambiguous=False)
+        if self.recorder is not None:
+            self.recorder.acked(unit, frame, time_ns, ambiguous=False)
         self._deliver(unit, frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
@@ -377,8 +378,8 @@ class CarrierSpace(Space):
             "datagram-timed-out", unit.frame, unit.first_ns, self.direction,
             concluded_ns=unit.first_ns + self._timeout_ns,
         )  # fmt: skip
-        if unit.record is not None:
-            note_dropped(unit.record, "given_up", lost=self._is_lost(seq, unit))
+        if self.recorder is not None:
+            self.recorder.dropped(unit, "given_up", lost=self._is_lost(seq, unit))
         self._reached.pop(seq, None)
 
     def _note_reached(self, base: int, bits: int) -> None:
@@ -437,8 +438,8 @@ class CarrierSpace(Space):
             self.time_out(seq, unit)
             return
         self.unacked += seen
-        if unit.record is not None:
-            note_dropped(unit.record, "unacked" if seen else "unknown")
+        if self.recorder is not None:
+            self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
     # -- epochs ------------------------------------------------------------------------------------
 

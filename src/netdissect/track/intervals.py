@@ -7,18 +7,28 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Container, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from netdissect.model.intervals import Interval
+from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.track.sums import (
+    COUNTS,
+    MAX_SAMPLES,
+    NEVER,
+    Either,
+    Span,
+    Summed,
+    by_place,
+    first_of,
+    moment_ns,
+)  # fmt: skip
 
 __all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "MAX_WAITING", "Intervals", "Sums"]
 
 MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
-MAX_SAMPLES = 512
-"""Round trips kept per span and direction for the median: those of the first units."""
 MAX_ALL_SAMPLES = 1 << 19
 """Round trips kept of all spans; of many spans each keeps fewer, but `MIN_SAMPLES`."""
 MIN_SAMPLES = 16
@@ -33,42 +43,8 @@ _Lane: TypeAlias = tuple[int, int, str]
 _Packed: TypeAlias = "tuple[array[int], array[float]]"
 """Frames of units, and their round trips in ms: a tenth of the memory of pairs."""
 Sums: TypeAlias = tuple[list[Interval], dict[tuple[int, int], _Packed], bool, int]
-_COUNTS = (
-    "datagrams",
-    "octets",
-    "repeated_octets",
-    "units",
-    "copies",
-    "retransmissions",
-    "reliable_copies",
-    "unacked",
-    "lost",
-    "decided",
-    "rtt_samples",
-)
-"""What is added where two processes have counted the same span."""
-_NEVER: Final = 1 << 62
-"""Beyond all frames."""
 LATE_NS = 120_000_000_000
 """Copies of a unit that come later than this after its first one are not counted."""
-
-
-class _Either:
-    """What one span of a lane counts, as long as nobody knows where the capture was made."""
-
-    __slots__ = ("arrived", "decided", "each", "lost", "rtts", "skipped")
-
-    def __init__(self, skipped: int = 0) -> None:
-        self.decided = 0
-        """Units whose fate is known, from elsewhere than next to the receiver."""
-        self.lost = 0
-        self.rtts: list[tuple[int, float]] = []
-        self.arrived = skipped
-        """Numbers of which it is known whether they came, next to the receiver."""
-        self.each = skipped
-        """The same where numbers are skipped in normal operation."""
-        self.skipped = skipped
-        """Numbers that did not come there."""
 
 
 class Intervals:
@@ -96,7 +72,7 @@ class Intervals:
         """
         self._timed_key = (0, 0)
         self._frames, self._times = array("q"), array("d")
-        self._enough = _NEVER
+        self._enough = NEVER
         self._most = MAX_SAMPLES
         """Round trips kept of a span now."""
         self._newest_kept: dict[tuple[int, int], int] = {}
@@ -120,8 +96,10 @@ class Intervals:
         self._late_count = 0
         self._placed: set[int] = set()
         """Connections of which it is known where the capture was made."""
-        self._open: dict[int, dict[_Lane, dict[int, _Either]]] = {}
+        self._open: dict[int, dict[_Lane, dict[int, Either]]] = {}
         """Connection -> what it counts, one way or the other, while that is not known."""
+        self._sums: dict[int, list[Summed]] = {}
+        """Connection -> what is summed up of its spaces."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
         self._oldest_ns = 0
@@ -190,7 +168,7 @@ class Intervals:
         if not item.copies if isinstance(item, UnitRecord) else item.event != "gap":
             return
         waiting = self._waiting
-        newest_ns = _moment_ns(item)
+        newest_ns = moment_ns(item)
         if not waiting:
             self._oldest_ns = newest_ns
         waiting.append((item, frames))
@@ -204,7 +182,7 @@ class Intervals:
         """Count what has waited longest; there is more behind it."""
         item, frames = self._waiting.popleft()
         self._count(item, frames)
-        self._oldest_ns = _moment_ns(self._waiting[0][0])
+        self._oldest_ns = moment_ns(self._waiting[0][0])
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
         if isinstance(item, UnitRecord) and item.extra and "parts" in item.extra:
@@ -240,7 +218,7 @@ class Intervals:
             return
         lane = record.connection, record.direction, record.space
         extra = record.extra
-        late = arrived is None and _by_place(record)
+        late = arrived is None and by_place(record)
         if late and self._late_count < MAX_WAITING:
             self._late_count += 1
             self._judged_late.setdefault(record.connection, []).append((record, frames))
@@ -266,7 +244,7 @@ class Intervals:
                 self._timed(row, record.copies[0].frame, timed, units)
             return
         rtts = [] if timed is None else [(record.copies[0].frame, timed)] * units
-        either = _Either()
+        either = Either()
         if arrived is None:
             either.decided, either.rtts = units if known else 0, rtts
             either.lost = units if lost else 0
@@ -316,12 +294,63 @@ class Intervals:
         lost = (last - first) // (step or 1) + 1 - event.came
         # The number after the gap has come: its sight is what told of the gap.
         lane = event.connection, event.direction, event.data["space"]
-        either = _Either(lost)
+        either = Either(lost)
         if step is None:
             either.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
             either.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
         self._row(event.direction, event.time_ns)
         self._add(lane, self._index(event.time_ns), either, arrived=True if placed else None)
+
+    def sum_up(self, connection: int, sums: Summed) -> None:
+        """Count the sums of a space with those of its connection."""
+        self._sums.setdefault(connection, []).append(sums)
+
+    def leave_out(self, connection: int) -> None:
+        """Count nothing of what was summed up of a connection."""
+        self._sums.pop(connection, None)
+
+    def place_of(self, time_ns: int) -> tuple[int, int, int]:
+        """Return by what `Summed.spans` are looked up at a time, and from when to when."""
+        if self.start_ns is None:
+            return -1 - time_ns, time_ns, time_ns + 1
+        index = self._index(time_ns)
+        start_ns = self._start(index)
+        end_ns = start_ns + self.span_ns
+        inside = start_ns <= time_ns < end_ns
+        return (index, start_ns, end_ns) if inside else (index, time_ns, time_ns + 1)
+
+    def _settle_sums(self, connection: int) -> None:
+        """Count what was summed up of a connection now that it is known what counts."""
+        for sums in self._sums.pop(connection, ()):
+            way = sums.direction
+            lane = connection, way, sums.space
+            arrived, skipping = lane[:2] in self._near, lane in self._skipping
+            repeating = sums.repeating or lane in self._repeating
+            for record in sums.late:
+                if record.rtt_ms is not None:
+                    first = record.copies[0]
+                    late = sums.spans.setdefault(self.place_of(first.time_ns)[0], Span())
+                    late.took(first.frame, record.rtt_ms, 1)
+            for index, span in sums.spans.items():
+                row = self._row(way, -1 - index if index < 0 else self._start(index))
+                row.units += span.units
+                row.copies += span.copies
+                row.retransmissions += span.retransmissions
+                row.reliable_copies += span.copies if repeating else 0
+                row.unacked += span.unacked
+                if arrived:
+                    row.decided += span.each if skipping else span.arrived
+                    row.lost += span.skipped
+                    continue
+                row.decided += span.decided
+                row.lost += span.lost
+                row.rtt_samples += span.samples
+                times = span.times
+                for place, frame in enumerate(span.frames or ()):
+                    if times is not None:
+                        self._timed(row, frame, times[place], 0)
+            if arrived and sums.newest != ABSENT:
+                self._newest[lane] = sums.newest, sums.start
 
     def forget(self, report: ConnectionReport) -> None:
         """Forget a connection that was placed: nothing of it is told any more."""
@@ -348,7 +377,7 @@ class Intervals:
             further = self._advance(self._newest, lane, seq, before=seq)
             self._row(lane[1], time_ns).decided += further
 
-    def _add(self, lane: _Lane, index: int, either: _Either, *, arrived: bool | None) -> None:
+    def _add(self, lane: _Lane, index: int, either: Either, *, arrived: bool | None) -> None:
         """Count in the span of a direction, or keep until it is known what counts."""
         if arrived is not None:
             self._write(lane, index, either, arrived=arrived)
@@ -363,7 +392,7 @@ class Intervals:
             kept.each += either.each
             kept.skipped += either.skipped
 
-    def _write(self, lane: _Lane, index: int, either: _Either, *, arrived: bool) -> None:
+    def _write(self, lane: _Lane, index: int, either: Either, *, arrived: bool) -> None:
         direction = lane[1]
         row = self._rows[index, direction]
         if arrived:
@@ -376,19 +405,19 @@ class Intervals:
             self._timed(row, frame, rtt_ms)
 
     def _timed(self, row: Interval, frame: int, rtt_ms: float, units: int = 1) -> None:
-        """Take the round trip of units of a span and direction."""
+        """Take the round trip of units of a span and direction; 0: one that is counted already."""
         row.rtt_samples += units
         if row is not self._timed_row:
             self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
             self._frames, self._times = self._samples(self._timed_key)
-            self._enough = self._newest_kept.get(self._timed_key, _NEVER)
+            self._enough = self._newest_kept.get(self._timed_key, NEVER)
         frames, times = self._frames, self._times
         if frame <= self._enough:
-            for _ in range(units):
+            for _ in range(units or 1):
                 frames.append(frame)
                 times.append(rtt_ms)
         if len(frames) > 2 * self._most:
-            _first(frames, times, self._most)
+            first_of(frames, times, self._most)
             self._enough = self._newest_kept[self._timed_key] = frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
@@ -402,18 +431,20 @@ class Intervals:
             self._most = min(MAX_SAMPLES, max(MIN_SAMPLES, MAX_ALL_SAMPLES // spans))
             if not spans % _TIDY and self._most < MAX_SAMPLES:
                 for frames, times in self._rtts.values():
-                    _first(frames, times, self._most)
+                    first_of(frames, times, self._most)
         return samples
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
+        if self.start_ns is not None:
+            self._settle_sums(connection)
         late = self._judged_late.pop(connection, [])
         self._late_count -= len(late)
         for record, frames in late:
             lane = connection, record.direction, record.space
             self._count_copies(lane, record, frames)
             if record.rtt_ms is not None and "continued" not in record.extra:
-                timed = _Either()
+                timed = Either()
                 timed.rtts.append((record.copies[0].frame, record.rtt_ms))
                 index = self._index(record.copies[0].time_ns)
                 self._write(lane, index, timed, arrived=lane[:2] in self._near)
@@ -487,7 +518,7 @@ class Intervals:
                     row = Interval(self._start(index), self.span_ns, direction)
                 samples = self._rtts.get((index, direction))
                 if samples is not None:
-                    _first(*samples, self._most)
+                    first_of(*samples, self._most)
                     row.rtt_ms = median(samples[1])
                 found.append(row)
         return found
@@ -504,7 +535,7 @@ class Intervals:
         self.early += early
         for row in rows:
             mine = self._row(row.direction, row.start_ns)
-            for name in _COUNTS:
+            for name in COUNTS:
                 setattr(mine, name, getattr(mine, name) + getattr(row, name))
         for key, (frames, times) in rtts.items():
             mine_frames, mine_times = self._samples(key)
@@ -518,29 +549,7 @@ class Intervals:
             self._count(item, frames)
         if self.start_ns is None:
             return
-        for connection in {*self._open, *self._judged_late}:
+        for connection in {*self._open, *self._judged_late, *self._sums}:
             self._settle(connection)
         for connection in {number for number, _ in self._near}:
             self._reached(connection)
-
-
-def _first(frames: array[int], times: array[float], most: int) -> None:
-    """Keep those that were told first."""
-    if len(frames) <= most:
-        return
-    first = sorted(zip(frames, times, strict=True))[:most]
-    frames[:] = array("q", [frame for frame, _ in first])
-    times[:] = array("d", [rtt_ms for _, rtt_ms in first])
-
-
-def _by_place(record: UnitRecord) -> bool:
-    """Return whether a unit has copies whose kinds hang on where the capture was taken."""
-    for copy in record.copies:  # noqa: SIM110 - compiled, a loop is cheaper
-        if copy.by_place:
-            return True
-    return False
-
-
-def _moment_ns(item: UnitRecord | ConnectionEvent) -> int:
-    """Return when a unit was first seen, or a gap noticed."""
-    return item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns

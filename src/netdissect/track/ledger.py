@@ -16,10 +16,12 @@ from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness, waits
+from netdissect.track.placed import Placed
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
+from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.ring import Ring
+from netdissect.track.tally import scribe_of
 from netdissect.track.unit import Carried, Repeats, Stray, Unit
 
 __all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "SETTLED_NS", "TIME", "Ledger"]
@@ -67,7 +69,7 @@ class Ledger(Placed):
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.recorder = None if recorder is None else SpaceScribe(recorder, direction, rule)
+        self.recorder = None if recorder is None else scribe_of(recorder, direction, rule)
         self.carrier: Ledger | None = None
         """Space whose units carry those of this one."""
         self.current: Unit | None = None
@@ -340,13 +342,13 @@ class Ledger(Placed):
             )  # fmt: skip
         self.unacked += seen or given_up
         self.remember(seq, unit)
-        if unit.record is not None:
+        if self.recorder is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not self.receiver_near and self.heard_since(unit)
             in_vain = self._further is not None and seq in self._further.in_vain
             lost = lost and not self.findings.misses and not in_vain
-            note_dropped(unit.record, word, lost=lost)
+            self.recorder.dropped(unit, word, lost=lost)
         if given_up:
             self._not_in_vain(seq)
 

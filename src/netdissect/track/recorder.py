@@ -10,12 +10,18 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.gone import Gone, Types, sent_of
+from netdissect.track.placed import Placed
+from netdissect.track.unit import Carried, Unit
+
+if TYPE_CHECKING:
+    from netdissect.track.intervals import Intervals
 
 __all__ = [
     "HOLD_NS",
@@ -23,7 +29,6 @@ __all__ = [
     "MAX_COPIES",
     "MAX_GAPS",
     "MAX_PENDING",
-    "Placed",
     "Recorder",
     "Scribe",
     "SpaceScribe",
@@ -48,7 +53,9 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self, *, counted: bool = False) -> None:
+    def __init__(self, *, counted: bool = False, sums: Intervals | None = None) -> None:
+        self.sums = sums
+        """What sums up the units of numbered spaces instead: nothing is recorded of those."""
         self.events = not counted
         """False where nobody looks at a timeline: nothing is recorded that only that shows, neither
         events nor the types of units.
@@ -128,14 +135,15 @@ class Scribe:
     """Records one connection."""
 
     __slots__ = (
-        "_scribes", "connection", "counted", "events", "findings", "pending", "spaces", "touched",
-        "types",
+        "_scribes", "connection", "counted", "events", "findings", "pending", "spaces", "sums",
+        "touched", "types",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
         self.findings = findings
         """Where it is told that a bound was reached."""
         self._scribes = recorder.scribes
+        self.sums = recorder.sums
         self.spaces: dict[tuple[int, str], SpaceScribe] = {}
         """(direction, space) -> what records it."""
         self.events = recorder.events
@@ -205,23 +213,6 @@ class Scribe:
         return further
 
 
-class Placed:
-    """What a record tells of its space. A class, not a protocol: compiled, attributes of a protocol
-    are looked up by name.
-    """
-
-    __slots__ = ("delay_ns", "direction", "receiver_near", "rule", "sender_near")
-
-    direction: int
-    rule: SpaceRule
-    sender_near: bool | None
-    """True: no network lies between the sender and the capture; None: not known."""
-    receiver_near: bool | None
-    """True: no network lies between the capture and the receiver; None: not known."""
-    delay_ns: int
-    """Resend delay that the sender works with now; 0 without a timer."""
-
-
 class SpaceScribe:
     """Records the units of one space in one direction."""
 
@@ -248,9 +239,9 @@ class SpaceScribe:
 
     def run(
         self, space: Placed, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
-    ) -> UnitRecord:
+    ) -> UnitRecord | None:
         """Open the record that consecutive new units share, newer than all before."""
-        record = self.apart(space, seq, wire_seq, None, frame, time_ns)
+        record = self._apart(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
         self._runs.append(record)
@@ -280,6 +271,15 @@ class SpaceScribe:
         self._gone.tell(record)
         return record
 
+    def units_of(self, run: Carried) -> list[Unit]:
+        """Return each unit of those that a datagram carries together, with a record of its own."""
+        if run.record is None:
+            return []
+        return [
+            Unit(run.sent_ns, run.number, run.sent_ns, run.frame, part)
+            for part in self.split(run.record)
+        ]
+
     def split(self, run: UnitRecord) -> list[UnitRecord]:
         """Return a record for each unit of those that share one, as it stands."""
         parts: list[UnitRecord] = run.extra.get("parts") or [run]
@@ -300,20 +300,28 @@ class SpaceScribe:
 
     def first(
         self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
-    ) -> UnitRecord:
+    ) -> UnitRecord | None:
         """Open the record of a new unit."""
         self._order += 1
-        record = self.apart(space, seq, wire_seq, type_, frame, time_ns)
+        record = self._apart(space, seq, wire_seq, type_, frame, time_ns)
         record.delivered_order = self._order if space.receiver_near else None
         self._records[seq] = record
         return record
 
-    def apart(
+    def lone(
         self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
-    ) -> UnitRecord:
+    ) -> UnitRecord | None:
         """Open the record of a unit whose number is another one's, or nobody's: what comes later
         is no copy of it.
         """
+        record = self._apart(space, seq, wire_seq, type_, frame, time_ns)
+        record.extra["apart"] = True
+        note_dropped(record, "unknown")
+        return record
+
+    def _apart(
+        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord:
         resend = space.rule.resend
         copy = Copy(frame, time_ns, "original")
         if resend is not None and resend.attempts is not None and space.sender_near is not False:
@@ -323,8 +331,12 @@ class SpaceScribe:
         self._parent.touched.append((record, copy))
         return record
 
-    def adopt(self, record: UnitRecord, seq: int) -> None:
+    def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
         """Count a unit that stood apart with those of its space, as number `seq`."""
+        del wire_seq
+        record = unit.record
+        if record is None:
+            return
         record.seq = seq
         record.extra.pop("apart", None)
         if record.outcome == "unknown":
@@ -334,14 +346,30 @@ class SpaceScribe:
     def again(
         self,
         space: Placed,
+        unit: Unit,
+        seq: int,
+        copied: bool,  # noqa: FBT001 - as in `_again`
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> Copy | None:
+        """Add a further copy of a unit that is not acknowledged; return it."""
+        if unit.record is None:
+            return self.late(space, seq, copied, labelled, frame, time_ns, due_ns)
+        return self._again(space, unit.record, copied, labelled, frame, time_ns, due_ns)
+
+    def _again(
+        self,
+        space: Placed,
         record: UnitRecord,
-        copied: bool,  # noqa: FBT001 - called from one place
+        copied: bool,  # noqa: FBT001 - called from two places
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
         due_ns: int,
     ) -> Copy:
-        """Add a further copy; return it."""
+        """Add a further copy to the record of its unit; return it."""
         copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
         if labelled and not copied:
             copy.basis = "declared"
@@ -382,7 +410,42 @@ class SpaceScribe:
                 record = self._records.get(seq)
         if record is None:
             record = self._records[seq] = self._back(space, seq)
-        return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
+        return self._again(space, record, copied, labelled, frame, time_ns, due_ns)
+
+    def turned(self, copy: Copy) -> None:
+        """Take that a copy is of another kind than was thought: its record has it."""
+
+    def acked(
+        self, unit: Unit, frame: int, time_ns: int, *, ambiguous: bool, sample_ns: i64 = ABSENT
+    ) -> None:
+        """Note the first acknowledgement of a unit; an ambiguous one tells no round trip.
+        `sample_ns`: the round trip where the answer names its copy.
+        """
+        record = unit.record
+        if record is not None:
+            note_acked(record, frame, time_ns, ambiguous=ambiguous)
+            if sample_ns != ABSENT:
+                record.rtt_ms = int(sample_ns) / 1e6
+
+    def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
+        """Note the acknowledgement of units that a datagram carried together."""
+        if run.record is not None:
+            note_acked(run.record, frame, time_ns, ambiguous=False)
+
+    def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
+        """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
+        if unit.record is not None:
+            note_dropped(unit.record, outcome, lost=lost)
+
+    def dropped_run(self, run: Carried, outcome: str) -> None:
+        """Note the end of units that a datagram carried together."""
+        if run.record is not None:
+            note_dropped(run.record, outcome)
+
+    def reported(self, unit: Unit) -> None:
+        """Note that its receiver says that a unit is lost."""
+        if unit.record is not None:
+            unit.record.extra["reported"] = "lost"
 
     def _open(
         self, space: Placed, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
@@ -413,18 +476,28 @@ class SpaceScribe:
         data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
         if stride > 1:
             data["step"] = stride
+        self.note_gap(
+            self._parent.event("gap", time_ns, frame, space.direction, f"{text} not seen", data),
+            space,
+        )
+
+    def note_gap(self, gap: ConnectionEvent, space: Placed) -> None:
+        """Remember a gap, for numbers that come late."""
         if len(self._gaps) == MAX_GAPS:
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
-        self._gaps.append(
-            self._parent.event("gap", time_ns, frame, space.direction, f"{text} not seen", data)
-        )
+        self._gaps.append(gap)
 
     def came(self, seq: int) -> None:
         """Note that a number that was skipped has come after all."""
+        gap = self.gap_of(seq)
+        if gap is not None:
+            gap.came += 1
+
+    def gap_of(self, seq: int) -> ConnectionEvent | None:
+        """Return the gap that holds a number; None where it is not remembered."""
         gaps = self._gaps
         index = bisect_right(gaps, seq, key=_first_seq) - 1
-        if index >= 0 and seq <= gaps[index].data["last_seq"]:
-            gaps[index].came += 1
+        return gaps[index] if index >= 0 and seq <= gaps[index].data["last_seq"] else None
 
 
 def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:

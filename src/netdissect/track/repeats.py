@@ -8,7 +8,7 @@ from netdissect.model.native import i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME
-from netdissect.track.recorder import note_dropped, note_turned
+from netdissect.track.recorder import note_turned
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.vantage import MIN_DISORDER
 
@@ -60,10 +60,11 @@ class Repeated(Acknowledged):
             return
         twice = self._is_twice_in(seq, frame) or unit.frame == frame
         copied = not twice and self._is_copy(seq, labelled, same, gap_ns, unit.copies, time_ns)
-        copy, record = None, unit.record
-        if self.recorder is not None and record is not None:
+        copy, record = None, None
+        if self.recorder is not None:
             due = unit.due_ns
-            copy = self.recorder.again(self, record, copied, labelled, frame, time_ns, due)
+            copy = self.recorder.again(self, unit, seq, copied, labelled, frame, time_ns, due)
+            record = unit.record
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
         if not copied:
@@ -264,9 +265,7 @@ class Repeated(Acknowledged):
         self.apart += 1
         record = None
         if self.recorder is not None:
-            record = self.recorder.apart(self, seq, seq & self._mask, type_, frame, time_ns)
-            record.extra["apart"] = True
-            note_dropped(record, "unknown")
+            record = self.recorder.lone(self, seq, seq & self._mask, type_, frame, time_ns)
         unit = self.current = Unit(time_ns, content, time_ns + self.delay_ns, frame, record)
         return unit
 
@@ -296,6 +295,8 @@ class Repeated(Acknowledged):
         self.recount(seq, -1 if copied else 1)
         if copy is not None:
             copy.kind = "duplicate" if copied else "retransmission"
+            if self.recorder is not None:
+                self.recorder.turned(copy)
 
     def _count_turned(self, count: int, *, copied: bool) -> None:
         """Count copies whose verdict has changed."""
@@ -352,7 +353,7 @@ class Repeated(Acknowledged):
 
     def _one(self, seq: i64) -> Carried:
         """Return a unit as something that a datagram carries."""
-        return Carried(self, seq, 1, 0, 0, None, is_open=False)
+        return Carried(self, seq, 1, 0, 0, 0, None, is_open=False)
 
     def _load(self, item: Carried) -> None:
         """Note with the unit of the datagram at hand that it carries units of this space."""

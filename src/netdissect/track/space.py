@@ -8,7 +8,6 @@ from netdissect.model.diagnosis import Burst
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule
 from netdissect.track.ledger import CONTENT, MAX_OUTSTANDING, TIME
-from netdissect.track.recorder import note_acked
 from netdissect.track.repeats import OVERTAKEN_BY, Repeated
 from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_DISORDER
@@ -274,8 +273,8 @@ class Space(Repeated):
             self.skipped += 1
             return
         self.apart -= 1
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.adopt(unit.record, seq)
+        if self.recorder is not None:
+            self.recorder.adopt(unit, seq, stray.wire_seq)
         if stray.plain or stray.acked or not self._keeps:
             self.remember(seq, unit)
         else:
@@ -291,9 +290,9 @@ class Space(Repeated):
         elif stray.unit is not None and not stray.acked:
             stray.acked = True
             self.acked += 1
-            if stray.unit.record is not None:
+            if self.recorder is not None:
                 ambiguous = stray.unit.copies > 1
-                note_acked(stray.unit.record, frame, time_ns, ambiguous=ambiguous)
+                self.recorder.acked(stray.unit, frame, time_ns, ambiguous=ambiguous)
             self._deliver(stray.unit, frame, time_ns)
 
     def _begins_anew(

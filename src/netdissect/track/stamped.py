@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import UnitRecord
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe, note_acked
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space
 from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -111,11 +111,9 @@ class StampedSpace(Space):
         self.remember(seq, unit)
         if telling:
             self._sight()
-        record = unit.record
-        if record is not None:
-            note_acked(record, frame, time_ns, ambiguous=sample < 0)
-            if sample >= 0:
-                record.rtt_ms = sample / 1e6
+        if self.recorder is not None:
+            named = sample if sample >= 0 else ABSENT
+            self.recorder.acked(unit, frame, time_ns, ambiguous=sample < 0, sample_ns=named)
 
     def _turned(self, record: UnitRecord) -> None:
         """Take nothing: an answer names its copy."""

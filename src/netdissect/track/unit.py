@@ -43,10 +43,12 @@ class Unit:
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
-    __slots__ = ("count", "first", "further", "number", "open", "record", "sent_ns", "space")
+    __slots__ = (
+        "count", "first", "frame", "further", "number", "open", "record", "sent_ns", "space",
+    )  # fmt: skip
 
     def __init__(
-        self, space: Any, first: i64, count: i64, sent_ns: i64, number: i64,
+        self, space: Any, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
         record: UnitRecord | None, *, is_open: bool,
     ) -> None:  # fmt: skip
         self.space = space
@@ -58,7 +60,8 @@ class Carried:
         self.sent_ns: i64 = sent_ns
         """... when they were sent, ..."""
         self.number: i64 = number
-        """... the number of their datagram, ..."""
+        self.frame = frame
+        """... the number of their datagram and its frame, ..."""
         self.record = record
         """... and their record in the timeline."""
         self.further: Carried | None = None

@@ -1,0 +1,134 @@
+"""What spans of one space count, until it is known where the capture was made."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from netdissect.model.native import ABSENT, i64
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+
+__all__ = [
+    "COUNTS", "MAX_SAMPLES", "NEVER", "Either", "Span", "Summed", "by_place", "first_of",
+    "moment_ns",
+]  # fmt: skip
+
+COUNTS = (
+    "datagrams",
+    "octets",
+    "repeated_octets",
+    "units",
+    "copies",
+    "retransmissions",
+    "reliable_copies",
+    "unacked",
+    "lost",
+    "decided",
+    "rtt_samples",
+)
+"""What is added where two processes have counted the same span."""
+MAX_SAMPLES = 512
+"""Round trips kept per span and direction for the median: those of the first units."""
+NEVER: Final = (1 << 62) - 1
+"""Beyond all frames."""
+
+
+class Either:
+    """What one span of a lane counts, as long as nobody knows where the capture was made."""
+
+    __slots__ = ("arrived", "decided", "each", "lost", "rtts", "skipped")
+
+    def __init__(self, skipped: int = 0) -> None:
+        self.decided = 0
+        """Units whose fate is known, from elsewhere than next to the receiver."""
+        self.lost = 0
+        self.rtts: list[tuple[int, float]] = []
+        self.arrived = skipped
+        """Numbers of which it is known whether they came, next to the receiver."""
+        self.each = skipped
+        """The same where numbers are skipped in normal operation."""
+        self.skipped = skipped
+        """Numbers that did not come there."""
+
+
+class Span:
+    """What one span of a space counts."""
+
+    __slots__ = (
+        "_enough", "arrived", "copies", "decided", "each", "frames", "lost", "retransmissions",
+        "samples", "skipped", "times", "unacked", "units",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.units: i64 = 0
+        self.copies: i64 = 0
+        self.retransmissions: i64 = 0
+        self.unacked: i64 = 0
+        self.decided: i64 = 0
+        self.lost: i64 = 0
+        self.arrived: i64 = 0
+        self.each: i64 = 0
+        self.skipped: i64 = 0
+        """These five as in `Either`."""
+        self.samples: i64 = 0
+        self.frames: array[int] | None = None
+        self.times: array[float] | None = None
+        """Frames of units, and their round trips in ms: those of the first ones."""
+        self._enough: i64 = NEVER
+
+    def took(self, frame: int, rtt_ms: float, units: i64) -> None:
+        """Take the round trip of units."""
+        self.samples += units
+        frames, times = self.frames, self.times
+        if frames is None or times is None:
+            frames = self.frames = array("q")
+            times = self.times = array("d")
+        if frame > self._enough:
+            return
+        for _ in range(units):
+            frames.append(frame)
+            times.append(rtt_ms)
+        if len(frames) > 2 * MAX_SAMPLES:
+            first_of(frames, times, MAX_SAMPLES)
+            self._enough = frames[-1]
+
+
+class Summed:
+    """The sums of one space in one direction."""
+
+    __slots__ = ("direction", "late", "newest", "repeating", "space", "spans", "start")
+
+    def __init__(self, direction: int, space: str) -> None:
+        self.direction = direction
+        self.space = space
+        self.spans: dict[int, Span] = {}
+        """By number; before the first span is known by -1 - time."""
+        self.repeating = False
+        """Whether its sender has a timer for what is not acknowledged."""
+        self.late: list[UnitRecord] = []
+        """Acknowledged units with copies whose kinds hang on where the capture was taken."""
+        self.newest: i64 = ABSENT
+        self.start: i64 = 0
+        """Its newest number, and what that is more than on the wire."""
+
+
+def first_of(frames: array[int], times: array[float], most: int) -> None:
+    """Keep those that were told first."""
+    if len(frames) <= most:
+        return
+    first = sorted(zip(frames, times, strict=True))[:most]
+    frames[:] = array("q", [frame for frame, _ in first])
+    times[:] = array("d", [rtt_ms for _, rtt_ms in first])
+
+
+def by_place(record: UnitRecord) -> bool:
+    """Return whether a unit has copies whose kinds hang on where the capture was taken."""
+    for copy in record.copies:  # noqa: SIM110 - compiled, a loop is cheaper
+        if copy.by_place:
+            return True
+    return False
+
+
+def moment_ns(item: UnitRecord | ConnectionEvent) -> int:
+    """Return when a unit was first seen, or a gap noticed."""
+    return item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns

@@ -1,0 +1,292 @@
+"""Sums of the units of one space, span by span, for `stats`: no record of a unit is made, but of
+one that comes again before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.native import ABSENT, i64
+from netdissect.model.policy import SpaceRule
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.track.intervals import Intervals
+from netdissect.track.placed import Placed
+from netdissect.track.recorder import (
+    MAX_COPIES,
+    Scribe,
+    SpaceScribe,
+    note_acked,
+)
+from netdissect.track.sums import Span, Summed
+from netdissect.track.unit import Carried, Unit
+
+__all__ = ["MAX_LATE_ONES", "Tally", "scribe_of"]
+
+MAX_LATE_ONES: Final = 256
+"""Units of a space whose round trips wait until it is known where the capture was taken."""
+_UNIT: Final = UnitRecord(0, 0, "", 0, 0, None, [], None, None, None, False, "unknown", None)
+_NEW: Final = (_UNIT, Copy(0, 0, "original"))
+_AGAIN: Final = (_UNIT, Copy(0, 0, "retransmission"))
+"""What a datagram held: of units that are summed up it is only asked whether one of them is new."""
+
+
+def scribe_of(parent: Scribe, direction: int, rule: SpaceRule) -> SpaceScribe:
+    """Return what records the units of a space, or sums them up."""
+    if parent.sums is None:
+        return SpaceScribe(parent, direction, rule)
+    return Tally(parent, parent.sums, direction, rule)
+
+
+class Tally(SpaceScribe):
+    """Sums up the units of one space in one direction."""
+
+    __slots__ = (
+        "_high_ns", "_lately", "_low_ns", "_newest_gap", "_of", "_reported", "_touched", "sums",
+    )  # fmt: skip
+
+    def __init__(
+        self, parent: Scribe, sums: Intervals, direction: int, rule: SpaceRule
+    ) -> None:
+        super().__init__(parent, direction, rule)
+        self._of = sums
+        self._touched = parent.touched
+        self.sums = Summed(direction, rule.name)
+        self._lately = Span()
+        self._low_ns: i64 = 0
+        self._high_ns: i64 = 0
+        """The span asked for last, from and to."""
+        self._newest_gap: i64 = ABSENT
+        """Its newest number as gaps alone tell it."""
+        self._reported: Unit | None = None
+        """Of what its receiver has told that it was lost."""
+        sums.sum_up(parent.connection, self.sums)
+
+    # -- sent --------------------------------------------------------------------------------------
+
+    def run(
+        self, space: Placed, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+    ) -> UnitRecord | None:
+        """Count consecutive new units, newer than all before."""
+        del frame
+        self._new(space, time_ns, count, self._arrive(seq, wire_seq, count))
+        return None
+
+    def units_of(self, run: Carried) -> list[Unit]:
+        """Return each unit of those that a datagram carries together."""
+        return [
+            Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None) for _ in range(run.count)
+        ]
+
+    def first(
+        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord | None:
+        """Count a new unit."""
+        del type_, frame
+        self._new(space, time_ns, 1, self._arrive(seq, wire_seq, 1))
+        return None
+
+    def lone(
+        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord | None:
+        """Count a unit whose number is no evidence of those between it and others."""
+        del seq, wire_seq, type_, frame
+        self._new(space, time_ns, 1, 1)
+        return None
+
+    def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
+        """Count the number of a unit that stood apart with those of its space."""
+        self._span(unit.first_ns).arrived += self._arrive(seq, wire_seq, 1) - 1
+
+    def again(
+        self,
+        space: Placed,
+        unit: Unit,
+        seq: int,
+        copied: bool,  # noqa: FBT001 - as in `SpaceScribe`
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> Copy:
+        """Count a further copy of a unit that is not acknowledged; return it."""
+        copy = self.late(space, seq, copied, labelled, frame, time_ns, due_ns)
+        record = unit.record
+        if record is None:
+            first = Copy(unit.frame, unit.first_ns, "original")
+            record = unit.record = UnitRecord(
+                0, self.sums.direction, self.sums.space, 0, seq, None, [first], None, None, None,
+                False, "unknown", None,
+            )  # fmt: skip
+        if len(record.copies) < MAX_COPIES:
+            record.copies.append(copy)
+        return copy
+
+    def late(
+        self,
+        space: Placed,
+        seq: int,
+        copied: bool,  # noqa: FBT001 - as in `again`
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> Copy:
+        """Count a further copy of a unit that is settled already; return it."""
+        del space, seq, labelled, due_ns
+        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission")
+        span = self._span(time_ns)
+        span.copies += 1
+        span.retransmissions += not copied
+        self._touched.append(_AGAIN)
+        return copy
+
+    def turned(self, copy: Copy) -> None:
+        """Take that a copy is of another kind than was thought."""
+        self._span(copy.time_ns).retransmissions += -1 if copy.kind == "duplicate" else 1
+
+    # -- settled -----------------------------------------------------------------------------------
+
+    def acked(
+        self, unit: Unit, frame: int, time_ns: int, *, ambiguous: bool, sample_ns: i64 = ABSENT
+    ) -> None:
+        """Count an acknowledged unit."""
+        record = unit.record
+        if record is None:
+            if ambiguous:
+                self._span(unit.first_ns).decided += 1
+                return
+            sample: i64 = time_ns - unit.first_ns if sample_ns == ABSENT else sample_ns
+            self._acked(unit.first_ns, unit.frame, sample, 1)
+            return
+        note_acked(record, frame, time_ns, ambiguous=ambiguous)
+        if sample_ns != ABSENT:
+            record.rtt_ms = int(sample_ns) / 1e6
+        span = self._span(record.copies[0].time_ns)
+        span.decided += 1
+        for copy in record.copies:
+            if copy.by_place and len(self.sums.late) < MAX_LATE_ONES:
+                self.sums.late.append(record)
+                return
+        if record.rtt_ms is not None:
+            span.took(record.copies[0].frame, record.rtt_ms, 1)
+
+    def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
+        """Count units that a datagram carried together, and that were acknowledged with it."""
+        del frame
+        self._acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
+
+    def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
+        """Count a unit that was not acknowledged, and whether it is known to be lost."""
+        first_ns = unit.first_ns if unit.record is None else unit.record.copies[0].time_ns
+        span = self._span(first_ns)
+        span.unacked += outcome != "unknown"
+        if lost and self._reported is not unit:
+            span.decided += 1
+            span.lost += 1
+
+    def dropped_run(self, run: Carried, outcome: str) -> None:
+        """Count units that a datagram carried together, and that were not acknowledged."""
+        if outcome != "unknown":
+            self._span(run.sent_ns).unacked += run.count
+
+    def reported(self, unit: Unit) -> None:
+        """Count a unit of which its receiver says that it is lost."""
+        self._reported = unit
+        span = self._span(unit.first_ns if unit.record is None else unit.record.copies[0].time_ns)
+        span.decided += 1
+        span.lost += 1
+
+    def place(self, space: Placed) -> None:
+        """Take nothing: what hangs on where the capture was taken is decided at the end."""
+
+    # -- numbers that were skipped -----------------------------------------------------------------
+
+    def gap(
+        self, space: Placed, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+    ) -> None:
+        """Count skipped numbers, `stride` apart, in the span of the next one."""
+        del frame
+        data = {"first_seq": low, "last_seq": high, "step": stride}
+        event = ConnectionEvent(0, "gap", time_ns, None, self.sums.direction, "", data)
+        self.note_gap(event, space)
+        skipped: i64 = (high - low) // stride + 1
+        span = self._span(time_ns)
+        span.skipped += skipped
+        if stride > 1:
+            span.arrived += skipped
+            span.each += skipped
+            return
+        newest, newest_gap = self.sums.newest, self._newest_gap
+        if newest == ABSENT:
+            newest = low - 1
+        if newest_gap == ABSENT:
+            newest_gap = low - 1
+        if high + 1 > newest:
+            span.arrived += high + 1 - newest
+            newest = high + 1
+        if high + 1 > newest_gap:
+            span.each += high + 1 - newest_gap
+            newest_gap = high + 1
+        self.sums.newest, self._newest_gap = newest, newest_gap
+
+    def came(self, seq: int) -> None:
+        """Take that a number that was skipped has come after all."""
+        gap = self.gap_of(seq)
+        if gap is not None:
+            span = self._span(gap.time_ns)
+            span.skipped -= 1
+            if gap.data["step"] > 1:
+                span.arrived -= 1
+                span.each -= 1
+
+    # -- spans -------------------------------------------------------------------------------------
+
+    def _new(self, space: Placed, time_ns: i64, units: i64, arrived: i64) -> None:
+        """Count new units of a datagram; `arrived`: so many numbers more are known to have come."""
+        if space.delay_ns:
+            self.sums.repeating = True
+        span = self._lately
+        if not self._low_ns <= time_ns < self._high_ns:
+            span = self._span(time_ns)
+        span.units += units
+        span.copies += units
+        span.each += units
+        span.arrived += arrived
+        self._touched.append(_NEW)
+
+    def _acked(self, first_ns: i64, frame: int, sample_ns: i64, units: i64) -> None:
+        """Count acknowledged units, all sent once."""
+        span = self._lately
+        if not self._low_ns <= first_ns < self._high_ns:
+            span = self._span(first_ns)
+        span.decided += units
+        span.took(frame, int(sample_ns) / 1e6, units)
+
+    def _arrive(self, seq: i64, wire_seq: i64, units: i64) -> i64:
+        """Return of how many numbers more it is known that they came, now that new units did."""
+        sums = self.sums
+        start = seq - wire_seq
+        newest = sums.newest
+        if newest == ABSENT or (
+            start != sums.start and seq - newest > (start - sums.start) >> 1
+        ):
+            # Its sender numbers afresh: extended numbers go on at a multiple of all.
+            newest = seq - 1
+        sums.start = start
+        last = seq + units - 1
+        if last <= newest:
+            sums.newest = newest
+            return 0
+        sums.newest = last
+        return last - newest
+
+    def _span(self, time_ns: i64) -> Span:
+        """Return what the span of a time counts."""
+        if self._low_ns <= time_ns < self._high_ns:
+            return self._lately
+        key, self._low_ns, self._high_ns = self._of.place_of(time_ns)
+        span = self.sums.spans.get(key)
+        if span is None:
+            span = self.sums.spans[key] = Span()
+        self._lately = span
+        return span
