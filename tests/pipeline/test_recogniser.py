@@ -10,6 +10,8 @@ from netdissect.pipeline.servers import SERVER_SCORE
 SECOND = 1_000_000_000
 CONNECT, WELCOME, ACK = b"\x02", bytes.fromhex("1800100000"), bytes.fromhex("1100100000")
 HANDSHAKE = [(0, CONNECT), (1, WELCOME), (0, ACK), (0, WELCOME)]
+ASKS, ANSWERS = bytes.fromhex("04f0ff0f"), bytes.fromhex("0400")
+"""Heartbeats of a client, which states its round trip, and of a server."""
 NOISE = b"\xee" * 30
 
 
@@ -144,3 +146,22 @@ def test_segments_without_data_are_held_within_bounds(monkeypatch) -> None:
     assert pipeline.limits_hit["MAX_SAMPLED_OCTETS"] > 5
     pipeline.finish()
     assert not pipeline.recogniser._octets
+
+
+def test_a_flow_whose_roles_only_a_heartbeat_shows_waits_for_one() -> None:
+    """Joined in the middle, at more than 64 datagrams a second; the server's comes first."""
+    rows = [row for number in range(0x141, 0x141 + 60) for row in reliable(number, 1)]
+    for at, heartbeat in ((101, (0, ASKS)), (103, (1, ANSWERS))):
+        rows.insert(at, heartbeat)
+    (report,) = run(flow(rows, key(50000, 50001))).reports
+    assert (report.client, report.roles_from) == ("10.0.0.9:50000", "protocol")
+    assert report.datagrams == (61, 61)
+
+
+def test_a_flow_without_heartbeats_waits_no_longer_than_one_could_take() -> None:
+    pipeline = Pipeline(Options(strict=True))
+    rows = [row for number in range(0x141, 0x141 + 90) for row in reliable(number, 1)]
+    made = flow(rows, key(50000, 50001))
+    pipeline.run(made)
+    (connection,) = pipeline.tracked()
+    assert sum(lane.datagrams for lane in connection.lanes) == 180

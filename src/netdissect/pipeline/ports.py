@@ -62,6 +62,8 @@ class Flow:
         self.last_ns = last_ns
         self.looks = looks
         """How often it was judged before and belonged to nobody."""
+        self.waits = False
+        """True while its protocol is known, and not yet who is the client."""
         self.protocol: Protocol | None = None
         self.connection: Connection | None = None
         self.claim: Claim | None = None
@@ -87,6 +89,11 @@ class Flow:
             more = self.assembler.feed(direction, frame, time_ns, events)
             if more:
                 self.connection.further(direction, frame, time_ns, more)
+
+    @property
+    def first_held(self) -> int:
+        """Frame of the first packet held, 0 without one."""
+        return self.packets[0][1][1] if self.packets else 0
 
     def claimed(self, claim: Claim) -> Claim:
         """Return a claim with the endpoint that the client turned out to be."""

@@ -19,7 +19,7 @@ from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
-from netdissect.pipeline.servers import Servers, syn_side, with_handshake
+from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
@@ -284,9 +284,16 @@ class Recogniser:
             full = size >= _SAMPLE_DATAGRAMS or flow.octets > MAX_SAMPLE_OCTETS
             full = full or len(flow.packets) >= _PACKETS
         due = size in SAMPLE_SIZES or not size % _SAMPLE_DATAGRAMS or len(pieces) > 1
-        if full or (pieces and due):
+        if (full or (pieces and due)) and not (full and self._may_show_roles(flow)):
             self.judge(flow, final=full)
         self._bound()
+
+    def _may_show_roles(self, flow: Flow) -> bool:
+        """Return whether a flow whose sample is full waits for what shows who is the client."""
+        if still_short(flow) and not len(flow.sample) % _SAMPLE_DATAGRAMS:
+            claim = self._claim(flow, final=True)
+            flow.waits = claim is not None and awaits_roles(flow, claim, self._protocols)
+        return flow.waits and still_short(flow)
 
     def _await(self, flow: Flow, frame: int, begins: array[int]) -> None:
         """Remember a flow whose first frame is that of a connection."""
@@ -367,7 +374,7 @@ class Recogniser:
                 self._let_go(flow)
             else:
                 claimed.append((flow, self._settle(flow, claim)))
-        for flow, roles_from in sorted(claimed, key=_first_frame):
+        for flow, roles_from in sorted(claimed, key=lambda pair: pair[0].first_held):
             self._begin(flow, roles_from)
 
     def _claim(self, flow: Flow, *, final: bool) -> Claim | None:
@@ -548,8 +555,3 @@ _last_ns: Final = attrgetter("last_ns")
 def turned(name: Name) -> Name:
     """Return the name of the other direction."""
     return name[0], reverse_key(name[1])
-
-
-def _first_frame(claimed: tuple[Flow, str]) -> int:
-    packets = claimed[0].packets
-    return packets[0][1][1] if packets else 0

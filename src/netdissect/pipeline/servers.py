@@ -10,8 +10,11 @@ from netdissect.model.claims import Claim
 from netdissect.model.packets import ACK, SYN, FlowKey, flow_sides
 from netdissect.pipeline.ports import Flow
 from netdissect.protocols.base import Protocol
+from netdissect.protocols.claiming import roles
 
-__all__ = ["SERVER_SCORE", "Servers", "syn_side", "with_handshake"]
+__all__ = [
+    "SERVER_SCORE", "Servers", "awaits_roles", "still_short", "syn_side", "with_handshake",
+]  # fmt: skip
 
 MAX_UNTOLD = 256
 """A TCP flow with more bytes than this speaks for itself."""
@@ -20,6 +23,13 @@ MAX_SERVERS = 4096
 SERVER_SCORE: Final = 60
 """Score of a claim that rests on what the server spoke on other connections."""
 
+ROLES_NS: Final = 1_500_000_000
+"""A UDP flow that a protocol knows, but not yet who is the client, waits so long for what shows it:
+keepalives that differ go out once per second.
+"""
+ROLES_DATAGRAMS: Final = 512
+ROLES_OCTETS: Final = 1 << 19
+"""Datagrams and bytes held of such a flow at which it waits no longer."""
 
 
 class Servers:
@@ -126,3 +136,23 @@ def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> 
     if client is None:
         return otherwise or claim
     return replace(claim, client=client, roles_from="handshake")
+
+
+def still_short(flow: Flow) -> bool:
+    """Return whether a flow may wait for what shows who is the client."""
+    if flow.transport != "udp" or flow.rule is not None or not flow.sample:
+        return False
+    lasted_ns = flow.last_ns - flow.sample[0][1]
+    short = len(flow.sample) < ROLES_DATAGRAMS and flow.octets < ROLES_OCTETS
+    return short and lasted_ns < ROLES_NS
+
+
+def awaits_roles(flow: Flow, claim: Claim, protocols: tuple[Protocol, ...]) -> bool:
+    """Return whether the protocol that claims a flow knows nothing yet of who is the client, and
+    expects that what comes next shows it.
+    """
+    mine = next(each for each in protocols if each.name == claim.protocol)
+    if claim.client is not None or roles(claim, mine, flow.ports)[1] != "first_frame":
+        return False
+    early = mine.recognise(flow.sample, flow.transport, final=False)
+    return early is not None and early.waits and early.client is None
