@@ -333,11 +333,17 @@ class Recogniser:
         return self._table.flooded and self._other is None and len(flow.sample) < BRIEF
 
     def _is_counted(self, flow: Flow) -> bool:
-        """Count one of too many whose first packet was known alone: nobody is asked again."""
-        if flow.known_alone is None:
+        """Count one of too many whose first packet was known alone, or whose server is known, and
+        ask nobody.
+        """
+        protocol = flow.known_alone
+        if protocol is None and flow.transport == "udp":
+            likely = self.servers.likely(flow)
+            protocol = None if likely is None else likely.name
+        if protocol is None:
             return False
         self._take_off(flow)
-        self._count_only(flow, flow.known_alone)
+        self._count_only(flow, protocol)
         return True
 
     def _count_only(self, flow: Flow, protocol: str) -> None:
