@@ -333,9 +333,7 @@ class Recogniser:
         return self._table.flooded and self._other is None and len(flow.sample) < BRIEF
 
     def _is_counted(self, flow: Flow) -> bool:
-        """Count one of too many whose first packet was known alone, or whose server is known, and
-        ask nobody.
-        """
+        """Count one of too many whose first packet or server is known, and ask nobody."""
         protocol = flow.known_alone
         if protocol is None and flow.transport == "udp":
             likely = self.servers.likely(flow)
@@ -347,10 +345,7 @@ class Recogniser:
         return True
 
     def _count_only(self, flow: Flow, protocol: str) -> None:
-        heard = 0
-        for _, packet in flow.packets:
-            heard += packet[0] == _UDP or bool(packet[4])
-        self._alone(protocol, heard)
+        self._alone(protocol, sum(p[0] == _UDP or bool(p[4]) for _, p in flow.packets))
 
     def finish(self) -> None:
         """Judge everything that is left. Claimed flows begin in the order of their first frames,
