@@ -40,3 +40,12 @@ def test_long_times_are_those_of_a_clock() -> None:
 def test_spans_of_a_rate_are_round() -> None:
     assert nice_span_ns(12 * SECOND, 60) == 500_000_000
     assert nice_span_ns(10 * 86_400 * SECOND, 60) % (3600 * SECOND) == 0
+
+
+def test_a_short_span_deep_in_a_long_capture_has_ticks() -> None:
+    start = 201 * SECOND + SECOND // 10
+    assert [label for _, label in time_ticks(start, start + SECOND, 5)][:2] == [
+        "201.2 s",
+        "201.4 s",
+    ]
+    assert [label for _, label in time_ticks(start, start + 9 * SECOND, 6)][:2] == ["3:22", "3:23"]

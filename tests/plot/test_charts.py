@@ -9,7 +9,7 @@ import pytest
 
 import gallery
 from netdissect.model.annotations import Severity
-from netdissect.model.reports import Anomaly, Copy, UnitRecord
+from netdissect.model.reports import Anomaly, ConnectionEvent, Copy, UnitRecord
 from netdissect.plot.charts import KINDS, Wanted, charts, compare
 from netdissect.plot.history import History
 from netdissect.plot.rows import COLUMNS, rows
@@ -178,3 +178,30 @@ def test_the_rows_are_those_of_a_table() -> None:
     write_rows(stream, COLUMNS, ([(row[name],) for name in COLUMNS] for row in rows(chart)))
     read = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert {row["series"] for row in read} >= {"unit sent once", "heartbeat", "smoothed (1/8)"}
+
+
+def test_every_round_trip_counts_in_the_sentence() -> None:
+    history = History(1)
+    for ms in (10, 20, 30):
+        data = {"kind": "ping", "rtt_ms": ms}
+        history.event(ConnectionEvent(1, "probe", ms, ms, 1, "", data))
+    (chart,) = charts("rtt", history)
+    assert chart.said == "3 round trips from 10.0 ms to 30.0 ms, half of them below 20.0 ms."
+
+
+def test_a_peer_that_skips_billions_of_numbers_is_drawn() -> None:
+    history = History(1)
+    history.unit(long_ago(1))
+    later = long_ago(2)
+    later.seq = 4_000_000_000
+    history.unit(later)
+    data = {"space": "reliable", "first_seq": 2, "last_seq": 3_999_999_999}
+    history.event(ConnectionEvent(1, "gap", 20_000_000, 3, 0, "", data))
+    (chart,) = charts("seq", history)
+    unseen = next(one for one in chart.series if one.name == "never seen here")
+    assert 90 <= len(unseen.points) <= 101
+    data["first_seq"], data["last_seq"] = 10, 16
+    data["step"] = 2
+    (chart,) = charts("seq", history)
+    unseen = next(one for one in chart.series if one.name == "never seen here")
+    assert [point.value for point in unseen.points] == [10, 12, 14, 16]

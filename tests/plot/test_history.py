@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import gallery
@@ -146,3 +148,14 @@ def test_the_time_that_a_unit_took_counts_from_its_first_copy() -> None:
     record.copies.append(Copy(9, 40, "retransmission"))
     assert took_ms(record) == pytest.approx(70 / 1e6)
     assert took_ms(unit(1, 5, None)) is None
+
+
+def test_numbers_that_are_a_step_apart_are_counted_by_it() -> None:
+    history = History(1)
+    history.unit(unit(1, 0))
+    data = {"space": "reliable", "first_seq": 3, "last_seq": 9, "step": 2}
+    history.event(ConnectionEvent(1, "gap", 5, 5, 0, "", data))
+    report = gallery.histories(gallery.LOSSY)[1].report
+    assert report is not None
+    history.finish(replace(report, vantage="server", first_time_ns=0, last_time_ns=10))
+    assert [row.lost for row in history.bins(0, SECOND)] == [4]

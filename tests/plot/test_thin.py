@@ -77,3 +77,12 @@ def test_few_points_stay_as_they_are() -> None:
     points = [Dot(5, 1.0), Dot(5, 2.0), Dot(5, 3.0)]
     assert thinned(points, 10) == points
     assert thinned([], 10) == []
+
+
+def test_what_has_no_room_is_not_the_end() -> None:
+    kept: Kept[Dot] = Kept(100)
+    for index in range(10_000):
+        kept.add(Dot(index, float(index * 7919 % 1000), "again" if index % 2 else "lost"))
+    kept.thin()
+    assert 50 <= len(kept.points) <= 100
+    assert kept.points[-1].time_ns > 9_000

@@ -8,10 +8,13 @@ from netdissect.model.packets import NS_PER_S
 
 __all__ = ["clock_label", "headroom", "nice", "nice_span_ns", "number", "ticks", "time_ticks"]
 
-_CLOCK = (10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+_CLOCK = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600,
+          43_200, 86_400)  # fmt: skip
 """Steps of long spans, seconds."""
 _LONG_S = 180
 """From this span on times are written as minutes, seconds."""
+_CLOCK_FROM_S = 0.5
+"""... unless their steps are shorter than this."""
 _SLACK = 1.5
 """So many times more ticks than asked for are better than half as many."""
 _MINUTE, _HOUR = 60, 3600
@@ -58,14 +61,16 @@ def time_ticks(start_ns: int, end_ns: int, most: int) -> list[tuple[int, str]]:
     """Return (time, label) of round times between two, measured from zero, at most about `most`."""
     span = max(1, end_ns - start_ns)
     least = span / NS_PER_S / max(1, most) / _SLACK
-    if end_ns / NS_PER_S >= _LONG_S:
+    # Deep in a long capture a short span has no room for steps of a clock.
+    long = end_ns / NS_PER_S >= _LONG_S and least > _CLOCK_FROM_S
+    if long:
         seconds = next((step for step in _CLOCK if step >= least), None)
         step = int((seconds or 86_400 * math.ceil(least / 86_400)) * NS_PER_S)
     else:
         step = max(1, round(nice(least) * NS_PER_S))
     first = -(-start_ns // step)
     return [
-        (index * step, clock_label(index * step, step, long=end_ns / NS_PER_S >= _LONG_S))
+        (index * step, clock_label(index * step, step, long=long))
         for index in range(first, end_ns // step + 1)
     ]
 

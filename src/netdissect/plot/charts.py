@@ -12,7 +12,7 @@ from netdissect.plot.axes import headroom, nice_span_ns
 from netdissect.plot.chart import Band, Chart, Point, Series
 from netdissect.plot.history import Bin, History, Track
 from netdissect.plot.sequence import sequence
-from netdissect.render.units import arrow_of, duration
+from netdissect.render.units import arrow_of, counted, duration
 
 __all__ = ["KINDS", "LOCAL_NOTE", "Wanted", "charts", "compare"]
 
@@ -295,6 +295,7 @@ def _rtts(history: History, wanted: Wanted) -> Iterable[Chart]:
             ]),
             *_probe_series(history, direction, role),
         ]  # fmt: skip
+        values = sorted(point.value or 0.0 for one in chart.series for point in one.points)
         smooth = [
             Point(unit.time_ns, unit.smooth_ms, unit.frame, "smoothed")
             for _, unit in units
@@ -303,12 +304,9 @@ def _rtts(history: History, wanted: Wanted) -> Iterable[Chart]:
         if len(tracks) == 1 and smooth:
             chart.series.append(Series("smoothed (1/8)", "steps", "good", smooth))
         chart.notes = _thin_note(tracks)
-        values = sorted(
-            point.value or 0.0 for one in chart.series[:-1] or chart.series for point in one.points
-        )
         if values:
             chart.said = (
-                f"{len(values):,} round trips from {duration(values[0])} to "
+                f"{counted(len(values), 'round trip')} from {duration(values[0])} to "
                 f"{duration(values[-1])}, half of them below {duration(values[len(values) // 2])}."
             )
         yield chart
@@ -447,7 +445,7 @@ def _silent(history: History, wanted: Wanted) -> Iterable[Chart]:
                 )
             )  # fmt: skip
     chart.said = (
-        f"{total} silences, the longest of {duration(longest / 1e6)}."
+        f"{counted(total, 'silence')}, the longest of {duration(longest / 1e6)}."
         if total
         else "Neither side was ever silent for long."
     )

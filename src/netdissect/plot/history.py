@@ -454,7 +454,8 @@ class History:
     def _skip(self, gap: ConnectionEvent) -> None:
         if gap.direction is not None:
             first, last = gap.data["first_seq"], gap.data["last_seq"]
-            self._bins[gap.direction].row(gap.time_ns)[3] += max(0, last - first + 1 - gap.came)
+            skipped = (last - first) // (gap.data.get("step") or 1) + 1
+            self._bins[gap.direction].row(gap.time_ns)[3] += max(0, skipped - gap.came)
 
     # -- what is drawn -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ acknowledgement.
 from __future__ import annotations
 
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.history import History, Track, took_ms
 from netdissect.render.units import duration
@@ -18,6 +18,8 @@ _SPAN = 5
 """Nor more time on either side than this many times what the slowest one took ..."""
 _NEAREST = 4
 """... but for its nearest neighbours."""
+_UNSEEN = 100
+"""About so many numbers of one gap are drawn at most: a peer may skip billions."""
 
 
 def sequence(chart: Chart, history: History, track: Track) -> Chart:
@@ -81,6 +83,14 @@ def _story(unit: UnitRecord) -> str:
     return f"{how}, acknowledged after {duration(taken)}"
 
 
+def _skipped(gap: ConnectionEvent, low: int, high: int) -> range:
+    """Return numbers of a gap between two heights: all, or every so many of very many."""
+    first, step = gap.data["first_seq"], gap.data.get("step") or 1
+    first += max(0, -(-(low - first) // step)) * step
+    found = range(first, min(gap.data["last_seq"], high) + 1, step)
+    return found[:: -(-len(found) // _UNSEEN) or 1]
+
+
 def _series(
     chart: Chart, history: History, track: Track, units: list[UnitRecord], last: dict[int, int]
 ) -> list[Series]:
@@ -111,10 +121,7 @@ def _series(
         for gap in history.gaps()
         if gap.direction == track.direction and gap.data.get("space") == track.space
         and chart.start_ns <= gap.time_ns <= chart.end_ns and not gap.came
-        for seq in range(
-            max(gap.data["first_seq"], int(chart.low)),
-            min(gap.data["last_seq"], int(chart.high)) + 1,
-        )
+        for seq in _skipped(gap, int(chart.low), int(chart.high))
     ]  # fmt: skip
     found = [
         Series("highest number acknowledged", "stair", "good", stair),

@@ -104,4 +104,6 @@ class Kept(Generic[_P]):
         while len(self.points) > self.limit and columns >= _FEWEST:
             self.points = thinned(self.points, columns)
             columns //= 2
-        del self.points[self.limit :]
+        if len(self.points) > self.limit:
+            # Marks of all heights: what stays is spread over the whole time, not its beginning.
+            self.points = self.points[:: -(-len(self.points) // self.limit)]
