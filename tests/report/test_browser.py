@@ -107,6 +107,17 @@ def test_zoom_shows_a_part_and_all_again(browser: Browser, lossy: Path) -> None:
     assert browser.complaints() == []
 
 
+def test_a_zoom_ends_before_its_ticks_run_out_of_digits(browser: Browser, lossy: Path) -> None:
+    browser.open(lossy)
+    click = (
+        "const button = document.querySelector('#plots-1 [data-zoom=in]');"
+        "for (let i = 0; i < 80; i++) button.click();"
+        "return document.querySelectorAll('#acks-1-0 .xaxis text').length"
+    )
+    assert 3 <= browser.run(click) <= 14
+    assert browser.complaints() == []
+
+
 def test_a_drag_zooms_and_the_cursor_names_the_frame(browser: Browser, lossy: Path) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 

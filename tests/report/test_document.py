@@ -11,6 +11,8 @@ import pytest
 import gallery
 import hostile
 import written
+from netdissect.model.reports import Copy, UnitRecord
+from netdissect.report import ladder
 from netdissect.report.document import MAX_BYTES, document
 from netdissect.report.redact import Redactor
 
@@ -194,7 +196,9 @@ def test_two_captures_tell_what_the_network_did(tmp_path: Path) -> None:
     told = page(text).text
     assert "Between the two captures were lost 52 of 560 datagrams (9.3%) from client to" in told
     assert "lost: 9% client to server, 9% server to client." in told
-    assert "The network lost 9.3% of what went from client to server, as both captures show." in told
+    assert (
+        "The network lost 9.3% of what went from client to server, as both captures show." in told
+    )
     assert text.count("One-way delay, ") >= 2
     lane = re.search(r'class="lost bad" d="([^"]*)"[^>]*data-w="lost on the way"', text)
     assert lane is not None
@@ -211,3 +215,43 @@ def test_two_captures_that_do_not_belong_together_have_no_report(tmp_path: Path)
     assert result.exit_code == 2
     assert "do not belong together" in result.output
     assert not (tmp_path / "x.html").exists()
+
+
+def test_many_names_are_replaced_without_a_pattern_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = Redactor()
+    for number in range(2000):
+        names.word(f"10.0.{number >> 8}.{number & 255}:5", "client")
+    tried = []
+    real = re.sub
+
+    def count(*values: str) -> str:
+        tried.append(values)
+        return real(*values)
+
+    monkeypatch.setattr("netdissect.report.redact.re.sub", count)
+    assert names.clean("10.0.0.1:5 left") == "client-2 left"
+    assert len(tried) == 1
+
+
+def test_copies_beyond_the_first_are_counted_before_and_after_the_acknowledgement() -> None:
+    copies = [Copy(1, 0, "original")]
+    copies += [Copy(at, at * 1_000_000, "retransmission", attempts_left=1) for at in range(2, 12)]
+    copies += [Copy(at, at * 1_000_000, "retransmission") for at in range(30, 39)]
+    unit = UnitRecord(
+        1, 0, "reliable", 5, 5, None, copies, 20, 20_000_000, None, True, "acked", None, 0
+    )
+    told = [str(step) for step in ladder.story(unit, 0, near=True)]
+    assert [step for step in told if "further" in step] == [
+        "… and 2 further copies.",
+        "… and 1 further copy.",
+    ]
+    assert "1 attempt left" in told[1]
+
+
+def test_what_two_captures_were_read_for_is_not_said_of_one(tmp_path: Path) -> None:
+    other = gallery.LOSSY.replace("clientleg", "serverleg")
+    told = page(written.report(gallery.LOSSY, tmp_path, second=other).read_text()).text
+    assert "from two capture files, the first (pcap" in told
+    assert "one capture file" not in told

@@ -14,7 +14,7 @@ from netdissect.plot.chart import Chart
 from netdissect.plot.charts import LOCAL_NOTE, Wanted, charts
 from netdissect.plot.history import History, took_ms
 from netdissect.plot.markup import Html, join, tag
-from netdissect.render.units import dialect_text, duration
+from netdissect.render.units import counted, dialect_text, duration
 from netdissect.report import frame, joined, ladder, tables
 from netdissect.report.page import figure, page, zoom_tools
 from netdissect.report.subject import Capture, Subject
@@ -253,7 +253,7 @@ def _charts(subject: Subject, asked: Wanted) -> Iterator[Chart]:
     way = Direction.C2S if subject.worst is None else Direction(subject.worst.direction)
     space = None if subject.worst is None else subject.worst.space
     for chart in charts("seq", history):
-        if chart.direction == way and space is not None and chart.said.startswith(space):
+        if chart.direction == way and space is not None and chart.said.startswith(f"{space} "):
             yield chart
     yield from charts("rate", history, asked)
     yield from charts("snapshots", history, asked)
@@ -300,16 +300,17 @@ def _joined(capture: Capture, report: JoinReport, *, redact: bool) -> Html:
 def _about(capture: Capture, *, redact: bool) -> Html:
     info = capture.info
     links = ", ".join(info.link_types)
+    source = "one capture file" if capture.join is None else "two capture files, the first"
     first = (
-        f"Made by netdissect {capture.version} from one capture file ({info.format}, {links}) of "
-        f"{info.frames:,} frames; nothing was loaded from a network and nothing will be."
+        f"Made by netdissect {capture.version} from {source} ({info.format}, {links}) of "
+        f"{counted(info.frames, 'frame')}; nothing was loaded from a network and nothing will be."
     )
     words = (
         "A dash means not knowable from this capture, never zero. “Never seen” is a number of "
         "which no copy is in the file; “lost” is said only where the place of the capture or the "
         "protocol itself proves it. “~” stands before a time that may belong to another copy."
     )
-    limits = [f"{name} ({count:,} times)" for name, count in capture.limits.items()]
+    limits = [f"{name} ({counted(count, 'time')})" for name, count in capture.limits.items()]
     told = [
         "Addresses and names are replaced by words that stay the same throughout; texts and bytes "
         "from packets are left out."
@@ -318,8 +319,8 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         f"The file is cut short at offset {info.truncated_at:,}; everything before it was read."
         if info.truncated_at is not None
         else None,
-        f"The capture says that it lost {info.drops:,} packets." if info.drops else None,
-        f"{capture.other_datagrams:,} datagrams are of no known protocol."
+        f"The capture says that it lost {counted(info.drops, 'packet')}." if info.drops else None,
+        f"Of no known protocol: {counted(capture.other_datagrams, 'datagram')}."
         if capture.other_datagrams
         else None,
         f"Bounds that were reached: {', '.join(limits)}." if limits else None,

@@ -9,7 +9,7 @@ from netdissect.model.records import DatagramRecord
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import annotation_line, value_text
-from netdissect.render.units import dialect_text, seconds
+from netdissect.render.units import counted, dialect_text, seconds
 
 __all__ = ["MAX_BYTES", "MAX_FIELDS", "shown"]
 
@@ -17,6 +17,8 @@ MAX_FIELDS = 120
 """Fields of the tree that are shown."""
 MAX_BYTES = 512
 """Bytes of each buffer that are shown."""
+_FINDINGS = 8
+_BUFFERS = 4
 _DEPTH = 8
 _VALUE = 240
 
@@ -51,7 +53,10 @@ def shown(record: DatagramRecord, first_ns: int, *, redact: bool) -> Html:
     )
     box = tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Fields")
     found = [tag("p", "".join(text for text, _ in annotation_line(note, tree)))
-             for note in tree.annotations[:8] if not redact]  # fmt: skip
+             for note in tree.annotations[:_FINDINGS] if not redact]  # fmt: skip
+    more = len(tree.annotations) - _FINDINGS
+    if more > 0 and not redact:
+        found.append(tag("p", f"… and {counted(more, 'finding')} more: netdissect show"))
     left = tag("div", tag("p", *head), box, *found)
     if redact:
         return left
@@ -97,13 +102,15 @@ def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
 
 
 def _octets(tree: Dissection) -> Iterator[str]:
-    for index, buffer in enumerate(tree.buffers[:4]):
+    for index, buffer in enumerate(tree.buffers[:_BUFFERS]):
         title = "on the wire" if index == 0 else buffer.name
-        yield f"{len(buffer.data)} bytes {title}"
+        yield f"{counted(len(buffer.data), 'byte')} {title}"
         yield Html("\n")
         for line in hex_rows(buffer.data[:MAX_BYTES], width=100):
             yield "".join(text for text, _ in line)
             yield Html("\n")
         if len(buffer.data) > MAX_BYTES:
-            yield f"… {len(buffer.data) - MAX_BYTES} bytes more"
+            yield f"… {counted(len(buffer.data) - MAX_BYTES, 'byte')} more"
             yield Html("\n")
+    if len(tree.buffers) > _BUFFERS:
+        yield f"… {counted(len(tree.buffers) - _BUFFERS, 'buffer')} more: netdissect show"

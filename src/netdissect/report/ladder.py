@@ -11,7 +11,7 @@ from netdissect.plot.history import took_ms
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.console import fit
 from netdissect.render.ladder import SILENCE_MS, Row, rows
-from netdissect.render.units import duration, seconds
+from netdissect.render.units import counted, duration, seconds
 
 __all__ = ["drawn", "story"]
 
@@ -102,8 +102,7 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
     steps.append(_step(first, first_ns, "sent for the first time."))
     for before, copy in zip([first, *shown], shown[:_MAX_STEPS], strict=False):
         steps.append(_step(copy, first_ns, _copied(copy, before)))
-    if len(shown) > _MAX_STEPS:
-        steps.append(join(f"… and {len(shown) - _MAX_STEPS:,} further copies."))
+    steps += _further(shown)
     if acked is not None and unit.acked_frame is not None:
         took = duration(took_ms(unit))
         moment = seconds(acked - first_ns)
@@ -120,6 +119,7 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
         what = "copied by the network" if copy.kind == "duplicate" else "sent again"
         needless = ": needless" if near and copy.kind != "duplicate" else ""
         steps.append(_step(copy, first_ns, f"{what}, {after} after the acknowledgement{needless}."))
+    steps += _further(late)
     if unit.rtt_ambiguous and shown:
         steps.append(
             join("Which of the copies was acknowledged cannot be told: the acknowledgement names "
@@ -130,6 +130,13 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
 
 _MAX_STEPS = 8
 """Copies that are told one by one."""
+
+
+def _further(copies: Sequence[Copy]) -> list[Html]:
+    """Return how many copies are not told one by one."""
+    left = len(copies) - _MAX_STEPS
+    what = "copy" if left == 1 else "copies"
+    return [join(f"… and {left:,} further {what}.")] if left > 0 else []
 
 
 def _step(copy: Copy, first_ns: int, text: str) -> Html:
@@ -145,5 +152,5 @@ def _copied(copy: Copy, before: Copy) -> str:
         late = (copy.time_ns - copy.due_ns) / 1e6
         text += f"; its timer was due {duration(abs(late))} {'earlier' if late >= 0 else 'later'}"
     if copy.attempts_left is not None:
-        text += f", {copy.attempts_left} attempts left"
+        text += f", {counted(copy.attempts_left, 'attempt')} left"
     return text + "."

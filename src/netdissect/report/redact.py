@@ -36,7 +36,7 @@ class Redactor:
         """Return a sentence without what is quoted in it and without any known secret."""
         text = _QUOTED.sub("“…”", text)
         for secret in sorted(self._words, key=len, reverse=True):
-            if secret:
+            if secret and secret in text:  # patterns of a thousand names take minutes
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", self._words[secret], text)
         return text
 

@@ -75,7 +75,7 @@
       this.paths = all(svg, 'path[d]').filter(path => !path.closest('defs') && !path.classList.contains('grid')).map(path => ({
         path, whole: path.getAttribute('d'), line: /\b(steps|stair|line)\b/.test(path.getAttribute('class')),
         parts: [...path.getAttribute('d').matchAll(/([ML])([\d.-]+) ([\d.-]+)([^ML]*)/g)].map(m => [m[1], +m[2], m[3], m[4]]),
-        frames: (path.dataset.f || '').split(','), what: path.dataset.w || ''}));
+        frames: path.dataset.f === undefined ? null : path.dataset.f.split(','), what: path.dataset.w || ''}));
       this.boxes = all(svg, 'rect.bar,rect.band').map(box => ({box, x: +box.getAttribute('x'), w: +box.getAttribute('width')}));
       this.words = all(svg, '.bandtext').map(word => ({word, x: +word.getAttribute('x')}));
       this.cursor = make('line', {class: 'cursor', y1: 0, y2: this.height - 26, visibility: 'hidden'});
@@ -85,8 +85,11 @@
     place(time) { return LEFT + (time - this.from) / (this.to - this.from) * WIDE; }
     moved(x) { return this.place(this.start + (x - LEFT) / WIDE * (this.end - this.start)); }
     show(from, to) {
-      this.from = Math.max(this.start, from); this.to = Math.min(this.end, to);
-      if (!(this.to > this.from)) { this.from = this.start; this.to = this.end; }
+      const low = Math.max(this.start, from), high = Math.min(this.end, to);
+      // Closer, the steps between ticks would be lost in the digits of a number, and never end.
+      if (high > low && high - low < 1e-6) return;
+      this.from = low; this.to = high;
+      if (!(high > low)) { this.from = this.start; this.to = this.end; }
       const whole = this.from === this.start && this.to === this.end;
       const cut = x => Math.min(RIGHT, Math.max(LEFT, x));
       for (const one of this.paths) {
@@ -113,7 +116,7 @@
     ticks() {
       const least = (this.to - this.from) / 12, power = 10 ** Math.floor(Math.log10(least));
       const long = this.end >= 180 && least > 0.5;
-      const step = long ? [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600].find(s => s >= least) || 7200
+      const step = long ? [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200].find(s => s >= least) || 86400 * Math.ceil(least / 86400)
         : [1, 2, 5, 10].map(s => s * power).find(s => s >= least);
       const made = [];
       for (let i = Math.ceil(this.from / step); i * step <= this.to; i++) {
@@ -132,7 +135,7 @@
     nearest(x, y) {
       let best = null, least = 900;
       for (const one of this.paths) {
-        if (one.frames[0] === '') continue;
+        if (!one.frames) continue;
         for (let i = 0; i < one.parts.length; i++) {
           const dx = this.moved(one.parts[i][1]) - x, dy = one.parts[i][2] - y, far = dx * dx + dy * dy;
           if (far < least) { least = far; best = {time: this.start + (one.parts[i][1] - LEFT) / WIDE * (this.end - this.start), frame: one.frames[i], what: one.what}; }
@@ -207,7 +210,7 @@
 
   // -- folded parts: a link opens what it leads to, and print opens all --------------------------
   const open = () => {
-    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
     const folded = target && target.closest('details');
     if (folded && !folded.open) { folded.open = true; target.scrollIntoView(); }
   };

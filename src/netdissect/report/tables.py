@@ -11,7 +11,15 @@ from netdissect.plot.history import took_ms
 from netdissect.plot.markup import Child, Html, join, tag
 from netdissect.render.connections import best_rtt
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import arrow_of, dialect_text, duration, percent, seconds, share
+from netdissect.render.units import (
+    arrow_of,
+    counted,
+    dialect_text,
+    duration,
+    percent,
+    seconds,
+    share,
+)
 from netdissect.report.subject import Subject
 
 __all__ = ["MAX_ROWS", "endings", "findings", "messages", "overview", "severity", "tiles"]
@@ -101,7 +109,9 @@ def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
         return "–", "no unit was acknowledged"
     unit = slowest[0]
     name: Child = f"{unit.space} {unit.seq}"
-    if worst is not None and subject.worst is not None and subject.worst.seq == unit.seq:
+    told = subject.worst
+    same = told is not None and _name(told) == _name(unit)
+    if worst is not None and same:
         name = tag("a", name, href=f"#{worst}")
     taken = took_ms(unit)
     if taken is None and unit.outcome == "unknown":
@@ -110,6 +120,10 @@ def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
         return "✗", join(name, " was never acknowledged")
     value, _, scale = duration(taken).partition(" ")
     return value, join(f"{scale}, ", name)
+
+
+def _name(unit: UnitRecord) -> tuple[int, str, int]:
+    return unit.direction, unit.space, unit.seq
 
 
 def findings(
@@ -269,4 +283,4 @@ def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator
     )
     if total > len(subjects):
         left = total - len(subjects)
-        yield tag("p", f"{left:,} connections more are not listed here.", class_="dim")
+        yield tag("p", f"Not listed here: {counted(left, 'connection')} more.", class_="dim")
