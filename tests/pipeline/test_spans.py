@@ -52,7 +52,7 @@ class _Read:
         self.table.place(placed)
         self.datagrams: list[tuple[int, int, int, int, bool]] = []
         self.told = 0
-        counted = Counted(self._count, units=units, sums=self.table if summed else None)
+        counted = Counted(self._count, units=units, sums=(lambda _: self.table) if summed else None)
         options = replace(options, on_report=lambda report: self.table.place((report,)))
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, self._told)
@@ -99,7 +99,7 @@ def test_units_that_are_but_summed_up_count_as_those_with_records(path: Path) ->
 
 def test_connections_that_are_left_out_count_nothing() -> None:
     table = Intervals(100_000_000)
-    counted = Counted(lambda *_: None, units=False, sums=table)
+    counted = Counted(lambda *_: None, units=False, sums=lambda _: table)
     pipeline = Pipeline(Options(), recorder=counted.recorder, observer=counted)
     tell(SAMPLE[0], counted, pipeline, lambda _: None)
     for report in pipeline.reports:

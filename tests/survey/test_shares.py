@@ -49,8 +49,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return interleaved((*(CAPTURES / name for name in NAMES), Path(moved)), target, more)
 
 
-def plan_for(out: Path) -> Plan:
-    return Plan(str(out), Choices().options, 10**9, units=True)
+def plan_for(out: Path, *, units: bool = True) -> Plan:
+    return Plan(str(out), Choices().options, 10**9, units=units)
 
 
 def rows(out: Path, table: str) -> list[str]:
@@ -59,8 +59,8 @@ def rows(out: Path, table: str) -> list[str]:
     return sorted(map(str, found))
 
 
-def by_shares(source: Source, out: Path, count: int) -> Outcome:
-    plan = plan_for(out)
+def by_shares(source: Source, out: Path, count: int, *, units: bool = True) -> Outcome:
+    plan = plan_for(out, units=units)
     with Dataset(out).opened({}):
         work = shares._identify(source, plan, count)
         parts = [shares._read(work, index) for index in range(count)]
@@ -94,6 +94,20 @@ def test_the_rows_are_those_of_one_worker(mixed: Path, alone: Path, tmp_path: Pa
     shared = {path.stem.partition("-")[2] for path in tmp_path.rglob("*-*.parquet")}
     assert shared == set(map(str, range(count + 1)))
     assert by_shares(source, tmp_path, count).status == "skipped"
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_units_without_rows_count_in_the_same_spans(
+    mixed: Path, alone: Path, tmp_path: Path, count: int
+) -> None:
+    (source,) = sources_of([str(mixed)])
+    if count == 1:
+        with Dataset(tmp_path).opened({}):
+            survey_one(source, plan_for(tmp_path, units=False))
+    else:
+        by_shares(source, tmp_path, count, units=False)
+    for table in TABLES:
+        assert rows(tmp_path, table) == ([] if table == "units" else rows(alone, table)), table
 
 
 def test_what_is_no_capture_is_a_row(tmp_path: Path) -> None:

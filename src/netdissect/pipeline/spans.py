@@ -16,8 +16,8 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
-from netdissect.track.intervals import LATE_NS, Intervals
-from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.intervals import LATE_NS
+from netdissect.track.recorder import HOLD_NS, Recorder, Summing
 
 __all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "Counted", "tell"]
 
@@ -43,11 +43,11 @@ class Counted:
 
     def __init__(
         self, count: Count, *, units: bool = True, ordered: bool = True,
-        sums: Intervals | None = None,
+        sums: Summing | None = None,
     ) -> None:  # fmt: skip
         """Take who counts, whether all is wanted that is known of units and events, and whether the
-        datagram that counts first is the first in the order of frames; if not, none waits. `sums`
-        is where units of datagrams are but summed up: none of them is told.
+        datagram that counts first is the first in the order of frames; if not, none waits. With
+        `sums` units of datagrams are but summed up: none of them is told.
         """
         self.recorder = Recorder(counted=not units, sums=sums)
         self._ordered = ordered

@@ -12,7 +12,7 @@ import hashlib
 import pickle
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -202,9 +202,10 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         # They are written, and nothing else asks for them.
         agreed.found.anomalies.clear()
         staged.end_files()
-        options = informed(plan.options(), agreed.found, reports)
         spans = Spans(plan.span_ns, agreed.found.info.first_time_ns, reports)
-        counted = spans.counted(plan)
+        options = informed(plan.options(), agreed.found, reports)
+        options = replace(options, on_report=None if plan.units else spans.over)
+        counted = spans.counted(plan, places)
         if agreed.elsewhere is not None and index == work.count:
             servers, share, shares = agreed.elsewhere.servers(), agreed.elsewhere.share(), 1
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from netdissect._version import __version__
@@ -11,7 +11,7 @@ from netdissect.export import json
 from netdissect.model.byconnection import ByConnection
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import unchanged
-from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, informed
 from netdissect.pipeline.reports import Reports
@@ -106,8 +106,9 @@ def _surveyed(source: Source, file: Held, plan: Plan, dataset: Dataset) -> Outco
         found.anomalies.clear()
         staged.end_files()
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
-        counted = spans.counted(plan)
-        pipeline = Pipeline(informed(options, found), recorder=counted.recorder, observer=counted)
+        counted = spans.counted(plan, places)
+        options = replace(informed(options, found), on_report=None if plan.units else spans.over)
+        pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(file.path, counted, pipeline, teller(plan, spans, staged, places))
         return conclude(source, found, spans, staged, len(reports))
 
@@ -226,11 +227,22 @@ class Spans:
             return
         report = self._reports.by_number(number)
         if report is not None:
-            table.place([report])
+            table.place([report], over=False)
             placed[number] = report.last_time_ns + OVER_NS
         table.tell(item)
         if report is not None and len(placed) >= self._tidied.get(protocol, 0) + MAX_OVER:
             self._tidy(protocol, report.first_time_ns)
+
+    def over(self, ended: ConnectionReport) -> None:
+        """Count what was summed up of a connection."""
+        report = self._reports.by_number(ended.connection)
+        if report is None:
+            return
+        table = self.table(report.protocol)
+        table.place([report])
+        # What is told of a TCP stream comes later than its end: `tell` has it forgotten.
+        if report.connection not in self._placed.get(report.protocol, {}):
+            table.forget(report)
 
     def _tidy(self, protocol: str, now_ns: int) -> None:
         placed = self._placed[protocol]
@@ -241,11 +253,17 @@ class Spans:
                 self.table(protocol).forget(report)
         self._tidied[protocol] = len(placed)
 
-    def counted(self, plan: Plan) -> Counted:
+    def counted(self, plan: Plan, places: Places) -> Counted:
         """Return what has datagrams counted here. The first span is known, so their order does not
-        matter; of units only their numbers do, but where they get rows.
+        matter; of units only their sums do, but where they get rows.
         """
-        return Counted(self.count, units=plan.units, ordered=False)
+
+        def sums(number: int) -> Intervals | None:
+            place = places.get(number)
+            return None if place is None or place[1] is None else self.table(place[1])
+
+        units = plan.units
+        return Counted(self.count, units=units, ordered=False, sums=None if units else sums)
 
     def count(
         self,

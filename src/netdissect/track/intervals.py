@@ -131,9 +131,9 @@ class Intervals:
         """Count one datagram of whatever connection."""
         self.datagram(direction, time_ns, octets, repeated=repeated)
 
-    def place(self, reports: Iterable[ConnectionReport]) -> None:
+    def place(self, reports: Iterable[ConnectionReport], *, over: bool = True) -> None:
         """Take connections: where the capture was made decides what units and gaps tell. The sooner
-        it is known, the less is kept.
+        it is known, the less is kept; but what is summed up counts when they are over.
         """
         for report in reports:
             self._placed.add(report.connection)
@@ -156,6 +156,8 @@ class Intervals:
                         for space in spaces
                         if not space.consecutive
                     }
+            if over:
+                self._settle_sums(report.connection)
             self._settle(report.connection)
 
     def tell(
@@ -321,6 +323,8 @@ class Intervals:
 
     def _settle_sums(self, connection: int) -> None:
         """Count what was summed up of a connection now that it is known what counts."""
+        if self.start_ns is None:
+            return
         for sums in self._sums.pop(connection, ()):
             way = sums.direction
             lane = connection, way, sums.space
@@ -436,8 +440,6 @@ class Intervals:
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
-        if self.start_ns is not None:
-            self._settle_sums(connection)
         late = self._judged_late.pop(connection, [])
         self._late_count -= len(late)
         for record, frames in late:
@@ -550,6 +552,7 @@ class Intervals:
         if self.start_ns is None:
             return
         for connection in {*self._open, *self._judged_late, *self._sums}:
+            self._settle_sums(connection)
             self._settle(connection)
         for connection in {number for number, _ in self._near}:
             self._reached(connection)

@@ -185,7 +185,7 @@ class Ledger(Placed):
         self.consecutive = rule.consecutive
         self._ring.most = rule.memory
         if self.recorder is not None:
-            self.recorder.remember(rule.memory)
+            self.recorder.gone.remember(rule.memory)
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver may hold an acknowledgement back."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
@@ -32,12 +32,15 @@ __all__ = [
     "Recorder",
     "Scribe",
     "SpaceScribe",
+    "Summing",
     "add_copy",
     "note_acked",
     "note_dropped",
     "note_turned",
 ]
 
+Summing: TypeAlias = "Callable[[int], Intervals | None]"
+"""Connection -> what sums it up."""
 MAX_PENDING = 65536
 """Records held back at most; beyond, the oldest leaves as it stands."""
 MAX_COPIES = 256
@@ -53,9 +56,9 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self, *, counted: bool = False, sums: Intervals | None = None) -> None:
+    def __init__(self, *, counted: bool = False, sums: Summing | None = None) -> None:
         self.sums = sums
-        """What sums up the units of numbered spaces instead: nothing is recorded of those."""
+        """What sums up the numbered units of a connection in place of records."""
         self.events = not counted
         """False where nobody looks at a timeline: nothing is recorded that only that shows, neither
         events nor the types of units.
@@ -143,7 +146,7 @@ class Scribe:
         self.findings = findings
         """Where it is told that a bound was reached."""
         self._scribes = recorder.scribes
-        self.sums = recorder.sums
+        self.sums = None if recorder.sums is None else recorder.sums(connection)
         self.spaces: dict[tuple[int, str], SpaceScribe] = {}
         """(direction, space) -> what records it."""
         self.events = recorder.events
@@ -217,7 +220,8 @@ class SpaceScribe:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_gone", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
+        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
+        "gone",
     )  # fmt: skip
 
     def __init__(self, parent: Scribe, direction: int, rule: SpaceRule) -> None:
@@ -228,7 +232,7 @@ class SpaceScribe:
         """As in `Recorder`, both."""
         self._records: dict[int, UnitRecord] = {}
         """Those that have not left, by number."""
-        self._gone = Gone(rule.memory, parent.types)
+        self.gone = Gone(rule.memory, parent.types)
         """What later copies need of those that have."""
         self._order = 0
         self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
@@ -247,10 +251,6 @@ class SpaceScribe:
         self._runs.append(record)
         return record
 
-    def remember(self, most: int) -> None:
-        """Take of how many units that have left it is known what later copies continue."""
-        self._gone.remember(most)
-
     def left(self, record: UnitRecord) -> None:
         """Forget a record that has left, but for what a later copy of its unit needs."""
         records, untold, runs = self._records, self._untold, self._runs
@@ -263,12 +263,12 @@ class SpaceScribe:
             return
         del records[seq]
         if not self.counted:
-            self._gone.keep(record)
+            self.gone.keep(record)
 
     def _back(self, space: Placed, seq: int) -> UnitRecord:
         """Return a record for further copies of a unit whose own has left."""
         record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
-        self._gone.tell(record)
+        self.gone.tell(record)
         return record
 
     def units_of(self, run: Carried) -> list[Unit]:
@@ -381,7 +381,7 @@ class SpaceScribe:
                 copy.due_ns = due_ns
                 record.next_resend_due_ns = time_ns + space.delay_ns
             if resend.attempts is not None and space.sender_near is not False:
-                sent = 1 + (sent_of(record) if record.copies else self._gone.sent(record.seq))
+                sent = 1 + (sent_of(record) if record.copies else self.gone.sent(record.seq))
                 copy.attempts_left = max(0, resend.attempts - sent)
         if _full(record):
             known = self._records.get(record.seq, record)
