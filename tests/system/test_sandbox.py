@@ -86,3 +86,22 @@ def test_reading_commands_are_confined_and_say_the_same(words: list[str], tmp_pa
     assert confined.stderr.splitlines()[-1] == "confined", confined.stderr
     assert free.stderr.splitlines()[-1] == "free"
     assert (confined.returncode, confined.stdout) == (free.returncode, free.stdout)
+
+
+@needs_sandbox
+def test_a_filter_of_another_confines_nothing_of_ours() -> None:
+    """Containers have one; the kernel does not tell whose it is."""
+    foreign = """
+import socket
+from netdissect.system import sandbox
+sandbox.permit()
+refused, sandbox._CALLS = sandbox._CALLS, {"reboot": (169, 142)}
+print(sandbox.confine())
+sandbox._CALLS, sandbox._confined = refused, False
+print(sandbox.confine())
+try:
+    socket.socket()
+except PermissionError:
+    print("refused")
+"""
+    assert python(foreign).stdout.split() == ["True", "True", "refused"]

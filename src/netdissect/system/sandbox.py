@@ -38,6 +38,7 @@ to a socket.
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> (column above, AUDIT_ARCH). Source: linux/audit.h."""
 _permitted = False
+_confined = False
 
 
 def permit() -> None:
@@ -59,12 +60,9 @@ def available() -> bool:
 
 
 def active() -> bool:
-    """Return whether this process is confined."""
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return False
-    return f"Seccomp:\t{_FILTER}" in lines
+    """Return whether `confine` has confined this process, or the one that it is a copy of."""
+    # The kernel does not tell whose filter it is: containers have one, which permits all of this.
+    return _confined
 
 
 def confine() -> bool:
@@ -72,7 +70,8 @@ def confine() -> bool:
 
     Nothing happens where the system cannot, the user says so, or the process is not ours.
     """
-    if active():
+    global _confined  # noqa: PLW0603 - one process, one answer
+    if _confined:
         return True
     if not _permitted or os.environ.get(OFF, "0") != "0" or not available():
         return False
@@ -85,7 +84,8 @@ def confine() -> bool:
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
         return False
-    return not library.prctl(_SET_SECCOMP, _FILTER, program, 0, 0)
+    _confined = not library.prctl(_SET_SECCOMP, _FILTER, program, 0, 0)
+    return _confined
 
 
 def _filter(column: int, machine: int) -> bytes:
