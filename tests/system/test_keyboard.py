@@ -80,3 +80,14 @@ def test_keys_come_from_the_terminal_where_a_capture_comes_by_pipe() -> None:
     status = os.waitpid(child, 0)[1]
     os.close(master)
     assert status == 0
+
+
+def test_a_terminal_that_has_gone_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "r") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        keyboard = Keyboard()
+        keyboard.close()
+        keyboard.open()
+        os.close(master)
+        keyboard.close()

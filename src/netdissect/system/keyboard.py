@@ -51,8 +51,9 @@ class Keyboard:
 
     def close(self) -> None:
         """Have lines read and echoed again."""
-        if self._file is not None:
-            termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
+        if self._file is not None and self._before:
+            with suppress(termios.error):  # the terminal has gone
+                termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
         if self._own is not None:
             os.close(self._own)
             self._own = None
