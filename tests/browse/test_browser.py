@@ -15,7 +15,7 @@ from scapy.utils import rdpcap, wrpcap
 from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer, lanes
 from netdissect.browse.keys import ACTIONS, COMMANDS, HELP, help_lines, hints, press
-from netdissect.browse.layout import draw
+from netdissect.browse.layout import draw, pane_at
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.taking import write
 from netdissect.browse.time import ladder
@@ -890,3 +890,41 @@ def test_what_waits_keeps_its_bytes_and_nothing_else(strange: Path) -> None:
     backend.read()
     assert max(held) > 50
     backend.index.close()
+
+
+@pytest.mark.parametrize("key", ["r", "w"])
+def test_the_capture_and_the_screen_are_not_written_over(key: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.pcap"
+    copy.write_bytes(LOSSY.read_bytes())
+    browser = opened(copy)
+    for path, said in ((str(copy), "is read from: write to another file"), ("-", "name a file")):
+        press(browser, key, key)
+        assert browser.prompt is not None
+        browser.prompt.text = path
+        press(browser, "enter")
+        wait(browser, said, width=240)
+    assert copy.read_bytes() == LOSSY.read_bytes()
+
+
+def test_enter_leaves_the_help_and_every_place_of_the_screen_has_a_pane() -> None:
+    browser = opened()
+    keys(browser, "2 ?")
+    assert browser.help
+    keys(browser, "enter")
+    assert not browser.help
+    for size in ((80, 24), (160, 50)):
+        for text in ("2", "tab", "?", "enter", "tab", "tab"):
+            keys(browser, text)
+            screen(browser, *size)
+            for row in range(size[1]):
+                number, _ = pane_at(browser, size[0] - 3, row, size)
+                assert number < len(browser.panes)
+    keys(browser, "2")
+    screen(browser, 160, 50)
+    assert [pane_at(browser, 150, row, (160, 50)) for row in (46, 47)] == [(2, -1), (2, 0)]
+
+
+def test_what_came_during_a_pause_is_not_written() -> None:
+    browser = opened()
+    browser.packets.paused = 5
+    assert list(browser.packets.rows()) == [0, 1, 2, 3, 4]

@@ -10,7 +10,8 @@ from netdissect.browse.errands import Errands
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(None, []), (OSError("no file"), ["no file"]), (KeyError("x"), ["KeyError: 'x'"]),
+    [(None, []), (OSError("no file"), ["no file"]),
+     (OSError(28, "No space left on device", "x.pcap"), ["x.pcap: No space left on device"]), (KeyError("x"), ["KeyError: 'x'"]),
      (KeyboardInterrupt(), [])],
 )  # fmt: skip
 def test_what_ends_an_errand_is_told_once_and_never_printed(

@@ -445,8 +445,10 @@ class Browser:
         )  # fmt: skip
 
     def deeper(self) -> None:
-        """Go one level deeper."""
-        if self.view == CONNECTIONS:
+        """Go one level deeper; from a text that has all the room back to what it covers."""
+        if self.help:
+            self.help = False
+        elif self.view == CONNECTIONS:
             self.deciding()
         elif self.view == PACKETS and self.focus == 1:
             self.tree.fold(closed=not self.tree.is_folded())
@@ -506,7 +508,7 @@ class Browser:
             place = self._places.back.pop()
         if place.connection != self.connection:
             self.scope(place.connection)
-        self.view, self.focus = place.view, place.focus
+        self.view, self.focus, self.help = place.view, place.focus, False
         if place.row is not None:
             self.packets.go(self.packets.place(place.row))
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
-from netdissect.model.errors import NetdissectError
+from netdissect.model.errors import NetdissectError, reason
 
 __all__ = ["Errands"]
 
@@ -29,8 +29,12 @@ class Errands:
             except KeyboardInterrupt:
                 pass  # a signal: whoever waits for the work ends too
             except Exception as error:  # noqa: BLE001 - it is told, whatever it is
-                known = isinstance(error, (NetdissectError, OSError))
-                text = str(error) if known else f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}"
+                if isinstance(error, NetdissectError):
+                    text = str(error)
+                elif isinstance(error, OSError):
+                    named = "" if error.filename is None else f"{error.filename}: "
+                    text = f"{named}{reason(error)}"
                 self._inbox.append(lambda: self._say(text))
             else:
                 if then is not None:

@@ -93,7 +93,9 @@ def _connection(browser: Browser) -> tuple[str, list[str]]:
         return "", []
     told = report.diagnosis
     found = [told.verdict, told.cause.text, *(f"Ruled out: {text}." for text in told.ruled_out)]
-    found += [told.settles or "", f"Recognised by: {', '.join(report.explain)}."]
+    found.append(told.settles or "")
+    if report.explain:
+        found.append(f"Recognised by: {', '.join(report.explain)}.")
     return f"connection {entry.number}", [text for text in found if text]
 
 

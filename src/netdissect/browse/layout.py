@@ -13,6 +13,8 @@ __all__ = ["draw", "pane_at"]
 SMALLEST = (40, 10)
 _ONE_PANE = (60, 15)
 _WIDE = 110
+_NOTES = 3
+"""Lines above the list: cut short, stopped, bounds that were hit."""
 _NO_OCTETS = 20
 """Below so many lines the bytes are left out."""
 
@@ -30,11 +32,12 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
         else:
             browser.helped.show("keys", help_lines(width, plain=browser.plain))
     browser.refresh(inner if browser.view != PACKETS or inner == width else width - inner - 1)
-    notes = [padded([(f"! {note}", "warn")], width) for note in browser.backend.loaded.notes[:2]]
+    told = browser.backend.loaded.notes[:_NOTES]
+    notes = [padded([(f"! {note}", "warn")], width) for note in told]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
     body = _body(browser, width, height - len(lines) - 1)
-    told = browser.said or hints(browser, width - 1)
-    last: Line = [(f" {told}", "note" if browser.said else "dim")]
+    below = browser.said or hints(browser, width - 1)
+    last: Line = [(f" {below}", "note" if browser.said else "dim")]
     return [*lines, *body, padded(last, width)]
 
 
@@ -125,13 +128,18 @@ def _beside(browser: Browser, left: int, width: int, height: int) -> list[Line]:
     """Return the list on the left, tree and bytes on the right."""
     listed, tree, octets = browser.panes
     right = width - left - 1
-    below = min(height // 2, 2 + len(octets))
+    below = _octets(browser, height)
     first = listed.draw(left - 1, height, focused=browser.pane is listed)
     second = [
         *_with_rule(browser, tree, right, height - below, ruled=True),
         *_with_rule(browser, octets, right, below, ruled=True),
     ]
     return [[*one, (" │", "dim"), *two] for one, two in zip(first, second, strict=True)]
+
+
+def _octets(browser: Browser, height: int) -> int:
+    """Return the lines of the bytes, with their rule, where they stand beside the list."""
+    return min(height // 2, 2 + len(browser.panes[2]))
 
 
 def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: bool) -> list[Line]:
@@ -153,11 +161,15 @@ def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: 
 def pane_at(browser: Browser, column: int, row: int, size: tuple[int, int]) -> tuple[int, int]:
     """Return the pane at a place of the screen, and which of its lines stands there, from 0."""
     width, height = size
-    top = 1 + len(_filter(browser, width)) + len(browser.backend.loaded.notes[:2])
-    if _left(browser, width) < width:
-        return (0, row - top) if column < _left(browser, width) else (1, row - top - 1)
-    for pane, rows, ruled in shown(browser, width, height - top - 1):
+    top = 1 + len(_filter(browser, width)) + len(browser.backend.loaded.notes[:_NOTES])
+    left, height = _left(browser, width), height - top - 1
+    if left < width:
+        if column < left:
+            return 0, row - top
+        tree = height - _octets(browser, height)
+        return (1, row - top - 1) if row - top < tree else (2, row - top - tree - 1)
+    for pane, rows, ruled in shown(browser, width, height):
         if row < top + rows:
             return browser.panes.index(pane), row - top - ruled
         top += rows
-    return browser.focus, -1
+    return browser.panes.index(browser.pane), -1

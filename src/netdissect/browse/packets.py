@@ -84,6 +84,10 @@ class Packets(Pane):
             return None
         return self.first + number if self.chosen is None else self.chosen[number]
 
+    def rows(self) -> Sequence[int]:
+        """Return the rows of the index that are shown; not those that came during a pause."""
+        return range(self.first, self.first + len(self)) if self.chosen is None else self.chosen
+
     def place(self, row: int) -> int:
         """Return the line of a row, else the nearest after it."""
         if self.chosen is None:

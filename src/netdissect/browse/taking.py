@@ -44,8 +44,7 @@ def write(browser: Browser, path: str) -> None:
     if not path:
         return
     packets, index, frames = browser.packets, browser.index, array("I")
-    rows = range(packets.first, index.rows) if packets.chosen is None else packets.chosen
-    for row in rows:
+    for row in packets.rows():
         frames.extend((index.frames[row], *index.joined.get(row, ())))
     browser.say("writing…")
     browser.errand(lambda: browser.backend.write(path, frames))

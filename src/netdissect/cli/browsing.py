@@ -16,12 +16,13 @@ from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.filters import compile_filter
 from netdissect.model.annotations import CodeRow, Severity
-from netdissect.model.errors import FilterError
+from netdissect.model.errors import FilterError, UsageError
 from netdissect.model.names import FieldInfo
 from netdissect.model.reports import Anomaly, ConnectionReport, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 from netdissect.render.safe import safe
+from netdissect.render.units import counted
 from netdissect.system import interrupt
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Browsed:
         if self.index.left_out:
             hit["MAX_ROWS"] = self.index.left_out
         if hit:
-            named = ", ".join(f"{name} {count:,} times" for name, count in hit.items())
+            named = ", ".join(f"{name} {counted(count, 'time')}" for name, count in hit.items())
             notes.append(f"Bounds were hit: {named}")
         return notes
 
@@ -223,16 +224,23 @@ class Browsed:
 
     def write(self, path: str, frames: Sequence[int]) -> str:
         """Write frames to a file, fragments with their datagrams, and return what to say."""
-        from netdissect.cli.editing import fit_to_write  # noqa: PLC0415
         from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
 
-        fit_to_write(path, [self.file])
+        self._fits(path)
         asked = FrameSet(frames)
         with self._again() as session:
             wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in asked))
         with self._blocks() as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
-        return f"{written:,} frames written to {safe(path)}"
+        return f"{counted(written, 'frame')} written to {safe(path)}"
+
+    def _fits(self, path: str) -> None:
+        """Refuse to write over the capture, or onto the screen."""
+        from netdissect.cli.editing import fit_to_write  # noqa: PLC0415
+
+        if path == "-":
+            raise UsageError("standard output is the screen: name a file")
+        fit_to_write(path, [self.file])
 
     def _blocks(self) -> AbstractContextManager[BlockReader]:
         from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
@@ -243,6 +251,7 @@ class Browsed:
         """Write the report and return what to say."""
         from netdissect.cli.report import write_report  # noqa: PLC0415
 
+        self._fits(path)
         with self._again() as session:
             size = write_report(session, path)
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
