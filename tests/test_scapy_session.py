@@ -3,13 +3,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scapy.layers.inet import TCP, UDP
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
 from scapy.sendrecv import sniff
+from scapy.utils import EDecimal
 
 from agreement import CAPTURES
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.pipeline.iterate import iter_records
-from netdissect.scapy_session import NetdissectSession, rdpcap
+from netdissect.scapy_session import NetdissectSession, _frame, rdpcap
 
 LOSSY = CAPTURES / "riptide" / "udp_2.0.0_lossy_clientleg.pcap"
 
@@ -79,3 +81,9 @@ def test_what_no_session_has_seen_knows_nothing() -> None:
     assert riptide.RiptideConnect().netdissect is None
     with pytest.raises(AttributeError):
         _ = riptide.RiptideConnect().netdissekt
+
+
+def test_a_time_of_a_file_keeps_its_nanoseconds() -> None:
+    packet = Ether() / IP() / UDP()
+    packet.time = EDecimal("1700000000.123456789")
+    assert _frame(1, packet)[1] == 1_700_000_000_123_456_789

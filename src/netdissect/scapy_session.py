@@ -36,9 +36,10 @@ _RAW_LINK = 101
 
 def _frame(number: int, packet: Packet) -> Frame:
     """Return a sniffed packet as a frame of a capture."""
+    # Of a file its time is a decimal number: a float has no room for all of its nanoseconds.
     octets = bytes(packet.original or bytes(packet))
     link = conf.l2types.layer2num.get(type(packet), _RAW_LINK)
-    return number, round(float(packet.time) * NS_PER_S), int(link), octets, len(octets)
+    return number, round(packet.time * NS_PER_S), int(link), octets, len(octets)
 
 
 def _knowledge(record: DatagramRecord) -> Knowledge:
