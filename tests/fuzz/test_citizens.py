@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import socket
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from netdissect.fuzz.automata import ClientMachine, ServerAutomaton
 from netdissect.fuzz.drivers import driver_class
 from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
+from netdissect.fuzz.servers.base import Address, Replies, StreamServer, open_listener, turn
 from netdissect.layers import eoudp, knet, netplay, riptide, teeworlds
 
 FIVE: list[tuple[str, str, str, Any]] = [
@@ -254,3 +257,23 @@ def test_client_and_server_automata_of_every_protocol_talk(protocol: str, transp
 def test_an_automaton_says_that_it_is_refused() -> None:
     with pytest.raises(Automaton.ErrorState):
         ClientMachine("riptide", str(free_target()), timeout=0.3).run()
+
+
+class _Loud(StreamServer):
+    DIALECT = "any"
+
+    def read(self, peer: Address) -> Replies:
+        return []
+
+    def tick(self, now: float) -> Replies:
+        return [(bytes(1 << 24), ("peer", 1))]
+
+
+def test_a_stream_that_its_client_does_not_read_is_closed_and_not_left_with_a_hole() -> None:
+    server, (link, other) = _Loud(), socket.socketpair()
+    link.setblocking(False)
+    links: dict[Address, socket.socket] = {("peer", 1): link}
+    with open_listener(server) as listener, other:
+        turn(server, listener, links, time.monotonic)
+    assert links == {}
+    assert link.fileno() < 0

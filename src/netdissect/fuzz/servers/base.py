@@ -350,14 +350,19 @@ def _tcp_turn(
         if not data:
             server.closing.add(peer)
     for octets, to in () if server.silent else (*replies, *server.tick(clock())):
-        if to in links:
-            try:
-                links[to].send(octets)
-            except OSError:
-                server.closing.add(to)
+        if to in links and not _sent(links[to], octets):
+            server.closing.add(to)
     for peer in list(server.closing):
         server.handle(b"", peer, clock())
         # It may have gone by itself.
         if peer in links:
             links.pop(peer).close()
     server.closing.clear()
+
+
+def _sent(link: socket.socket, octets: bytes) -> bool:
+    """Return whether all of it has gone: a stream with a hole in it is no stream any more."""
+    try:
+        return link.send(octets) == len(octets)
+    except OSError:
+        return False
