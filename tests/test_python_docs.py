@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.utils import wrpcap
 
 from agreement import CAPTURES
 from netdissect.lookup import hot_path
+from netdissect.model.errors import UsageError
 from netdissect.pytest_plugin import CheckedCapture
 
 ROOT = CAPTURES.parent
@@ -71,6 +74,14 @@ def test_findings_can_be_asserted_by_code() -> None:
     assert capture.losses() == []
     capture.assert_no_anomalies()
     capture.assert_no_anomalies("timeout")
+    with pytest.raises(UsageError, match="did you mean 'high-loss'"):
+        capture.assert_no_anomalies("high-los")
+
+
+def test_a_capture_without_a_connection_proves_nothing(tmp_path: Path) -> None:
+    wrpcap(str(tmp_path / "other.pcap"), [IP() / UDP() / b"nothing of ours"])
+    with pytest.raises(AssertionError, match="holds no connection"):
+        CheckedCapture(tmp_path / "other.pcap").assert_no_anomalies()
 
 
 def reference() -> str:

@@ -6,7 +6,7 @@ Loaded by pytest itself wherever netdissect is installed; without the fixture it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -44,21 +44,41 @@ class CheckedCapture:
         """Fail the test where something was lost; a capture without any connection fails too: it
         proves nothing.
         """
-        assert self.connections, f"{self.path} holds no connection of a known protocol"  # noqa: S101
+        self._assert_read()
         found = self.losses()
         assert not found, f"{self.path}: " + "; ".join(found)  # noqa: S101
 
+    def _assert_read(self) -> None:
+        assert self.connections, f"{self.path} holds no connection of a known protocol"  # noqa: S101
+
     def assert_no_anomalies(self, *codes: str) -> None:
         """Fail the test where findings of these codes were made; without codes, of any warning or
-        error.
+        error. A capture without any connection fails too.
+
+        Raises:
+            UsageError: there is no such code: nothing would ever be found.
         """
+        self._assert_read()
+        _known(codes)
         found = [
-            f"connection {report.connection}: {name} ({count} times)"
+            f"connection {report.connection}: {name} ({count} {'time' if count == 1 else 'times'})"
             for report in self.connections
             for name, count in (report.codes if codes else report.anomalies).items()
             if count and name in (codes or ("warn", "error"))
         ]
         assert not found, f"{self.path}: " + "; ".join(found)  # noqa: S101
+
+
+def _known(codes: Iterable[str]) -> None:
+    from netdissect.lookup import catalogue  # noqa: PLC0415 - only where it is used
+    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415 - as above
+    from netdissect.model.text import quoted  # noqa: PLC0415 - as above
+
+    rows = catalogue()
+    for code in codes:
+        if code not in rows:
+            near = did_you_mean(code, rows)
+            raise UsageError(f"no finding has the code {quoted(code)}{near}")
 
 
 def _losses(report: ConnectionReport) -> Iterator[str]:
