@@ -97,6 +97,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["read", LOSSY, "-T", "csv", "-e", "nosuch"], 4, "nosuch"),
         (["anomalies", LOSSY, "--fail-on", "note"], 7, ""),
         (["anomalies", LOSSY, "--fail-on", "error"], 0, ""),
+        (["anomalies", LOSSY, "--min", "error", "--fail-on", "note"], 7, ""),
     ],
 )
 def test_exit_statuses(words: list[str], status: int, said: str) -> None:

@@ -64,12 +64,10 @@ def command(
 
         every = asked.display_filter is None
         contents = deep.ContentFindings() if content or not every else None
-        found = [
-            item
-            for item in _found(session, asked.display_filter, contents)
-            if item.severity >= _LEVELS[least]
-        ]
-        failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
+        whole = _found(session, asked.display_filter, contents)
+        # Of all: what is listed is no condition.
+        failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in whole)
+        found = [item for item in whole if item.severity >= _LEVELS[least]]
         if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
