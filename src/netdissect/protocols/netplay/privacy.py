@@ -22,7 +22,9 @@ def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
     """Return a zlib stream of other bytes in the size of the old one; None where none is found."""
     opener = zlib.decompressobj()
     try:
-        whole = opener.decompress(packed) == plain and opener.eof and not opener.unused_data
+        # One byte more than is known: a bomb, of which only the beginning was read, stays packed.
+        same = opener.decompress(packed, len(plain) + 1) == plain
+        whole = same and opener.eof and not opener.unused_data
     except zlib.error:
         whole = False
     if not whole:
