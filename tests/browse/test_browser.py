@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -928,3 +929,12 @@ def test_what_came_during_a_pause_is_not_written() -> None:
     browser = opened()
     browser.packets.paused = 5
     assert list(browser.packets.rows()) == [0, 1, 2, 3, 4]
+
+
+def test_a_disk_that_takes_a_part_at_a_time_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: whole(file, data[:1000], at))
+    monkeypatch.setattr(index, "_WRITE_OCTETS", 5000)
+    browser = opened()
+    payloads = [record.payload for record in iter_records(str(LOSSY))]
+    assert [browser.index.payload(row) for row in range(browser.index.rows)] == payloads

@@ -278,9 +278,14 @@ class Index(Records):
         """Write to the file, which is a ring where old rows are forgotten."""
         at = start % self._ring if self._ring else start
         room = self._ring - at if self._ring else len(data)
-        os.pwrite(self._file.fileno(), data[:room], at)
-        if room < len(data):
-            os.pwrite(self._file.fileno(), data[room:], 0)
+        self._write(data[:room], at)
+        self._write(data[room:], 0)
+
+    def _write(self, data: bytearray, at: int) -> None:
+        """Write all of it: a disk that fills up takes a part before it says so."""
+        while data:
+            done = os.pwrite(self._file.fileno(), data, at)
+            data, at = data[done:], at + done
 
     def forget(self, row: int) -> None:
         """Keep nothing of the rows before a row; for the thread that fills."""
