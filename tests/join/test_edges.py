@@ -15,6 +15,7 @@ from netdissect.capture import PcapWriter
 from netdissect.diagnosis import reworded
 from netdissect.join import (
     NotJoinedError,
+    engine,
     join,
     join_all,
     matching,
@@ -621,3 +622,13 @@ def test_a_relay_without_delay_is_no_second_look_at_one_place(tmp_path: Path) ->
         assert not found.report.same_place
         assert counts(found)[Fate.LOST] > 80
         assert counts(found)[Fate.UNSEEN] == 0
+
+
+def test_what_goes_wrong_while_joining_leaves_no_table_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+    monkeypatch.setattr(engine.FateTable, "close", lambda table: closed.append(table))  # noqa: PLW0108 - a method
+    monkeypatch.setattr(engine, "_outside", lambda *_: 1 // 0)
+    first = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+    with pytest.raises(ZeroDivisionError):
+        engine.match(first, first.replace("clientleg", "serverleg"))
+    assert len(closed) == 2

@@ -61,14 +61,19 @@ def match(path_a: str, path_b: str) -> Matched:
         NotJoinedError: the captures are not of one conversation.
 
     """
-    with ExitStack() as files:
-        samples, pairing = _paired((path_a, path_b), files)
-        chances = {toward: _chances(samples, pairing, toward) for toward in (1, -1)}
-        tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
-        matcher = Matcher(pairing, chances, tables, samples)
-        matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
-    _outside(samples, pairing.clock, chances, tables)
-    return Matched(samples, pairing, tables, chances, matcher, _streams(samples, pairing))
+    with ExitStack() as made:
+        with ExitStack() as files:
+            samples, pairing = _paired((path_a, path_b), files)
+            chances = {toward: _chances(samples, pairing, toward) for toward in (1, -1)}
+            tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
+            for table in tables:
+                made.callback(table.close)
+            matcher = Matcher(pairing, chances, tables, samples)
+            matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
+        _outside(samples, pairing.clock, chances, tables)
+        found = Matched(samples, pairing, tables, chances, matcher, _streams(samples, pairing))
+        made.pop_all()  # the caller's to close from here on
+    return found
 
 
 def _sampled(paths: tuple[str, str], tokens: Tokens, files: ExitStack) -> tuple[Sample, Sample]:
