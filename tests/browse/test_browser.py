@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from netdissect.browse.layout import draw, pane_at
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.taking import write
 from netdissect.browse.time import ladder
+from netdissect.cli import browse
 from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
@@ -938,3 +940,17 @@ def test_a_disk_that_takes_a_part_at_a_time_gets_all(monkeypatch: pytest.MonkeyP
     browser = opened()
     payloads = [record.payload for record in iter_records(str(LOSSY))]
     assert [browser.index.payload(row) for row in range(browser.index.rows)] == payloads
+
+
+def test_a_pipe_that_is_too_long_is_said_to_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    octets = LOSSY.read_bytes()
+    monkeypatch.setattr(browse, "MAX_PIPED", len(octets))
+    assert not browse._copied(BytesIO(octets), copy := BytesIO())
+    assert copy.getvalue() == octets
+    assert browse._copied(BytesIO(octets + b"x"), copy := BytesIO())
+    assert copy.getvalue() == octets
+    backend = Browsed(str(LOSSY), Choices(), piped=4_000_000_000)
+    again = backend.decoded_as("udp.port==1,riptide")
+    for each in (backend, again):
+        each.read()
+        assert each.loaded.notes == ["Only the first 4 GB of standard input are shown."]

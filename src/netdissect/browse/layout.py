@@ -13,8 +13,8 @@ __all__ = ["draw", "pane_at"]
 SMALLEST = (40, 10)
 _ONE_PANE = (60, 15)
 _WIDE = 110
-_NOTES = 3
-"""Lines above the list: cut short, stopped, bounds that were hit."""
+_NOTES = 4
+"""Lines above the list: a pipe, cut short, stopped, bounds that were hit."""
 _NO_OCTETS = 20
 """Below so many lines the bytes are left out."""
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import IO, Any
 
 import click
 
@@ -96,7 +96,8 @@ def command(
             capture = watched(interface, choices, quiet=look.quiet, **running)
             backend: Browsed = stack.enter_context(capture)
         else:
-            backend = Browsed(stack.enter_context(_named(str(file))), choices)
+            name, cut = stack.enter_context(_named(str(file)))
+            backend = Browsed(name, choices, piped=MAX_PIPED if cut else None)
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
@@ -135,19 +136,25 @@ def _printed(file: str, display_filter: str | None, choices: Choices, look: Look
         return session.status()
 
 
+def _copied(source: IO[bytes], copy: IO[bytes]) -> bool:
+    """Copy up to MAX_PIPED bytes; return whether there are more."""
+    left = MAX_PIPED
+    while left and (piece := source.read(min(left, 1 << 20))):
+        copy.write(piece)
+        left -= len(piece)
+    return not left and bool(source.read(1))
+
+
 @contextmanager
-def _named(file: str) -> Iterator[str]:
+def _named(file: str) -> Iterator[tuple[str, bool]]:
     """Give the name of the file; of standard input that of a copy, and take keys from the
-    terminal.
+    terminal. And whether the copy lacks what came behind MAX_PIPED.
     """
     if file != "-":
-        yield file
+        yield file, False
         return
     with tempfile.NamedTemporaryFile(prefix="netdissect-", suffix=".pcap") as copy:
-        left = MAX_PIPED
-        while left and (piece := sys.stdin.buffer.read(min(left, 1 << 20))):
-            copy.write(piece)
-            left -= len(piece)
+        more = _copied(sys.stdin.buffer, copy)
         copy.flush()
         try:
             terminal = os.open("/dev/tty", os.O_RDWR)
@@ -156,4 +163,4 @@ def _named(file: str) -> Iterator[str]:
         # Textual takes keys from descriptor 0, where the capture came in.
         os.dup2(terminal, 0)
         os.close(terminal)
-        yield copy.name
+        yield copy.name, more

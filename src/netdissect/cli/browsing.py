@@ -22,7 +22,7 @@ from netdissect.model.reports import Anomaly, ConnectionReport, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 from netdissect.render.safe import safe
-from netdissect.render.units import counted
+from netdissect.render.units import counted, octets
 from netdissect.system import interrupt
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ class Browsed:
     """A file that is browsed."""
 
     def __init__(
-        self, file: str, choices: Choices, session: Session | None = None, *, ring: int = 0
-    ) -> None:
+        self, file: str, choices: Choices, session: Session | None = None, *, ring: int = 0,
+        piped: int | None = None,
+    ) -> None:  # fmt: skip
         """Open the capture.
 
         Args:
@@ -58,6 +59,7 @@ class Browsed:
             choices: how datagrams are understood.
             session: the capture where it is open already.
             ring: bytes of it that are kept where it has no end; see `Index`.
+            piped: bytes of a longer pipe that it is a copy of; None = it is all there is.
 
         Raises:
             CaptureError: it cannot be read.
@@ -66,6 +68,7 @@ class Browsed:
         """
         self.file = file
         self.choices = choices
+        self._piped = piped
         self.name = safe(Path(file).name, 60)
         self.index = Index(ring=ring, **choices.decoding())
         self.loaded = Loaded()
@@ -170,6 +173,8 @@ class Browsed:
 
     def _notes(self, session: Session) -> list[str]:
         info, notes = session.reader.info, []
+        if self._piped is not None:
+            notes.append(f"Only the first {octets(self._piped)} of standard input are shown.")
         if info.truncated_at is not None:
             why = f" ({safe(info.damage)})" if info.damage else ""
             notes.append(f"Cut short at offset {info.truncated_at:,}; all before it is shown{why}.")
@@ -266,7 +271,7 @@ class Browsed:
         """
         choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
         choices.options()
-        return Browsed(self.file, choices)
+        return Browsed(self.file, choices, piped=self._piped)
 
     def protocols(self) -> Sequence[FieldInfo]:
         """Return what a port may be decoded as."""
