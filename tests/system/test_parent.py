@@ -26,7 +26,9 @@ line.keep()
 time.sleep(60)
 """
 ANALYSIS = """
-import os, sys, time
+import os, signal, sys, time
+# A program that a shell has put into the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from netdissect.pipeline import parallel
 from netdissect import analyze
 from netdissect.system import interrupt
