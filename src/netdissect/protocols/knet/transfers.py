@@ -69,7 +69,7 @@ def _shared(number: int | None) -> bool:
 class _Sender:
     """The transfers of one direction."""
 
-    __slots__ = ("begun", "early", "octets", "open", "receiver")
+    __slots__ = ("begun", "came", "early", "octets", "open", "receiver", "waiting")
 
     def __init__(self) -> None:
         self.receiver = Receiver()
@@ -80,6 +80,13 @@ class _Sender:
         self.early: dict[tuple[int, int], tuple[int, bytes, int]] = {}
         """(transfer number, reliable number) -> (fragment number, bytes, frame); no first one.
         Where messages have no numbers: -1 less the number of the fragment.
+        """
+        self.came = 0
+        """Early fragments so far."""
+        self.waiting: dict[int, dict[int, dict[tuple[int, int], int]]] = {}
+        """Transfer number -> reliable number of the first fragment, or -1 -> keys of `early`, with
+        their order: a datagram may hold hundreds of first fragments, and each looks only at those
+        that may be its own.
         """
         self.octets = 0
 
@@ -163,11 +170,11 @@ class Transfers:
 
     def _adopt(self, sender: _Sender, name: int, transfer: _Transfer) -> None:
         """Give a transfer the fragments that came before its first one."""
-        for key in [key for key in sender.early if key[0] == name]:
+        for key in _candidates(sender, name, transfer.base):
             index, content, frame = sender.early[key]
             if not _belongs(transfer, index, key[1] if key[1] >= 0 else None):
                 continue
-            del sender.early[key]
+            _unwait(sender, key, index)
             transfer.parts.setdefault(index, content)
             transfer.octets += len(content)
             sender.octets += len(content)
@@ -188,9 +195,14 @@ class Transfers:
             owner = transfer.owner if transfer is not None and mine else None
             self._received(sender, name, index, number, owner, found)
         if transfer is None or not mine:
-            sender.early.setdefault((name, key), (index, content, frame))
+            if (name, key) not in sender.early:
+                sender.early[name, key] = (index, content, frame)
+                sender.came += 1
+                lanes = sender.waiting.setdefault(name, {})
+                lanes.setdefault(_base(key, index), {})[name, key] = sender.came
             if len(sender.early) > MAX_EARLY:
-                del sender.early[next(iter(sender.early))]
+                oldest = next(iter(sender.early))
+                _unwait(sender, oldest, sender.early[oldest][0])
             return
         if index >= transfer.count:
             found.append((Ev.NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}"))
@@ -267,6 +279,33 @@ class Transfers:
             found.append((Ev.NOTE, "knet-transfer-limit", text))
 
 
+def _base(number: int, index: int) -> int:
+    """Return the number that the first fragment of an early one would have; -1 = any."""
+    return number - index if number >= 0 else -1
+
+
+def _candidates(sender: _Sender, name: int, base: int | None) -> list[tuple[int, int]]:
+    """Return the keys of the early fragments that may belong to a transfer, the oldest first."""
+    lanes = sender.waiting.get(name)
+    if lanes is None:
+        return []
+    found: dict[tuple[int, int], int] = {}
+    for each in lanes if base is None or base == SHARED else (base, -1):
+        found.update(lanes.get(each, {}))
+    return sorted(found, key=found.__getitem__)
+
+
+def _unwait(sender: _Sender, key: tuple[int, int], index: int) -> None:
+    """Let an early fragment go."""
+    del sender.early[key]
+    lanes, base = sender.waiting[key[0]], _base(key[1], index)
+    del lanes[base][key]
+    if not lanes[base]:
+        del lanes[base]
+    if not lanes:
+        del sender.waiting[key[0]]
+
+
 def _say(taken: str, name: int, index: int, found: list[Event]) -> None:
     """Say what the receiver does with a fragment."""
     code, counter = _TAKEN[taken]
@@ -286,6 +325,7 @@ def _left(sender: _Sender | None) -> list[Event]:
         found.append((Ev.COUNTER, "fragments_without_first", len(sender.early)))
     sender.open.clear()
     sender.early.clear()
+    sender.waiting.clear()
     return found
 
 
