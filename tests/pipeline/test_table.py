@@ -504,7 +504,9 @@ def test_bound_of_connections_begun_again_on_the_same_ports(length) -> None:
     made = [
         packet
         for life in range(400)
-        for packet in packets([(d, life + at, o) for d, at, o in rows], start=1 + length * life)
+        for packet in packets(
+            [(d, (life + 10 * at) / 1000, o) for d, at, o in rows], start=1 + length * life
+        )
     ]
     pipeline = run(made)
     counts = pipeline.counts["riptide"]
@@ -512,6 +514,23 @@ def test_bound_of_connections_begun_again_on_the_same_ports(length) -> None:
     assert counts == {"datagrams": len(made), "connections": 400}
     assert len(pipeline.reports) + pipeline.limits_hit["MAX_BRIEF"] == 400
     assert len(pipeline.reports) < 40 + len(made) / table.FRAMES_A_BRIEF
+
+
+@pytest.mark.usefixtures("few_brief")
+def test_brief_connections_of_hours_are_no_flood(monkeypatch) -> None:
+    # Those that fell silent stay for 30 rounds of housekeeping: few of 4,000.
+    for name, value in (("MAX_BRIEF", 60), ("MAX_QUIET", 4)):
+        monkeypatch.setattr(table, name, value)
+    made = [
+        packet
+        for n in range(400)
+        for packet in packets(
+            [(d, 60 * n + at, o) for d, at, o in HANDSHAKE], key=key(n), start=4 * n + 1
+        )
+    ]
+    pipeline = run(made)
+    assert len(pipeline.reports) == 400
+    assert "MAX_BRIEF" not in pipeline.limits_hit
 
 
 def test_bound_of_streams_of_one_segment(monkeypatch) -> None:
