@@ -356,7 +356,7 @@ class Session:
             ended(report)
             reports.append(report)
 
-        counted = Counted(count, units=False, sums=lambda _: sums)
+        counted = Counted(count, sums=lambda _: sums)
         options = self.choices.options(on_report=over)
         if self.only is not None:
             options = self.ahead(options)

@@ -42,14 +42,13 @@ class Counted:
     """Counts each datagram: an `Observer`."""
 
     def __init__(
-        self, count: Count, *, units: bool = True, ordered: bool = True,
-        sums: Summing | None = None,
-    ) -> None:  # fmt: skip
-        """Take who counts, whether all is wanted that is known of units and events, and whether the
-        datagram that counts first is the first in the order of frames; if not, none waits. With
-        `sums` units of datagrams are but summed up: none of them is told.
+        self, count: Count, *, ordered: bool = True, sums: Summing | None = None
+    ) -> None:
+        """Take who counts, whether the datagram that counts first is the first in the order of
+        frames (if not, none waits), and what sums up the units of datagrams: none of them is told
+        then. None = all is told that is known of units and events.
         """
-        self.recorder = Recorder(counted=not units, sums=sums)
+        self.recorder = Recorder(counted=sums is not None, sums=sums)
         self._ordered = ordered
         """Whether none has counted yet; further ones do so at once, in any order."""
         self.early = 0

@@ -262,8 +262,7 @@ class Spans:
             place = places.get(number)
             return None if place is None or place[1] is None else self.table(place[1])
 
-        units = plan.units
-        return Counted(self.count, units=units, ordered=False, sums=None if units else sums)
+        return Counted(self.count, ordered=False, sums=None if plan.units else sums)
 
     def count(
         self,

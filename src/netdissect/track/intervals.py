@@ -17,7 +17,6 @@ from netdissect.track.sums import (
     COUNTS,
     MAX_SAMPLES,
     NEVER,
-    Either,
     Span,
     Summed,
     by_place,
@@ -96,7 +95,7 @@ class Intervals:
         self._late_count = 0
         self._placed: set[int] = set()
         """Connections of which it is known where the capture was made."""
-        self._open: dict[int, dict[_Lane, dict[int, Either]]] = {}
+        self._open: dict[int, dict[_Lane, dict[int, Span]]] = {}
         """Connection -> what it counts, one way or the other, while that is not known."""
         self._sums: dict[int, list[Summed]] = {}
         """Connection -> what is summed up of its spaces."""
@@ -187,10 +186,6 @@ class Intervals:
         self._oldest_ns = moment_ns(self._waiting[0][0])
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
-        if isinstance(item, UnitRecord) and item.extra and "parts" in item.extra:
-            for part in item.extra["parts"]:
-                self._count(part, frames)
-            return
         arrived: bool | None = None
         if item.connection in self._placed:
             arrived = (item.connection, item.direction) in self._near
@@ -232,46 +227,45 @@ class Intervals:
         if extra and "continued" in extra:
             return
         time_ns = record.copies[0].time_ns
-        units: int = extra.get("run", 1) if extra else 1
         row = self._row(record.direction, time_ns)
-        row.units += units
+        row.units += 1
         if record.outcome == "unacked" or record.outcome == "given_up":  # noqa: PLR1714 - compiled
-            row.unacked += units
+            row.unacked += 1
         lost = record.lost or (bool(extra) and extra.get("reported") == "lost")
         known = lost or record.outcome == "acked"
         if arrived is False:  # by far the usual one
-            row.decided += units if known else 0
-            row.lost += units if lost else 0
+            row.decided += 1 if known else 0
+            row.lost += 1 if lost else 0
             if timed is not None:
-                self._timed(row, record.copies[0].frame, timed, units)
+                row.rtt_samples += 1
+                self._timed(row, record.copies[0].frame, timed)
             return
-        rtts = [] if timed is None else [(record.copies[0].frame, timed)] * units
-        either = Either()
+        span = Span()
         if arrived is None:
-            either.decided, either.rtts = units if known else 0, rtts
-            either.lost = units if lost else 0
+            span.decided, span.lost = int(known), int(lost)
+            if timed is not None:
+                span.took(record.copies[0].frame, timed, 1)
         if not self.partial:
-            either.each, either.arrived = units, self._arrived(lane, record, units)
-        self._add(lane, self._index(time_ns), either, arrived=arrived)
+            span.each, span.arrived = 1, self._arrived(lane, record)
+        self._add(lane, self._index(time_ns), span, arrived=arrived)
 
     def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
         known = lane in self._repeating
         again = record.space == "tcp" or record.next_resend_due_ns is not None
-        units: int = record.extra.get("run", 1) if record.extra else 1
         first_ns = record.copies[0].time_ns
         for copy in record.copies:
             late = copy.time_ns - first_ns > LATE_NS
             if not late and (frames is None or copy.frame in frames):
                 row = self._row(record.direction, copy.time_ns)
-                row.copies += units
+                row.copies += 1
                 row.retransmissions += copy.kind == "retransmission"
                 again = again or copy.kind == "retransmission"
                 if known:
-                    row.reliable_copies += units
+                    row.reliable_copies += 1
                 else:
                     spans = self._copies.setdefault(lane, {})
                     index = self._index(copy.time_ns)
-                    spans[index] = spans.get(index, 0) + units
+                    spans[index] = spans.get(index, 0) + 1
         if again and not known:
             self._repeats(lane)
 
@@ -296,12 +290,12 @@ class Intervals:
         lost = (last - first) // (step or 1) + 1 - event.came
         # The number after the gap has come: its sight is what told of the gap.
         lane = event.connection, event.direction, event.data["space"]
-        either = Either(lost)
+        span = Span(lost)
         if step is None:
-            either.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
-            either.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
+            span.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
+            span.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
         self._row(event.direction, event.time_ns)
-        self._add(lane, self._index(event.time_ns), either, arrived=True if placed else None)
+        self._add(lane, self._index(event.time_ns), span, arrived=True if placed else None)
 
     def sum_up(self, connection: int, sums: Summed) -> None:
         """Count the sums of a space with those of its connection."""
@@ -328,7 +322,7 @@ class Intervals:
         for sums in self._sums.pop(connection, ()):
             way = sums.direction
             lane = connection, way, sums.space
-            arrived, skipping = lane[:2] in self._near, lane in self._skipping
+            arrived = lane[:2] in self._near
             repeating = sums.repeating or lane in self._repeating
             for record in sums.late:
                 if record.rtt_ms is not None:
@@ -342,17 +336,7 @@ class Intervals:
                 row.retransmissions += span.retransmissions
                 row.reliable_copies += span.copies if repeating else 0
                 row.unacked += span.unacked
-                if arrived:
-                    row.decided += span.each if skipping else span.arrived
-                    row.lost += span.skipped
-                    continue
-                row.decided += span.decided
-                row.lost += span.lost
-                row.rtt_samples += span.samples
-                times = span.times
-                for place, frame in enumerate(span.frames or ()):
-                    if times is not None:
-                        self._timed(row, frame, times[place], 0)
+                self._write(lane, row, span, arrived=arrived)
             if arrived and sums.newest != ABSENT:
                 self._newest[lane] = sums.newest, sums.start
 
@@ -381,45 +365,38 @@ class Intervals:
             further = self._advance(self._newest, lane, seq, before=seq)
             self._row(lane[1], time_ns).decided += further
 
-    def _add(self, lane: _Lane, index: int, either: Either, *, arrived: bool | None) -> None:
+    def _add(self, lane: _Lane, index: int, span: Span, *, arrived: bool | None) -> None:
         """Count in the span of a direction, or keep until it is known what counts."""
         if arrived is not None:
-            self._write(lane, index, either, arrived=arrived)
+            self._write(lane, self._rows[index, lane[1]], span, arrived=arrived)
             return
         spans = self._open.setdefault(lane[0], {}).setdefault(lane, {})
-        kept = spans.setdefault(index, either)
-        if kept is not either:
-            kept.decided += either.decided
-            kept.lost += either.lost
-            kept.rtts += either.rtts
-            kept.arrived += either.arrived
-            kept.each += either.each
-            kept.skipped += either.skipped
+        kept = spans.setdefault(index, span)
+        if kept is not span:
+            kept.add(span)
 
-    def _write(self, lane: _Lane, index: int, either: Either, *, arrived: bool) -> None:
-        direction = lane[1]
-        row = self._rows[index, direction]
+    def _write(self, lane: _Lane, row: Interval, span: Span, *, arrived: bool) -> None:
+        """Count what counts where the capture was made."""
         if arrived:
-            row.decided += either.each if lane in self._skipping else either.arrived
-            row.lost += either.skipped
+            row.decided += span.each if lane in self._skipping else span.arrived
+            row.lost += span.skipped
             return
-        row.decided += either.decided
-        row.lost += either.lost
-        for frame, rtt_ms in either.rtts:
+        row.decided += span.decided
+        row.lost += span.lost
+        row.rtt_samples += span.samples
+        for frame, rtt_ms in span.round_trips():
             self._timed(row, frame, rtt_ms)
 
-    def _timed(self, row: Interval, frame: int, rtt_ms: float, units: int = 1) -> None:
-        """Take the round trip of units of a span and direction; 0: one that is counted already."""
-        row.rtt_samples += units
+    def _timed(self, row: Interval, frame: int, rtt_ms: float) -> None:
+        """Remember a round trip of a span and direction, if it is one of the first."""
         if row is not self._timed_row:
             self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
             self._frames, self._times = self._samples(self._timed_key)
             self._enough = self._newest_kept.get(self._timed_key, NEVER)
         frames, times = self._frames, self._times
         if frame <= self._enough:
-            for _ in range(units or 1):
-                frames.append(frame)
-                times.append(rtt_ms)
+            frames.append(frame)
+            times.append(rtt_ms)
         if len(frames) > 2 * self._most:
             first_of(frames, times, self._most)
             self._enough = self._newest_kept[self._timed_key] = frames[-1]
@@ -446,27 +423,26 @@ class Intervals:
             lane = connection, record.direction, record.space
             self._count_copies(lane, record, frames)
             if record.rtt_ms is not None and "continued" not in record.extra:
-                timed = Either()
-                timed.rtts.append((record.copies[0].frame, record.rtt_ms))
-                index = self._index(record.copies[0].time_ns)
-                self._write(lane, index, timed, arrived=lane[:2] in self._near)
+                timed = Span()
+                timed.took(record.copies[0].frame, record.rtt_ms, 1)
+                row = self._row(record.direction, record.copies[0].time_ns)
+                self._write(lane, row, timed, arrived=lane[:2] in self._near)
         for lane, spans in self._open.pop(connection, {}).items():
-            for index, either in spans.items():
-                self._write(lane, index, either, arrived=lane[:2] in self._near)
+            for index, span in spans.items():
+                row = self._rows[index, lane[1]]
+                self._write(lane, row, span, arrived=lane[:2] in self._near)
 
-    def _arrived(self, lane: _Lane, record: UnitRecord, units: int) -> int:
-        """Return of how many numbers more it is known that they came, now that units did which
-        share a record.
-        """
+    def _arrived(self, lane: _Lane, record: UnitRecord) -> int:
+        """Return of how many numbers more it is known that they came, now that a unit did."""
         if lane in self._skipping or "apart" in record.extra:
-            return units
+            return 1
         start = record.seq - record.wire_seq
         before, old = self._newest.get(lane, (record.seq - 1, start))
         if start != old and record.seq - before > (start - old) // 2:
             # Its sender numbers afresh: extended numbers go on at a multiple of all.
             before = record.seq - 1
         self._newest[lane] = before, start
-        return self._advance(self._newest, lane, record.seq + units - 1, before=before)
+        return self._advance(self._newest, lane, record.seq, before=before)
 
     @staticmethod
     def _advance(

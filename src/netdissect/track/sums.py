@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = [
-    "COUNTS", "MAX_SAMPLES", "NEVER", "Either", "Span", "Summed", "by_place", "first_of",
-    "moment_ns",
+    "COUNTS", "MAX_SAMPLES", "NEVER", "Span", "Summed", "by_place", "first_of", "moment_ns",
 ]  # fmt: skip
 
 COUNTS = (
@@ -33,47 +33,34 @@ NEVER: Final = (1 << 62) - 1
 """Beyond all frames."""
 
 
-class Either:
-    """What one span of a lane counts, as long as nobody knows where the capture was made."""
-
-    __slots__ = ("arrived", "decided", "each", "lost", "rtts", "skipped")
-
-    def __init__(self, skipped: int = 0) -> None:
-        self.decided = 0
-        """Units whose fate is known, from elsewhere than next to the receiver."""
-        self.lost = 0
-        self.rtts: list[tuple[int, float]] = []
-        self.arrived = skipped
-        """Numbers of which it is known whether they came, next to the receiver."""
-        self.each = skipped
-        """The same where numbers are skipped in normal operation."""
-        self.skipped = skipped
-        """Numbers that did not come there."""
-
-
 class Span:
-    """What one span of a space counts."""
+    """What one span of a space counts, one way or the other: where the capture was made decides
+    which, and may be known late.
+    """
 
     __slots__ = (
         "_enough", "arrived", "copies", "decided", "each", "frames", "lost", "retransmissions",
         "samples", "skipped", "times", "unacked", "units",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, skipped: i64 = 0) -> None:
         self.units: i64 = 0
         self.copies: i64 = 0
         self.retransmissions: i64 = 0
         self.unacked: i64 = 0
         self.decided: i64 = 0
+        """Units whose fate is known, from elsewhere than next to the receiver."""
         self.lost: i64 = 0
-        self.arrived: i64 = 0
-        self.each: i64 = 0
-        self.skipped: i64 = 0
-        """These five as in `Either`."""
+        self.arrived: i64 = skipped
+        """Numbers of which it is known whether they came, next to the receiver."""
+        self.each: i64 = skipped
+        """The same where numbers are skipped in normal operation."""
+        self.skipped: i64 = skipped
+        """Numbers that did not come there."""
         self.samples: i64 = 0
         self.frames: array[int] | None = None
         self.times: array[float] | None = None
-        """Frames of units, and their round trips in ms: those of the first ones."""
+        """See `round_trips`."""
         self._enough: i64 = NEVER
 
     def took(self, frame: int, rtt_ms: float, units: i64) -> None:
@@ -91,6 +78,20 @@ class Span:
         if len(frames) > 2 * MAX_SAMPLES:
             first_of(frames, times, MAX_SAMPLES)
             self._enough = frames[-1]
+
+    def round_trips(self) -> Iterator[tuple[int, float]]:
+        """Return frames of units, and their round trips in ms: those of the first ones."""
+        return zip(self.frames or (), self.times or (), strict=True)
+
+    def add(self, other: Span) -> None:
+        """Add what hangs on where the capture was made."""
+        self.decided += other.decided
+        self.lost += other.lost
+        self.arrived += other.arrived
+        self.each += other.each
+        self.skipped += other.skipped
+        for frame, rtt_ms in other.round_trips():
+            self.took(frame, rtt_ms, 1)
 
 
 class Summed:
