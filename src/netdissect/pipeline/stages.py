@@ -415,7 +415,7 @@ class Pipeline(Packets):
         connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
         if connection is None or not self._table.flooded or self.observer is not None:
             return False
-        heard = connection.lanes[0].datagrams + connection.lanes[1].datagrams
+        heard = connection.heard()
         if heard - before >= BRIEF:
             return False
         flow.begun_at = heard

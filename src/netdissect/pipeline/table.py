@@ -181,8 +181,7 @@ class FlowTable:
 
     def overflowing(self, now_ns: int) -> list[Flow]:
         """Return what there is too much of: the tenth of the flows that has been idle longest."""
-        # Each flow stands under two keys.
-        if len(self._flows) <= 2 * MAX_CONNECTIONS:
+        if len(self._once) <= MAX_CONNECTIONS:
             return []
         flows = [flow for flow in self.flows() if flow.connection is not None]
         flows.sort(key=lambda flow: _last_ns(flow, now_ns))
@@ -213,7 +212,7 @@ class FlowTable:
 
 def _is_brief(connection: Connection) -> bool:
     """Return whether a connection is brief so far."""
-    return connection.lanes[0].datagrams + connection.lanes[1].datagrams < BRIEF
+    return connection.heard() < BRIEF
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:

@@ -112,6 +112,7 @@ class CarrierSpace(Space):
         """Datagrams in the present window, and in the fullest one."""
         self.asked_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
+        # No deque, and below no set: empty ones have hundreds of bytes, and most stay empty.
         self._holes: list[tuple[int, int, int, int]] = []
         """(time before, time after, first number, number behind) of what was skipped lately."""
         self._acked_ns = 0

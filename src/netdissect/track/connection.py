@@ -448,6 +448,10 @@ class Connection(Called):
         message = detail if isinstance(detail, str) else ""
         self.findings.add(event[1], frame, time_ns, lane.direction, message, evidence)
 
+    def heard(self) -> int:
+        """Return how many datagrams, or segments with data, of both directions were seen."""
+        return self.lanes[0].datagrams + self.lanes[1].datagrams
+
     def learn(self, hints: Hints) -> None:
         """Take what the decoder has learnt."""
         before = self.hints.dialects

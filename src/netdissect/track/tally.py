@@ -17,7 +17,7 @@ from netdissect.track.recorder import (
     SpaceScribe,
     note_acked,
 )
-from netdissect.track.sums import Span, Summed
+from netdissect.track.sums import Span, Summed, by_place
 from netdissect.track.unit import Carried, Unit
 
 __all__ = ["MAX_LATE_ONES", "Tally", "scribe_of"]
@@ -161,12 +161,11 @@ class Tally(SpaceScribe):
         note_acked(record, frame, time_ns, ambiguous=ambiguous)
         if sample_ns != ABSENT:
             record.rtt_ms = int(sample_ns) / 1e6
-        span = self._span(record.copies[0].time_ns)
+        span = self._span(_first_ns(unit))
         span.decided += 1
-        for copy in record.copies:
-            if copy.by_place and len(self.sums.late) < MAX_LATE_ONES:
-                self.sums.late.append(record)
-                return
+        if by_place(record) and len(self.sums.late) < MAX_LATE_ONES:
+            self.sums.late.append(record)
+            return
         if record.rtt_ms is not None:
             span.took(record.copies[0].frame, record.rtt_ms, 1)
 
@@ -177,8 +176,7 @@ class Tally(SpaceScribe):
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
         """Count a unit that was not acknowledged, and whether it is known to be lost."""
-        first_ns = unit.first_ns if unit.record is None else unit.record.copies[0].time_ns
-        span = self._span(first_ns)
+        span = self._span(_first_ns(unit))
         span.unacked += outcome != "unknown"
         if lost and self._reported is not unit:
             span.decided += 1
@@ -192,7 +190,7 @@ class Tally(SpaceScribe):
     def reported(self, unit: Unit) -> None:
         """Count a unit of which its receiver says that it is lost."""
         self._reported = unit
-        span = self._span(unit.first_ns if unit.record is None else unit.record.copies[0].time_ns)
+        span = self._span(_first_ns(unit))
         span.decided += 1
         span.lost += 1
 
@@ -290,3 +288,8 @@ class Tally(SpaceScribe):
             span = self.sums.spans[key] = Span()
         self._lately = span
         return span
+
+
+def _first_ns(unit: Unit) -> i64:
+    """Return when a unit was first sent: a message that is carried again is another `Unit`."""
+    return unit.first_ns if unit.record is None else unit.record.copies[0].time_ns
