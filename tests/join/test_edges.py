@@ -634,3 +634,29 @@ def test_what_goes_wrong_while_joining_leaves_no_table_open(monkeypatch: pytest.
     with pytest.raises(ZeroDivisionError):
         engine.match(first, first.replace("clientleg", "serverleg"))
     assert len(closed) == 2
+
+
+def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path: Path) -> None:
+    """A client that repeats itself for a dead server: 60 ms in which nothing passed, among equal
+    datagrams too many to wait together, made some of them lost here and unsent there, for certain.
+    """
+    sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
+    for number in range(600):
+        sent_ns = 1_700_000_000 * S + number * 50_000_000
+        body = b"%d" % number if number % 4 else b"again"
+        delay = 60_000_000 if number in {400, 408} else 15_000_000 + number % 7 * 100_000
+        data = ethernet(ipv4(udp(body, 5000, 7777), 17, src=A4, dst=B4))
+        back = ethernet(ipv4(udp(b"b%d" % number, 7777, 5000), 17, src=B4, dst=A4))
+        sides[0].append((sent_ns, data))
+        sides[1].append((sent_ns + delay, data))
+        sides[1].append((sent_ns + 1_000_000, back))
+        sides[0].append((sent_ns + 16_000_000, back))
+    paths = []
+    for name, found in zip("ab", sides, strict=True):
+        paths.append(str(tmp_path / f"{name}.pcap"))
+        with PcapWriter(paths[-1], 1) as writer:
+            for time_ns, data in sorted(found):
+                writer.write(time_ns, data)
+    with join(*paths) as found:
+        told = Counter(row.fate for capture in (0, 1) for _, row in found.fates(capture))
+    assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from netdissect.join.clock import Clock
@@ -198,28 +197,33 @@ class Matcher:
         if since_ns - equal.tried_ns < _TRIES_NS and count <= 4 * MAX_GROUP:
             return
         equal.tried_ns = since_ns
-        times = sorted([time for time, *_ in equal.sent] + [time for time, *_ in equal.arrived])
-        limit = None
-        for before, after in pairwise(times):
-            # All before this has had half of MAX_DELAY_NS or more to arrive.
-            if before > since_ns + MAX_DELAY_NS // 2:
+        equal.sent.sort()
+        equal.arrived.sort()
+        parts = _clusters(equal.sent, equal.arrived, channel)
+        # What came to it before this has had half of MAX_DELAY_NS or more to arrive.
+        old_ns = since_ns + MAX_DELAY_NS // 2
+        ready = 0
+        for sent, arrived in parts[:-1]:
+            if max(sight[0] for sight in (*sent[-1:], *arrived[-1:])) > old_ns:
                 break
-            if after - before > channel.longest_ns:
-                limit = after
-        if limit is None:
-            if len(times) <= 4 * MAX_GROUP:
-                return
+            ready += 1
+        if not ready and count > 4 * MAX_GROUP:
             # No pause anywhere, as in a flood of equal datagrams: half goes, or they would pile
             # up.
+            times = sorted([time for time, *_ in equal.sent] + [time for time, *_ in equal.arrived])
             limit = times[len(times) // 2]
-        old = _Equal(
-            [s for s in equal.sent if s[0] < limit],
-            [s for s in equal.arrived if s[0] < limit],
-            limit,
-        )
-        equal.sent = [s for s in equal.sent if s[0] >= limit]
-        equal.arrived = [s for s in equal.arrived if s[0] >= limit]
-        self._settle(channel, old)
+            parts = [
+                (
+                    [sight for sight in equal.sent if early == (sight[0] < limit)],
+                    [sight for sight in equal.arrived if early == (sight[0] < limit)],
+                )
+                for early in (True, False)
+            ]
+            ready = 1
+        for sent, arrived in parts[:ready]:
+            self._weigh(channel, sent, arrived)
+        equal.sent = [sight for sent, _ in parts[ready:] for sight in sent]
+        equal.arrived = [sight for _, arrived in parts[ready:] for sight in arrived]
 
     def _settle(self, channel: Channel, equal: _Equal) -> None:
         sent, arrived = equal.sent, equal.arrived
