@@ -201,3 +201,9 @@ def test_a_schema_names_the_values_of_a_payload() -> None:
     assert "Move (msg_20)" in out.summary
     short = decode("0100000300141234", schema=schema)
     assert [note.code for note in short.annotations] == ["schema-mismatch"]
+
+
+def test_a_receiver_of_2010_drops_the_datagram_alone() -> None:
+    out = decode("9a040008e003280100000000 00", "knet-2010", 1)
+    assert out.fields["kind"] == "malformed"
+    assert out.fields["receiver_drops_connection"] is False

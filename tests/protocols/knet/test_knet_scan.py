@@ -514,3 +514,11 @@ def test_a_new_client_on_the_same_addresses_begins_one(connect: bytes) -> None:
     first, second = fed([*rows, *((side, at + 10**9 + t, octets) for side, t, octets in again)])
     assert (first.state, second.handshake) == ("closed", "accepted")
     assert second.datagrams == (4, 2)
+
+
+@pytest.mark.parametrize(("dialect", "reads_on"), [("knet-2010", True), ("knet-2.x", False)])
+def test_a_client_of_2010_reads_on_after_a_malformed_datagram(dialect: str, reads_on: bool) -> None:
+    # A PacketAck of the library whose left-over bits look like those of a first fragment.
+    events = scan(bytes.fromhex("9a040008e00328010000000000"), 1, hints(dialect))
+    assert "truncated" in codes(events)
+    assert reads_on is not any(event[0] == Ev.HINTS for event in events)

@@ -15,6 +15,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.wire.knet import (
     LARGEST_SENT,
+    LEGACY,
     PACKET_ACK,
     SERVER_LIMIT,
     SPECIFICATION,
@@ -65,7 +66,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     elif root.name == _CONNECT:
         _connect(root, walker)
     else:
-        _datagram(dissection, walker, document=request.dialect == SPECIFICATION)
+        _datagram(dissection, walker, request.dialect)
     for view in dissection.messages:
         if view.node is not None:
             schema = request.schema or _built_in(request.dialect)
@@ -96,15 +97,16 @@ def _connect(root: FieldNode, walker: Walker) -> None:
         _misfit(len(data.value), walker)
 
 
-def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None:
+def _datagram(dissection: Dissection, walker: Walker, dialect: str) -> None:
     """Complete a message datagram, whole or broken."""
+    document = dialect == SPECIFICATION
     root, payload = dissection.root, dissection.buffers[0].data
     messages = root.child("messages")
     for node in messages.children if messages is not None else ():
         _whole(node, payload)
     _recode(dissection, payload, document=document)
     _misfit(len(payload), walker)
-    _kind(root, walker, "datagram" if payload else "empty", drops=not document)
+    _kind(root, walker, "datagram" if payload else "empty", dialect)
 
 
 def _misfit(size: int, walker: Walker) -> None:
@@ -137,10 +139,10 @@ def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
             dissection.annotations[index] = replace(note, code=code, message=text)
 
 
-def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) -> None:
+def _kind(root: FieldNode, walker: Walker, whole: str, dialect: str | None = None) -> None:
     """Say what the payload is, and what a real receiver does where it is malformed.
 
-    `drops`: False for the published document, which no receiver reads.
+    Nobody reads what follows the published document; receivers of 2010 only drop the datagram.
     """
     codes = {note.code for note in walker.annotations} & _MALFORMED
     if not codes:
@@ -154,8 +156,9 @@ def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) ->
         for item in node.children
         if item.name == "message_name"
     )
-    if drops:
-        _front(root, "receiver_drops_connection", acks or any(_DROPS.get(code) for code in codes))
+    if dialect != SPECIFICATION:
+        drops = dialect != LEGACY and (acks or any(_DROPS.get(code) for code in codes))
+        _front(root, "receiver_drops_connection", drops)
     _front(root, "kind", "malformed")
 
 

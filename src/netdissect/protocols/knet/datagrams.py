@@ -323,7 +323,9 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     events = datagram(values, payload, direction, hints, how)
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
     kept.append((Ev.NOTE, fault(payload[place:]), f"malformed at byte {place}"))
-    if not any(event[0] == Ev.HINTS for event in kept):
+    # Receivers of 2010 catch the exception, and read on with the next datagram.
+    closes = hints.dialects[1 - direction] != LEGACY
+    if closes and not any(event[0] == Ev.HINTS for event in kept):
         kept += _deafened(direction, hints)
     return parts_last(kept)
 
