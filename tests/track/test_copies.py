@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from netdissect.track.copies import LATEST_NS, MAX_COUNTED, OVERTAKEN, CountedCopies
+from netdissect.track.copies import (
+    BACK_TO_BACK_NS,
+    LATEST_NS,
+    MAX_COUNTED,
+    OVERTAKEN,
+    CountedCopies,
+)
 from tracking import MS
+
+LATER_NS = 50 * MS
 
 
 def judged(gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool) -> list[bool]:
@@ -11,9 +19,9 @@ def judged(gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool)
     turned: list[bool] = []
     made = CountedCopies()
     before, after = skipped
-    made.judge(before[0], before[1])
-    made.add(int(gap_ms * MS), turned.append, copied=copied)
-    made.judge(after[0], after[1])
+    made.judge(*before, 0)
+    made.add(int(gap_ms * MS), turned.append, MS, copied=copied)
+    made.judge(*after, LATER_NS)
     return turned
 
 
@@ -38,7 +46,7 @@ def test_no_network_copy_comes_that_late() -> None:
 
 def test_copies_beyond_the_bound_keep_their_first_verdict() -> None:
     made = CountedCopies()
-    taken = [made.add(MS, lambda _: None, copied=True) for _ in range(MAX_COUNTED + 2)]
+    taken = [made.add(MS, lambda _: None, 0, copied=True) for _ in range(MAX_COUNTED + 2)]
     assert taken == [True] * MAX_COUNTED + [False] * 2
 
 
@@ -48,10 +56,10 @@ def test_a_resend_whose_original_is_missing_does_not_judge() -> None:
         turned: list[bool] = []
         made = CountedCopies()
         for _ in range(8):
-            made.add(MS, turned.append, copied=True)
-        made.judge(0, 14)
+            made.add(MS, turned.append, 0, copied=True)
+        made.judge(0, 14, LATER_NS)
         assert not turned
-        made.judge(skipped, 15 + skipped)
+        made.judge(skipped, 15 + skipped, 2 * LATER_NS)
         assert turned == [verdict] * 8
 
 
@@ -61,21 +69,112 @@ def test_a_loss_behind_a_copy_of_the_network_makes_it_no_resend() -> None:
     made = CountedCopies()
     number = 10
     for skipped in (0, 0, 0, 1, 0, 1):
-        made.add(MS, turned.append, copied=True, soon=True)
+        made.add(MS, turned.append, number * LATER_NS, copied=True, soon=True)
         number += 1 + skipped
-        made.judge(skipped, number)
+        made.judge(skipped, number, number * LATER_NS)
     assert turned == [True] * 6
-    made.judge(1, number + 2)  # lost, and within reach of the next copy
-    made.add(MS, turned.append, copied=True, soon=True)
-    made.judge(0, number + 3)
+    made.judge(1, number + 2, (number + 2) * LATER_NS)  # lost, within reach of the next copy
+    made.add(MS, turned.append, (number + 2) * LATER_NS, copied=True, soon=True)
+    made.judge(0, number + 3, (number + 3) * LATER_NS)
     assert turned == [True] * 7
 
 
 def test_a_skipped_number_that_comes_late_was_used_by_no_copy() -> None:
     turned: list[bool] = []
     made = CountedCopies()
-    made.judge(1, 13)
-    made.came(12)
-    made.add(14 * MS, turned.append, copied=True)
-    made.judge(0, 14)
+    made.judge(1, 13, 0)
+    made.came(12, MS)
+    made.add(14 * MS, turned.append, 2 * MS, copied=True)
+    made.judge(0, 14, LATER_NS)
     assert turned == [True]
+
+
+def test_a_copy_that_has_overtaken_the_number_before_it() -> None:
+    """Sent as 10, 11 and 10 again, which takes 12; the last two change places on their way."""
+    for last, verdict in ((13, False), (12, True)):
+        turned: list[bool] = []
+        made = CountedCopies()
+        made.judge(0, 10, 0)
+        made.add(MS, turned.append, MS, copied=True)
+        made.judge(0, 11, MS + BACK_TO_BACK_NS)
+        assert not turned
+        made.judge(last - 12, last, LATER_NS)
+        assert turned == [verdict]
+
+
+def test_a_skipped_number_that_comes_late_behind_a_copy_was_not_its_own() -> None:
+    turned: list[bool] = []
+    made = CountedCopies()
+    made.judge(0, 10, 0)
+    made.add(MS, turned.append, MS, copied=True)
+    made.judge(1, 12, MS + 1)
+    made.came(11, MS + 2)
+    made.judge(0, 13, LATER_NS)
+    assert turned == [True]
+
+
+def test_numbers_wait_for_each_other_as_long_as_they_come_late() -> None:
+    """In a network that has held one number back for 30 ms, another may be as late."""
+    turned: list[bool] = []
+    made = CountedCopies()
+    made.judge(1, 12, 0)
+    made.came(11, 30 * MS)
+    made.judge(0, 13, LATER_NS)
+    made.add(MS, turned.append, LATER_NS + MS, copied=True)
+    made.judge(0, 14, LATER_NS + 20 * MS)
+    assert not turned
+    made.judge(1, 16, 2 * LATER_NS)
+    assert turned == [False]
+
+
+def test_a_sender_whose_copies_use_no_numbers_repeats_nothing() -> None:
+    """However late the network's copy is, and though the number behind it was lost."""
+    turned: list[bool] = []
+    made = CountedCopies()
+    number = 10
+    for skipped in (0, 0, 0, 0, 1):
+        made.add(60 * MS, turned.append, number * LATER_NS, copied=False)
+        number += 1 + skipped
+        made.judge(skipped, number, number * LATER_NS)
+    assert turned == [True] * 5
+
+
+def test_how_soon_the_senders_copies_come_tells_which_of_two_is_the_networks() -> None:
+    """A sender that repeats at once; among two copies that used one number is one 3 ms late."""
+    turned: list[tuple[str, bool]] = []
+    made = CountedCopies()
+
+    def add(name: str, gap_ns: int, place: int) -> None:
+        made.add(gap_ns, lambda copied: turned.append((name, copied)), place, copied=True)
+
+    def known() -> list[bool]:
+        add("soon", 20_000, number * LATER_NS)
+        add("late", 3 * MS, number * LATER_NS)
+        turned.clear()
+        made.judge(1, number + 2, (number + 1) * LATER_NS)
+        return [dict(turned)[name] for name in ("soon", "late")]
+
+    number = 10
+    assert known() == [False, False]  # nothing is known of either
+    for _ in range(12):
+        number += 3
+        add("soon", 20_000, number * LATER_NS)
+        made.judge(1, number + 1, (number + 1) * LATER_NS)
+        add("late", 3 * MS, (number + 1) * LATER_NS)
+        made.judge(0, number + 2, (number + 2) * LATER_NS)
+    number += 3
+    assert known() == [False, True]
+
+
+def test_an_end_of_the_numbers_makes_no_copy_the_networks() -> None:
+    turned: list[bool] = []
+    made = CountedCopies()
+    number = 10
+    for _ in range(6):
+        made.add(100 * MS, turned.append, number * LATER_NS, copied=False)
+        number += 2
+        made.judge(1, number, number * LATER_NS)
+    made.add(100 * MS, turned.append, number * LATER_NS, copied=False)
+    made.forget()
+    made.judge(0, 1, (number + 1) * LATER_NS)
+    assert turned == [False] * 7

@@ -181,7 +181,10 @@ def _settled(item: Seen, now_ns: int) -> bool:
     """Return whether nothing more can be learnt about a datagram."""
     if now_ns - item.time_ns > HOLD_NS:
         return True
-    for record, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
+    for record, copy in item.touched:
         if record.settled_ns is None or copy.doubtful:
             return False
+        for other in record.copies:
+            if other.doubtful:
+                return False  # how often the unit was sent is not known yet
     return True

@@ -286,7 +286,7 @@ class CarrierSpace(Space):
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
         """Take a number that is not newer; return False for a first copy that came late."""
         if seq in self.missing:
-            self._came(seq)
+            self._came(seq, time_ns)
         elif seq < self.first:
             self._lower(seq)
         else:

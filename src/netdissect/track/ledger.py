@@ -384,6 +384,8 @@ class Ledger(Placed):
             patience_ns: a unit sent later than this before may still be acknowledged.
 
         """
+        if self._counted is not None:
+            self._counted.forget()
         for seq, unit in list(self.outstanding.items()):
             waited = end_ns - unit.last_ns > patience_ns
             self.end(seq, unit, seen=self.peer_seen and waited)
@@ -420,6 +422,8 @@ class Ledger(Placed):
         """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
         if self.newest == ABSENT:
             return
+        if self._counted is not None:
+            self._counted.forget()
         for seq, unit in list(self.outstanding.items()):
             self.end(seq, unit, seen=False)
         self.outstanding.clear()

@@ -234,6 +234,7 @@ class Repeated(Acknowledged):
             if not self._counted.add(
                 gap_ns,
                 lambda made: self._verdict(seq, copy, copied, made),
+                time_ns,
                 copied=copied,
                 soon=gap_ns < COPIED_NS,
             ):
@@ -283,7 +284,8 @@ class Repeated(Acknowledged):
             )  # fmt: skip
 
     def _verdict(self, seq: int, copy: Copy | None, before: bool, copied: bool) -> None:  # noqa: FBT001
-        """Take what the next number has shown of a copy."""
+        """Take what the next number has shown of a copy: none has made one next to its sender."""
+        copied = copied and (not self.sender_near or bool(self.receiver_near))
         if copy is not None:
             copy.doubtful = False
         if copied is not before:

@@ -48,7 +48,7 @@ class Space(Repeated):
             seq: i64 = last + 1
             self.newest = seq
             if self._counted is not None and self._counted.copies:
-                self._counted.judge(0, seq)
+                self._counted.judge(0, seq, time_ns)
         else:
             if self._is_far(ahead, last):
                 if self._alone(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
@@ -121,7 +121,7 @@ class Space(Repeated):
             return
         seq = int(last + ahead - (self._modulus if ahead else 0))
         if seq in self.missing:
-            self._came(seq)
+            self._came(seq, time_ns)
             self.skipped += 1
         elif seq < self.first:
             self._lower(seq)
@@ -142,7 +142,7 @@ class Space(Repeated):
         """Take a newer number; note those between it and the newest one so far."""
         self.newest = seq
         if self._counted is not None:
-            self._counted.judge(seq - last - 1, seq)
+            self._counted.judge(seq - last - 1, seq, time_ns)
         if seq == last + 1 or not self.consecutive:
             return
         self._miss(last + 1, seq)
@@ -169,11 +169,11 @@ class Space(Repeated):
             self._miss(seq + 1, self.first)
         self.first = seq
 
-    def _came(self, seq: int) -> None:
+    def _came(self, seq: int, time_ns: int) -> None:
         """Take a number that was skipped."""
         self.missing.discard(seq)
         if self._counted is not None:
-            self._counted.came(seq)
+            self._counted.came(seq, time_ns)
         if self.recorder is not None:
             self.recorder.came(seq)
 
@@ -346,7 +346,7 @@ class Space(Repeated):
             self._settled_again(seq, slot, labelled, content, type_, frame, time_ns)
             return True
         if seq in self.missing:
-            self._came(seq)
+            self._came(seq, time_ns)
         elif seq >= self.first and self.rule.consecutive:
             # It was seen, or it is older than the memory of skipped numbers: nobody can tell.
             self.hit("memory")

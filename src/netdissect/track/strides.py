@@ -101,9 +101,9 @@ class StridedSpace(Space):
             self.recorder.gap(self, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
 
-    def _came(self, seq: int) -> None:
+    def _came(self, seq: int, time_ns: int) -> None:
         """Take a number that came late."""
-        super()._came(seq)
+        super()._came(seq, time_ns)
         if self._open is None or seq not in self._open[0]:
             self.lost -= 1
 
