@@ -40,6 +40,10 @@ def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=N
         (sight(0.1, disorder=9), sight(0.1), "unknown", (None, None)),  # they contradict
         (sight(30, disorder=9), sight(25, disorder=3), "unknown", (False, None)),  # the middle?
         (sight(None, 0, disorder=9), sight(None, 0), "unknown", (False, None)),  # one way only
+        # In the middle of a network that changes the order.
+        (sight(9.9, 90, disorder=2), sight(10.1, 159, disorder=20), "unknown", (None, False)),
+        (sight(12.5, 723), sight(11.4, 965, disorder=7), "unknown", (None, False)),
+        (sight(9), sight(21, disorder=7), "client", (True, False)),
         (sight(0.3, usual_ms=47), sight(0.1, usual_ms=1), "server", (False, True)),
         (sight(0.3, usual_ms=7), sight(0.1, usual_ms=1), "unknown", (True, True)),
     ],

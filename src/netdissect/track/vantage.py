@@ -96,8 +96,8 @@ class Vantage:
             return False
         slow, slower = self._tick_ns
         far, farther = _far(client, server, slow), _far(server, client, slower)
-        near = not far and _near(client, slow, other_far=farther)
-        nearer = not farther and _near(server, slower, other_far=far)
+        near = not far and _near(client, server, slow, other_far=farther)
+        nearer = not farther and _near(server, client, slower, other_far=far)
         found: tuple[bool | None, bool | None] = (None, None)
         if far or farther or (near and nearer):
             found = (False if far else near or None, False if farther else nearer or None)
@@ -114,8 +114,9 @@ class Vantage:
     def word(self) -> str:
         """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
         for side, sight in enumerate(self.sights):
-            if self.near[side] is None and (sight.disorder or not sight.heard):
-                return "unknown"  # it answers nothing, or what it sends has crossed a network too
+            doubt = sight.disorder or not _is_quicker(sight, self.sights[1 - side])
+            if self.near[side] is None and doubt:
+                return "unknown"  # it answers no sooner, or what it sends has crossed a network too
         return _WORDS.get(self.near, "unknown")
 
     @property
@@ -174,8 +175,17 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
     return float(left**answers)
 
 
-def _near(side: Sight, tick_ns: i64, *, other_far: bool) -> bool:
+def _near(side: Sight, other: Sight, tick_ns: i64, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
     if not side.heard or side.disorder >= MIN_DISORDER:
         return False  # Quick answers and numbers out of order contradict each other.
-    return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= tick_ns)
+    if side.quickest_ns <= NEAR_NS:
+        return True
+    return other_far and side.quickest_ns <= tick_ns and _is_quicker(side, other)
+
+
+def _is_quicker(side: Sight, other: Sight) -> bool:
+    """Return whether a side answers sooner than the other by more than a program's own tick."""
+    if not side.heard:
+        return False
+    return not other.heard or other.usual_ns - side.quickest_ns > MARGIN_NS
