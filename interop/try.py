@@ -6,11 +6,14 @@ python interop/try.py riptide -- mono server.exe {port}
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import shlex
 import shutil
 import socket
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from netdissect.fuzz import FuzzReport, Target, fuzz_target
@@ -32,15 +35,22 @@ PROGRAMS: dict[str, tuple[str, str | None, str | None, str | None, str]] = {
 }  # fmt: skip
 """Name -> (protocol, dialect, transport, capture, command of a package)."""
 ACCEPTED, HELD_SECONDS = 0.98, 30.0
+REPORT = re.compile(r"^(?:==\d+==ERROR: AddressSanitizer: (\S+)|(\S+:\d+):\d+: runtime error)")
+"""The first line of what the sanitizers of gcc report."""
+FRAME = re.compile(r"^ +#\d+ 0x[0-9a-f]+ .* (/\S+:\d+)$")
+"""A line of a stack, in a file of the target's own: libraries have no full paths."""
 
 
 def main() -> int:
     """Run, print the account, return 1 where a promise is broken."""
     parser = argparse.ArgumentParser(
-        usage="%(prog)s [--seconds SECONDS] NAME [-- COMMAND ...]", description=__doc__
+        usage="%(prog)s [--seconds SECONDS] [--seed N] [--out DIR] NAME [-- COMMAND ...]",
+        description=__doc__,
     )
     parser.add_argument("name", choices=PROGRAMS)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, help="new folder that keeps the run")
     # What follows `--` is the server's own, also where our options stand behind the name.
     at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     options, given = parser.parse_args(sys.argv[1:at]), sys.argv[at + 1 :]
@@ -56,24 +66,54 @@ def main() -> int:
         port = free.getsockname()[1]
     run = command.replace("{port}", str(port)).replace(program, found, 1)
     with tempfile.TemporaryDirectory() as folder:
+        out = options.out or Path(folder) / "run"
         report = fuzz_target(
-            protocol, Target("127.0.0.1", port), Path(folder) / "run", dialect=dialect,
+            protocol, Target("127.0.0.1", port), out, dialect=dialect, seed=options.seed,
             transport=transport, rate=300, duration=options.seconds, monitors=[f"exec:{run}"],
             captures=[] if capture is None else [CAPTURES / protocol / f"{capture}.pcap"],
         )  # fmt: skip
-    return show(report)
+        return show(report, out)
 
 
-def show(report: FuzzReport) -> int:
+def show(report: FuzzReport, out: Path) -> int:
     """Print the account; return 1 where a promise is broken."""
     share = report.share("control")
-    print(f"{report.cases} cases in {report.seconds:.0f} s, {report.sessions} sessions")
+    print(f"{report.cases} cases, {report.datagrams} messages in {report.seconds:.0f} s, "
+          f"{report.sessions} sessions")  # fmt: skip
+    print("exact repeats:", repeats(out))
     print("unchanged accepted:", "cannot be told" if share is None else f"{share:.1%}")
     print(f"longest session held: {report.held_seconds:.1f} s")
     for signature, finding in report.findings.items():
         print(f"{finding.count} times {finding.key} {signature}")
+    print(f"{len(report.findings)} kinds of failure; sanitizers report {places(out)} places")
     kept = (share is None or share >= ACCEPTED) and report.held_seconds >= HELD_SECONDS
     return 0 if kept else 1
+
+
+def places(out: Path) -> int:
+    """Return at how many places the sanitizers have found something, each fault for itself."""
+    found: set[tuple[str, str]] = set()
+    fault = ""
+    with (out / "target.log").open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if report := REPORT.match(line):
+                fault = report[1] or ""
+                if report[2]:
+                    found.add(("", report[2]))
+            elif fault and (frame := FRAME.match(line)) and not frame[1].startswith("/usr/"):
+                found.add((fault, frame[1]))
+                fault = ""
+    return len(found)
+
+
+def repeats(out: Path) -> int:
+    """Return how many cases had been sent before, in the same state."""
+    sent = Counter()
+    with (out / "cases.jsonl").open(encoding="utf-8") as lines:
+        for case in map(json.loads, lines):
+            steps = [{**step, "sent": "", "type": ""} for step in case["steps"]]
+            sent[case["stage"], json.dumps(steps)] += 1
+    return sent.total() - len(sent)
 
 
 if __name__ == "__main__":
