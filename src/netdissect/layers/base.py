@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scapy.fields import Field, RawVal
+from scapy.fields import ConditionalField, Field, RawVal
 from scapy.packet import Packet
 from scapy.volatile import VolatileValue
 
@@ -261,7 +261,7 @@ class Layer(_Base):  # type: ignore[misc]
             except READ_FAULTS as fault:
                 self.fault = FieldFault.kept(fault)
                 break
-            if field.isconditional and value is None:
+            if value is None and isinstance(field, ConditionalField):
                 continue
             # As Scapy's own: what is changed in place is noticed when the packet is built again.
             if (field.islist or field.holds_packets or field.ismutable) and value is not None:
