@@ -204,6 +204,44 @@ def test_a_log_line_and_growth_are_failures_too(monitor: str, kind: str, tmp_pat
     assert (finding.folder / "traffic.pcapng").stat().st_size > 1300
 
 
+def test_a_server_that_lets_nobody_else_in_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kNet, whose queue of connections is full: it answers late, but those who are there."""
+    with running("riptide") as (target, server):
+        connect, handle = server._connect, server.handle  # type: ignore[attr-defined]
+        calls = itertools.count(1)
+
+        def only_the_first(peer: Any, now: float) -> Any:
+            return [] if server._peers else connect(peer, now)  # type: ignore[attr-defined]
+
+        def slow_at_times(data: bytes, peer: Any, now: float) -> Any:
+            if next(calls) % 60 == 0:
+                time.sleep(0.2)
+            return handle(data, peer, now)
+
+        monkeypatch.setattr(server, "_connect", only_the_first)
+        monkeypatch.setattr(server, "handle", slow_at_times)
+        report = fuzz_target(
+            "riptide", target, tmp_path / "run", captures=[CLEAN], seed=1, cases=120, rate=0,
+            answer_seconds=0.3,
+        )  # fmt: skip
+    assert report.findings == {}
+    assert report.slow
+
+
+@pytest.mark.slow
+def test_a_short_mutant_that_ends_the_target_is_sent_once(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=1, cases=3000, rate=0,
+        answer_seconds=0.3, monitors=[server_command("riptide", target, "empty")],
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert (finding.verdict.kind, finding.count) == ("no-answer", 1)
+    assert b"" in [each.octets for each in load_failure(finding.folder).steps]
+
+
 @pytest.mark.slow
 def test_three_planted_bugs_within_twenty_thousand_cases(tmp_path: Path) -> None:
     """One capture as seed; a length, a sequence and a decompression bug in a Teeworlds server."""

@@ -13,7 +13,7 @@ from typing import Any
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
-from netdissect.fuzz.monitors import Verdict
+from netdissect.fuzz.monitors import NO_ANSWER, Verdict
 from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
 from netdissect.fuzz.store import PastRun, Sent, Store
@@ -42,6 +42,9 @@ _REFRESH_SECONDS = 2.0
 _SUSPECT_STEPS = 200
 """The sessions of so many latest steps are kept whole: a target can look well for a moment after
 what kills it."""
+
+_SHORT_OCTETS = 8
+"""Mutants up to this length come again and again, in cases that differ in something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Engine:
             self._known = dict.fromkeys(plan.past.keys)
             self._number = plan.past.next_number
         self._waiting: deque[Case] = deque()
+        self._suspects: set[bytes] = set()
         self._fragile_until = 0
         self._end = math.inf
         self._sent_at = 0.0
@@ -226,11 +230,15 @@ class Engine:
                 case = self._generator.offspring(self._number, self._feedback.corpus)
             case = case or self._generator.case(self._number)
             self._number += 1
-            if not self._wanted(case):
-                continue
-            if not self._is_known(case):
+            if self._wanted(case) and not self._is_known(case) and not self._is_suspect(case):
                 return case
         return None
+
+    def _is_suspect(self, case: Case) -> bool:
+        """Return whether a short mutant was among the last ones before a failure: a target that
+        fails at an empty datagram would be good for nothing else.
+        """
+        return any(step.octets in self._suspects for step in case.steps)
 
     def _is_known(self, case: Case) -> bool:
         """Return whether the same was sent before, or is for another worker to send; from now on it
@@ -339,6 +347,17 @@ class Engine:
             asked = None
         if verdict is None:
             verdict, session = self._watch.look(asked, certain=certain)
+        if (
+            verdict is not None
+            and verdict.kind == NO_ANSWER
+            and not self._watch.shut_out
+            and held is not None
+            and held.alive(self._watch.patience, certain=True)
+        ):
+            # It has no time to let anybody in, but serves who is there.
+            self._watch.slow += 1
+            self._sessions.wait()
+            return None
         if verdict is not None and not verdict.fatal:
             if session is not None and session is not held:
                 session.close(0.0)
@@ -352,6 +371,10 @@ class Engine:
         if self._feedback is not None:
             self._feedback.drop()
         self._fragile_until = self.report.cases + self._plan.fragile_cases
+        latest = list(self._steps)[-_SUSPECT_STEPS:]
+        octets = {each.step.octets for each in latest if len(each.step.octets) <= _SHORT_OCTETS}
+        self._suspects |= octets - self._generator.originals
+        self._waiting = deque(each for each in self._waiting if not self._is_suspect(each))
         self._steps.clear()
         if time.monotonic() < self._end and self._watch.monitors.restart():
             self._sessions.enter()

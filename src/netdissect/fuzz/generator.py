@@ -135,6 +135,8 @@ class Generator:
         self._traits = traits
         self._seed = seed
         self._pool = list(seeds)
+        self.originals = frozenset(each.octets for each in seeds)
+        """The seeds' bytes."""
         self._forward = _by_type(forward or seeds)
         self._backward = _by_type([each for each in seeds if each.direction == Direction.S2C])
         self._controls = _by_type(

@@ -26,6 +26,7 @@ from netdissect.model.text import quoted
 from netdissect.system.interrupt import undisturbed
 
 __all__ = [
+    "NO_ANSWER",
     "CpuMonitor",
     "LatencyMonitor",
     "LogMonitor",
@@ -37,6 +38,8 @@ __all__ = [
     "Watched",
 ]
 
+NO_ANSWER = "no-answer"
+"""Kind of failure of a target that says nothing more."""
 TAIL_OCTETS = 64 * 1024
 """Bytes of a log that a failure keeps."""
 _STOP_SECONDS = 3.0

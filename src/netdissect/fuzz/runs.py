@@ -21,7 +21,7 @@ from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
 from netdissect.fuzz.generator import Generator, check_mutators
 from netdissect.fuzz.grammar import load_words, schema_grammar
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
-from netdissect.fuzz.monitors import Monitors, Verdict
+from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.replay import Replayer
 from netdissect.fuzz.report import Finding, FuzzReport
@@ -476,7 +476,7 @@ def minimise_failure(
         watch.answer_seconds = answer_seconds
         if watch.monitors.process is None:
             raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
-        if failure.kind == "no-answer":
+        if failure.kind == NO_ANSWER:
             # It is known to hang: every candidate that does would cost the full wait for its end.
             watch.monitors.process.exit_seconds = _HANG_SECONDS
         signature = str(failure.facts.get("signature", ""))

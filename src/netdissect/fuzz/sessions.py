@@ -19,8 +19,9 @@ from netdissect.fuzz.watch import Watch
 
 __all__ = ["Sessions"]
 
-_DRAIN_SECONDS = 0.2
-"""Time at least that a target has to acknowledge what was sent last in the held session."""
+_DRAIN_SECONDS = 0.6
+"""Time at least that a target has to acknowledge what was sent last in the held session, also what
+has to be sent again for that."""
 _LINGER_SECONDS = 0.05
 """Time that a target has to answer the case of a session that is then left."""
 _PART_SECONDS = 0.5
@@ -149,6 +150,10 @@ class Sessions:
         while len(self._spares) >= self._room:
             self._part(self._spares.popleft().session)
         self._spares.append(_Spare(session, 0.0))
+
+    def wait(self) -> None:
+        """Let nobody come for as long as the target was asked in vain to let somebody in."""
+        self._stood_still(self._watch.patience)
 
     def _stood_still(self, lasted: float) -> None:
         """Let fewer sessions come and go: some targets stop for `lasted` seconds over several."""

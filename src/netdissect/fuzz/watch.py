@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from netdissect.fuzz.cases import CONNECTED
 from netdissect.fuzz.drivers import Driver
-from netdissect.fuzz.monitors import Monitors, Verdict
+from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.target import Journal, Link, Target
 
 __all__ = ["Watch"]
@@ -213,7 +213,7 @@ class Watch:
         verdict = self.monitors.check(gone=True)
         if verdict is None and not self.is_refused and self.left > 0:
             seconds = f"{self.answer_seconds:g} s"
-            verdict = Verdict("no-answer", f"no session within {seconds}: {self.reason}")
+            verdict = Verdict(NO_ANSWER, f"no session within {seconds}: {self.reason}")
         return verdict, None
 
     def _link(self) -> Link | None:

@@ -36,6 +36,7 @@ from netdissect.fuzz.drivers.riptide import (
     gap,
     patch,
 )
+from netdissect.fuzz.drivers.riptide_tcp import frame
 from netdissect.fuzz.drivers.teeworlds import TeeworldsDriver
 from netdissect.fuzz.drivers.teeworlds_form import Opened, chunk_heads, number_chunks
 from netdissect.layers import knet, netplay, riptide, teeworlds
@@ -571,6 +572,60 @@ def test_a_control_that_the_target_may_not_have_read_is_not_decided() -> None:
             while not link.closed and session.answers < (1 if moment < 1 else 2):
                 session.pump()
             assert session.undecided() == undecided
+        session.shut()
+
+
+def test_a_stream_of_riptide_ends_with_a_message_above_the_limit() -> None:
+    """Source: `TcpConnection.Receive`: such a length means that the stream is out of step."""
+    driver = driver_class("riptide", "tcp")
+    with running("riptide", transport="tcp") as (target, _server):
+        session = driver.connect(target)
+        fits, too_long = (frame(b"\x07" + bytes(size), "riptide-2.2") for size in (1230, 1231))
+        assert (session.ends(fits), session.ends(too_long)) == (False, True)
+        session.send(*session.stamp(Step(fits)))
+        assert session.alive(5.0, certain=True)
+        session.send(*session.stamp(Step(too_long)))
+        assert not session.alive(5.0, certain=True)
+        session.close()
+
+
+def test_what_was_lost_before_a_session_ends_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of nine unchanged messages is more than a tenth."""
+    with running("teeworlds") as (target, server):
+        session = driver_class("teeworlds").connect(target)
+        handle, dropped = server.handle, iter([True])
+
+        def loses_one(data: bytes, peer: Any, now: float) -> Any:
+            chat = b"something said" in data
+            return [] if chat and next(dropped, False) else handle(data, peer, now)
+
+        monkeypatch.setattr(server, "handle", loses_one)
+        said = teeworlds.Tw07GameClSay(message=b"something said")
+        chunk = session._chunk(bytes(said), 0)  # type: ignore[attr-defined]
+        packet = session._head(0, 1) + chunk  # type: ignore[attr-defined]
+        session.send(*session.stamp(Step(packet)), "control")
+        session.drain(1.0)
+        assert (session.expected["control"], session.accepted["control"]) == (1, 1)
+        session.close()
+
+
+def test_a_server_that_only_sends_is_over() -> None:
+    """Riptide on Mono sends heartbeats on when it has ceased to read."""
+    now = [0.0]
+    with running("riptide") as (target, _server):
+        session = driver_class("riptide")(Link(target), clock=lambda: now[0])
+        session.start(CONNECTED)
+        while not session.reached(CONNECTED):
+            session.pump()
+        session.send(b"\x07", 9, "control")
+        now[0] = 0.9
+        session._take(bytes(riptide.RiptideHeartbeat(ping_id=200)))
+        assert session.undecided() == 1
+        session.probe(now[0])
+        while session.undecided():
+            session.pump()
         session.shut()
 
 

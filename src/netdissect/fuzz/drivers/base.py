@@ -91,6 +91,7 @@ class Driver(ABC):
         """What the sessions of one run have learnt of the target; they share it."""
         self._pending: dict[Key, tuple[str, float]] = {}
         self._sign_at = float("-inf")
+        self._proven = 0
         self._asked: tuple[float, int] | None = None
         self._owed = False
         self._mutant_at: float | None = None
@@ -219,8 +220,9 @@ class Driver(ABC):
         now = self.clock()
         self.unanswered = 0
         self.handle(octets, now)
-        if self.is_open:
-            self._sign_at = now
+        # Servers send of themselves too, and some go on with that when they have ceased to read.
+        if self.is_open and self.proofs() != self._proven:
+            self._proven, self._sign_at = self.proofs(), now
         if self.state != before:
             self._moved(before, self._latest)
         if self._owed and self._asked is not None and self.proofs() > self._asked[1]:
@@ -259,6 +261,7 @@ class Driver(ABC):
         waiting = self._pending.pop(key, None)
         if waiting is not None:
             self.accepted[waiting[0]] += 1
+            self._sign_at = self.clock()
 
     def oldest_pending(self) -> Key | None:
         """Return the unit that waits for an acknowledgement for longest, None where none does."""
@@ -272,9 +275,9 @@ class Driver(ABC):
         return True
 
     def undecided(self) -> int:
-        """Return how many controls wait for an acknowledgement although the target has given no
-        sign of life in this session since they were sent: it was over, which says nothing of them.
-        A sign so soon after one may be an answer to what went before it.
+        """Return how many controls wait for an acknowledgement although the target has answered
+        nothing in this session since they were sent: it was over, which says nothing of them. An
+        answer so soon after one may be to what went before it.
         """
         return sum(
             kind == "control" and self._sign_at < sent + self.quick_seconds
@@ -337,6 +340,9 @@ class Driver(ABC):
                 self._take(octets)
             if not busy and not arrived:
                 return
+            if busy and self.is_open:
+                # What was lost on the way is sent again.
+                self.tick(self.clock())
 
     def end(self, reason: str) -> None:
         """Mark the session as over."""

@@ -11,6 +11,7 @@ from typing import Any
 from netdissect.fuzz.cases import Step
 from netdissect.fuzz.drivers.base import Key
 from netdissect.fuzz.drivers.riptide import RiptideDriver
+from netdissect.wire.riptide import size_limit
 
 __all__ = ["RiptideTcpDriver", "frame", "frames", "prefix_octets"]
 
@@ -71,9 +72,12 @@ class RiptideTcpDriver(RiptideDriver):
             super().tick(now)
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether this is a Disconnect, or not one message with a length that is right."""
+        """Return whether this is a Disconnect, not one message with a length that is right, or
+        longer than the server's buffer: it takes that for a stream that is out of step.
+        """
+        message = octets[self._head :]
         whole = next(frames(octets, self.dialect), None) == octets
-        return not whole or super().ends(octets[self._head :])
+        return not whole or len(message) > size_limit(self.dialect) or super().ends(message)
 
     def risks(self, step: Step) -> bool:
         """Return whether the stream or the message in it would end the session."""

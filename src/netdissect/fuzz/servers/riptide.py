@@ -53,13 +53,14 @@ class RiptideServer(DatagramServer[_Peer]):
     """The state of all connections.
 
     Planted bugs: `length` dies of a message above the size limit in a buffer of that size;
-    `sequence` stops answering after a jump of the sequence id, as a full receive window would; and
-    those of the table that it names.
+    `sequence` stops answering after a jump of the sequence id, as a full receive window would;
+    `empty` reads on behind an empty datagram no more, as the real server on Mono; and those of the
+    table that it names.
     """
 
     DIALECT = "riptide-2.2"
-    BUGS = ("length", "sequence", "off-by-one", "number-wrap", "double-free", "unbounded-table",
-            "gates", "steps")  # fmt: skip
+    BUGS = ("length", "sequence", "empty", "off-by-one", "number-wrap", "double-free",
+            "unbounded-table", "gates", "steps")  # fmt: skip
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -80,6 +81,7 @@ class RiptideServer(DatagramServer[_Peer]):
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram."""
+        self.silent |= "empty" in self.bugs and not data
         packet: Any = self._messages.read(data)
         if packet is None:
             return []

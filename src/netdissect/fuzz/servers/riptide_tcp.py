@@ -8,6 +8,7 @@ from __future__ import annotations
 from netdissect.fuzz.drivers.riptide_tcp import BUFFER_LIMIT, frame, frames, prefix_octets
 from netdissect.fuzz.servers.base import Address, Replies
 from netdissect.fuzz.servers.riptide import RiptideServer
+from netdissect.wire.riptide import size_limit
 
 __all__ = ["RiptideTcpServer"]
 
@@ -29,12 +30,15 @@ class RiptideTcpServer(RiptideServer):
             return []
         stream = self._streams.get(peer, b"") + data
         head = prefix_octets(self.dialect)
+        limit = BUFFER_LIMIT if "length" in self.bugs else size_limit(self.dialect)
         replies: Replies = []
         for each in frames(stream, self.dialect):
+            if len(each) - head > limit:
+                break
             replies += super().handle(each[head:], peer, now)
             stream = stream[len(each) :]
         stated = int.from_bytes(stream[:head], "little", signed=head > 2)  # noqa: PLR2004
-        impossible = len(stream) >= head and not 1 <= stated <= BUFFER_LIMIT
+        impossible = len(stream) >= head and not 1 <= stated <= limit
         if impossible or not self.knows(peer):
             self.closing.add(peer)
         self._streams[peer] = stream
