@@ -112,11 +112,40 @@ def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
     assert (made.retransmissions, made.duplicates) == (2, 1)
 
 
+def test_resends_that_a_stalled_network_lets_go_at_once() -> None:
+    """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.place(sender_near=False, receiver_near=True)
+    sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
+    for number in range(1, 9):
+        send(made, number, 20 * number)
+    for place, (_, number) in enumerate(sent):
+        made.unit(number, None, b"x", "Thing", 200 + place, 400 * MS + place * MS // 50)
+    assert (made.retransmissions, made.duplicates) == (33, 0)
+
+
+def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.place(sender_near=False, receiver_near=True)
+    for number in range(60):
+        at_ns = 100 * MS * (1 + number // 6) + number % 6 * MS // 50
+        made.unit(number, None, b"x", "Thing", number, at_ns)
+        if number % 6 == 2:
+            made.unit(number, None, b"x", "Thing", 100 + number, at_ns + MS // 100)
+    assert (made.retransmissions, made.duplicates) == (0, 10)
+
+
 def test_what_one_datagram_carries_twice_was_sent_twice() -> None:
     """A sender that answers two requests in one datagram puts a unit into it twice."""
     made, _ = space(duplicate_window_ms=10.0)
     made.place(sender_near=False, receiver_near=True)
-    for frame, wire, labelled in ((1, 1, None), (1, 1, True), (2, 2, None), (3, 1, True), (3, 1, True)):
+    for frame, wire, labelled in (
+        (1, 1, None),
+        (1, 1, True),
+        (2, 2, None),
+        (3, 1, True),
+        (3, 1, True),
+    ):
         made.unit(wire, labelled, b"x", "Thing", frame, frame * 100 * MS)
     assert (made.retransmissions, made.duplicates) == (3, 0)
     made.ack(2, 1, 4, 400 * MS)
@@ -194,7 +223,10 @@ def test_deliberate_doubles_are_transmissions() -> None:
         ([(2, 0), (1, 1), (1, 1)], 0),
         # A network that holds datagrams back makes no order that tells.
         ([(1, 0), (2, 1), (2, 1), (1, 40)], 0),
-        ([*((number, 12 - number) for number in range(12, 1, -1)), (20, 11), (21, 12), (20, 13)], 0),
+        (
+            [*((number, 12 - number) for number in range(12, 1, -1)), (20, 11), (21, 12), (20, 13)],
+            0,
+        ),
     ],
 )
 def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], duplicates: int) -> None:

@@ -31,6 +31,10 @@ back came later.
 """
 OVERTAKEN_BY: Final = 32
 """Later numbers that are looked at to tell how late a unit is."""
+A_FEW: Final = 2
+"""So many copies that come too soon, together and behind a silence, a network held back ..."""
+MANY: Final = 3
+"""... if they are at least one in so many of the units that came with them."""
 MAX_HELD = 256
 """Units per space remembered of which the network has held the newest copy back."""
 MAX_LATE = 256
@@ -178,8 +182,58 @@ class Repeated(Acknowledged):
         held_ns = 0 if self._further is None else self._further.held.get(seq, 0)
         if held_ns and gap_ns + held_ns >= self.soonest_ns and (copies == 1 or self._beside_only):
             return False
+        copied = self._copied_here(beside_only=self._beside_only)
+        if copied and self.soonest_ns and self._were_held_up(time_ns):
+            return False
         self._by_place = True
-        return self._copied_here(beside_only=self._beside_only)
+        return copied
+
+    def _were_held_up(self, time_ns: int) -> bool:
+        """Return whether a copy that came too soon for a resend is one, as the network has held
+        everything of its direction back for long enough: a network copies datagrams now and then,
+        and not many of those that come together. Those so far then are resends, too.
+        """
+        further = self._remembered()
+        waited_ns, units = self._together(time_ns)
+        if time_ns - further.together_ns > self.soonest_ns:
+            further.soon, further.together_from = 0, len(further.doubtful)
+            further.waited_ns = 0
+        further.together_ns = time_ns
+        further.waited_ns = max(waited_ns, int(further.waited_ns))
+        further.soon += 1
+        if (
+            further.soon < A_FEW
+            or MANY * further.soon < units
+            or further.waited_ns < self.soonest_ns
+        ):
+            return False
+        for seq, copy, record, _ in further.doubtful[further.together_from :]:
+            self._turn(seq, copy, copied=False)
+            if record is not None:
+                self._turned(record)
+        del further.doubtful[further.together_from :]
+        return True
+
+    def _together(self, time_ns: int) -> tuple[int, int]:
+        """Return how long nothing came before the units of just now, less long ago than their
+        sender waits at least, and how many of the newest those are.
+        """
+        moments = []
+        for seq in range(int(self.newest) - OVERTAKEN_BY + 1, int(self.newest) + 1):
+            unit, slot = self.outstanding.get(seq), self.slot_of(seq)
+            if unit is not None:
+                moments.append(int(unit.last_ns))
+            elif slot >= 0:
+                moments.append(int(self._ring.cells[slot + TIME]))
+        moments.sort(reverse=True)
+        since_ns, soonest_ns = time_ns, int(self.soonest_ns)
+        for count, moment in enumerate(moments):
+            if since_ns - moment >= soonest_ns:
+                return since_ns - moment, count
+            if time_ns - moment >= soonest_ns:
+                return 0, count
+            since_ns = moment
+        return 0 if len(moments) < OVERTAKEN_BY else soonest_ns, len(moments)
 
     def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
         """Return whether later numbers came since the copy before this one, in a capture in which
@@ -332,9 +386,7 @@ class Repeated(Acknowledged):
         """Take that another kind of a copy changes what the acknowledgement of a unit tells."""
         note_turned(record)
 
-    def find_beside(
-        self, code: str, frame: int, time_ns: int, text: str, **evidence: Any
-    ) -> None:
+    def find_beside(self, code: str, frame: int, time_ns: int, text: str, **evidence: Any) -> None:
         """Report what holds only next to the receiver, once the capture is known to be there for
         good; else it is not told.
         """

@@ -94,7 +94,10 @@ class Stray:
 class Repeats:
     """What a space remembers of further copies: most spaces never have one."""
 
-    __slots__ = ("again_in", "again_of", "doubtful", "held", "in_vain", "late", "placed")
+    __slots__ = (
+        "again_in", "again_of", "doubtful", "held", "in_vain", "late", "placed", "soon",
+        "together_from", "together_ns", "waited_ns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, bool]] = []
@@ -110,5 +113,13 @@ class Repeats:
         """Frame of the newest further copy, and ..."""
         self.again_of: set[int] = set()
         """... the numbers that came again in it."""
+        self.together_ns: i64 = 0
+        """When the newest of some copies came that came together and too soon for resends, ..."""
+        self.soon = 0
+        """... how many they are, ..."""
+        self.together_from = 0
+        """... how many were doubtful before, ..."""
+        self.waited_ns: i64 = 0
+        """... and how long their direction was silent before all that came with them."""
         self.in_vain: set[int] = set()
         """Open units sent as often as permitted while the other direction was not heard."""
