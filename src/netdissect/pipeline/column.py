@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, overload
 
@@ -61,6 +62,20 @@ class Column:
     def __iter__(self) -> Iterator[int]:
         for piece in self._pieces:
             yield from piece
+
+    def find(self, value: int, first: int, end: int) -> int:
+        """Return the first row from `first` on whose number is not below a value, of numbers that
+        grow; `end` where there is none before it.
+        """
+        if first >= end:
+            return end
+        pieces = self._pieces
+        number = bisect_left(
+            pieces, value, first >> _BITS, (end - 1) >> _BITS, key=lambda piece: piece[-1]
+        )
+        start = number << _BITS
+        low, high = max(0, first - start), min(PIECE, end - start)
+        return start + bisect_left(pieces[number], value, low, high)
 
     def put(self, first: int, values: array[int]) -> None:
         """Replace the rows from `first` on."""

@@ -8,7 +8,7 @@ import os
 import tempfile
 import weakref
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
+from netdissect.track.recorder import Recorder
 
 __all__ = [
     "ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "UNKNOWN", "Index", "Party",
@@ -47,11 +48,12 @@ MAX_HITS = 1_000_000
 MAX_JOINED = 200_000
 """Datagrams of several frames whose frames are remembered."""
 MAX_LATE = 100_000
-"""Copies whose rows are not listed yet."""
+"""Frames of which more is known than that they are there, while their rows are not listed yet."""
 
 _WRITE_OCTETS = 1 << 18
 _LEAST_RING = 4 * _WRITE_OCTETS
 _NO_EVENTS: list[Event] = []
+_UNMARKED = (0, 0, 0)
 _COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
 ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
@@ -105,7 +107,9 @@ class Index(Records):
         """Take how many bytes of payload a capture that runs keeps (0: this is a file, which keeps
         the first MAX_SPOOL), and what `Records` takes.
         """
-        super().__init__(**options)
+        # Messages that share a datagram have the same marks: they share a record until one of them
+        # comes again.
+        super().__init__(recorder=Recorder(counted=True, keeps=True), **options)
         self._ring = min(max(ring, _LEAST_RING), MAX_SPOOL) if ring else 0
         self.first = 0
         """The first row that is kept."""
@@ -142,7 +146,8 @@ class Index(Records):
         self._hit_count = 0
         self._known: dict[tuple[int, int] | bytes, int] = {}
         """Name of a party -> its place."""
-        self._late: list[tuple[int, int, int, int]] = []
+        self._late: dict[int, tuple[int, int, int]] = {}
+        """Frame -> its marks, acknowledgement and first copy, until its row is listed."""
         self._strays: dict[int, int] = {}
         """Frame -> its first row, of those that stand too late."""
         self._ordered: _Ordered | None = None
@@ -195,10 +200,6 @@ class Index(Records):
             or len(held) > MAX_HELD_RECORDS
         ):
             self._list(held.pop())
-        if self._late:
-            late, self._late = self._late, []
-            for known in late:
-                self._mark(*known)
 
     def unit(self, unit: UnitRecord) -> None:
         """Take what became of a unit."""
@@ -217,8 +218,10 @@ class Index(Records):
         if acked > MAX_FRAME:
             acked = 0
         if row is None:
-            if len(self._late) < MAX_LATE and self._oldest <= frame <= MAX_FRAME:
-                self._late.append((frame, bits, acked, first))
+            late = self._late
+            if frame in late or (len(late) < MAX_LATE and self._oldest <= frame <= MAX_FRAME):
+                known = late.get(frame, _UNMARKED)
+                late[frame] = known[0] | bits, known[1] or acked, known[2] or first
             return
         self.marks[row] |= bits
         self.acked[row] = self.acked[row] or acked
@@ -252,9 +255,10 @@ class Index(Records):
         self.keys.last.append(last)
         self.times.last.append(item.time_ns)
         self.owners.last.append(number)
-        self.marks.last.append(0)
-        self.acked.last.append(0)
-        self.firsts.last.append(0)
+        bits, acked, first = self._late.pop(item.frame, _UNMARKED)
+        self.marks.last.append(bits)
+        self.acked.last.append(acked)
+        self.firsts.last.append(first)
         self._keep(item.payload)
         self.rows += 1
 
@@ -264,7 +268,7 @@ class Index(Records):
         self.starts.last.append(start)
         kept = start + len(payload) - (self._ring or MAX_SPOOL)
         if kept > 0 and self._ring and self.starts[self.first] < kept:
-            self.forget(bisect_left(self.starts, kept + self._ring // 8, self.first, self.rows))
+            self.forget(self.starts.find(kept + self._ring // 8, self.first, self.rows))
         elif kept > 0 and not self._ring:
             self.sizes.last.append(0)
             return
@@ -304,6 +308,7 @@ class Index(Records):
             column.forget(row)
         self.joined = {place: part for place, part in self.joined.items() if place >= row}
         self._strays = {frame: place for frame, place in self._strays.items() if place >= row}
+        self._late = {frame: known for frame, known in self._late.items() if frame >= oldest}
         hits = {
             code: array("I", [frame for frame in frames if frame >= oldest])
             for code, frames in self.hits.items()
@@ -319,7 +324,7 @@ class Index(Records):
     def forget_frames(self, frame: int) -> None:
         """Keep nothing of the frames before a frame."""
         if frame > self._oldest:
-            self.forget(bisect_left(self.keys, frame, self.first, self.rows))
+            self.forget(self.keys.find(frame, self.first, self.rows))
 
     def _party(self, item: Seen) -> int:
         connection, packet = item.connection, item.packet
@@ -429,11 +434,11 @@ class Index(Records):
     def _first(self, frame: int) -> int:
         """Return the first row of a frame, else of the next one; `rows` behind the last."""
         row = self._strays.get(frame)
-        return bisect_left(self.keys, frame, self.first, self.rows) if row is None else row
+        return self.keys.find(frame, self.first, self.rows) if row is None else row
 
     def at_time(self, time_ns: int) -> int:
         """Return the first row at a time or after it."""
-        row = bisect_left(self.times, time_ns, self.first, self.rows)
+        row = self.times.find(time_ns, self.first, self.rows)
         return max(self.first, min(row, self.rows - 1))
 
     def rows_of(self, connection: int, first: int, end: int) -> array[int]:

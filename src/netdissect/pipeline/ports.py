@@ -163,10 +163,13 @@ class Port(Taker):
                 connection.at(self._lane, self._other, frame, time_ns, len(payload))
                 if self._recorder is not None:
                     self._recorder.touched.clear()
-                told = scanner.scan(connection, payload, connection.hints)
+                hints = connection.hints
+                told = scanner.scan(connection, payload, hints)
                 if told is None:
                     if self.observer is not None:
-                        self.observer.seen(self._seen(connection, frame, time_ns, payload))
+                        item = self._seen(connection, frame, time_ns, payload)
+                        item.hints = hints
+                        self.observer.seen(item)
                     return
                 events = told
             if events and events[0][0] == _RESTART:

@@ -81,11 +81,13 @@ class Records:
         live: bool = False,
         bounds: Bounds | None = None,
         lazy: bool = False,
+        recorder: Recorder | None = None,
     ) -> None:
         """Take user schemas by protocol, whether records are held back (a file) or not (`live`),
-        and whether they are decoded only when somebody asks what is in them (`lazy`).
+        whether they are decoded only when somebody asks what is in them (`lazy`), and who records
+        units, where that is not to be all of them, each alone.
         """
-        self.recorder = Recorder()
+        self.recorder = recorder or Recorder()
         self.lazy = lazy and not strict
         self.schemas = dict(schemas or {})
         self.strict = strict

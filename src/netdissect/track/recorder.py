@@ -56,9 +56,15 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self, *, counted: bool = False, sums: Summing | None = None) -> None:
+    def __init__(
+        self, *, counted: bool = False, keeps: bool = False, sums: Summing | None = None
+    ) -> None:
         self.sums = sums
         """What sums up the numbered units of a connection in place of records."""
+        self.keeps = keeps or not counted
+        """Whether a copy that comes after the record of its unit has left is told with what was
+        known of that.
+        """
         self.events = not counted
         """False where nobody looks at a timeline: nothing is recorded that only that shows, neither
         events nor the types of units.
@@ -138,8 +144,8 @@ class Scribe:
     """Records one connection."""
 
     __slots__ = (
-        "_scribes", "connection", "counted", "events", "findings", "pending", "spaces", "sums",
-        "touched", "types",
+        "_scribes", "connection", "counted", "events", "findings", "keeps", "pending", "spaces",
+        "sums", "touched", "types",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
@@ -151,7 +157,8 @@ class Scribe:
         """(direction, space) -> what records it."""
         self.events = recorder.events
         self.counted = recorder.counted
-        """As in `Recorder`, both."""
+        self.keeps = recorder.keeps
+        """As in `Recorder`, all three."""
         self.connection = connection
         self.pending = recorder.pending
         """Where records wait, with those of all connections."""
@@ -221,7 +228,7 @@ class SpaceScribe:
 
     __slots__ = (
         "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
-        "gone",
+        "gone", "keeps",
     )  # fmt: skip
 
     def __init__(self, parent: Scribe, direction: int, rule: SpaceRule) -> None:
@@ -229,7 +236,8 @@ class SpaceScribe:
         parent.spaces[direction, rule.name] = self
         self.events = parent.events
         self.counted = parent.counted
-        """As in `Recorder`, both."""
+        self.keeps = parent.keeps
+        """As in `Recorder`, all three."""
         self._records: dict[int, UnitRecord] = {}
         """Those that have not left, by number."""
         self.gone = Gone(rule.memory, parent.types)
@@ -262,7 +270,7 @@ class SpaceScribe:
         if records.get(seq) is not record:
             return
         del records[seq]
-        if not self.counted:
+        if self.keeps:
             self.gone.keep(record)
 
     def _back(self, space: Placed, seq: int) -> UnitRecord:
