@@ -26,6 +26,7 @@ from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.watching import Watched
+from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import column, index, open_capture
 from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
 from netdissect.pipeline.iterate import iter_records
@@ -178,6 +179,40 @@ def test_a_flow_that_is_not_known_yet_holds_nothing_up(strange: Path) -> None:
         assert again.payload == record.payload == payloads[record.frame]
         assert (again.connection, again.direction) == (record.connection, record.direction)
         assert datagram_summary(again, again.messages) == datagram_summary(record, record.messages)
+
+
+def test_what_is_known_of_a_datagram_before_its_row_is_noted_once(
+    strange: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {"marked": 0, "told": 0}
+    mark, unit = index.Index._mark, index.Index.unit
+
+    def marked(self: index.Index, *what: int) -> None:
+        counts["marked"] += 1
+        mark(self, *what)
+
+    def told(self: index.Index, record: UnitRecord) -> None:
+        counts["told"] += len(record.copies)
+        unit(self, record)
+
+    monkeypatch.setattr(index.Index, "_mark", marked)
+    monkeypatch.setattr(index.Index, "unit", told)
+    browser = opened(strange)
+    findings = sum(map(len, browser.index.hits.values()))
+    assert counts["told"] <= counts["marked"] <= counts["told"] + findings
+    assert not browser.index._late
+
+
+@pytest.mark.parametrize("path", [LOSSY, DARK, CAPTURES / "knet" / "udp_loss8.client.pcap"])
+def test_a_small_screen_leaves_out_and_cuts_nothing(path: Path) -> None:
+    browser = opened(path)
+    seen = screen(browser, 40, 10).splitlines()
+    assert "▌" in seen[3]
+    assert "…" not in seen[3]
+    assert seen[4].startswith("─ connection 1")
+    keys(browser, "3")
+    seen = wait(browser, "▌", 40, 10).splitlines()
+    assert "…" not in "".join(seen[2:])
 
 
 def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:

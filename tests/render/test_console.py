@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from netdissect.render.console import UNLIMITED, Screen, cells, fit, wants_color
+from netdissect.render.console import UNLIMITED, Screen, cells, fit, fit_clauses, wants_color
 from netdissect.render.units import Clock, duration, octets, percent, rtt_range, share
 
 
@@ -129,3 +129,21 @@ def test_times_outside_the_calendar_are_shown_as_numbers() -> None:
 
 def test_a_time_before_the_first_is_negative() -> None:
     assert Clock("r", NS).show(NS - 1_000_000) == "-0.001000"
+
+
+@pytest.mark.parametrize(
+    ("width", "kept"),
+    [
+        (75, "Timed out at the client: nothing came for 10.0 s, from 11.0 s on; lost: 5%."),
+        (74, "Timed out at the client: nothing came for 10.0 s, from 11.0 s on; lost: 5%"),
+        (70, "Timed out at the client: nothing came for 10.0 s, from 11.0 s on"),
+        (60, "Timed out at the client: nothing came for 10.0 s"),
+        (30, "Timed out at the client"),
+        (12, "Timed out…"),
+        (3, "Ti…"),
+    ],
+)
+def test_a_sentence_ends_with_what_fits_of_its_clauses(width: int, kept: str) -> None:
+    text = "Timed out at the client: nothing came for 10.0 s, from 11.0 s on; lost: 5%."
+    assert fit_clauses(text, width) == kept
+    assert cells(kept) <= width

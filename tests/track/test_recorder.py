@@ -38,6 +38,24 @@ def test_an_open_record_holds_back_those_behind_it() -> None:
     assert not list(recorder.rest())
 
 
+def test_whoever_needs_no_order_gets_what_is_settled_behind_an_open_record() -> None:
+    recorder, _ = filled((1, 2, 3), (2, 3))
+    assert not recorder.settled(200 * MS)
+    left = recorder.settled(300 * MS + LINGER_NS)
+    assert [record.seq for record in left] == [2, 3]
+    assert not recorder.settled(310 * MS + LINGER_NS)  # few wait, and it was looked just now
+    left = recorder.settled(HOLD_NS + 10 * MS)
+    assert [(record.seq, record.outcome) for record in left] == [(1, "unknown")]
+    assert not list(recorder.rest())
+
+
+def test_of_too_many_the_oldest_leave_in_any_order(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 5)
+    recorder, _ = filled(range(1, 9), (7,))
+    assert [record.seq for record in recorder.settled(10 * MS)] == [1, 2, 3]
+    assert [record.seq for record in recorder.rest()] == [4, 5, 6, 7, 8]
+
+
 def test_late_copies_join_their_unit() -> None:
     recorder, made = filled((1, 2), (1, 2))
     made.unit(1, None, b"x", "Thing", 300, 300 * MS)

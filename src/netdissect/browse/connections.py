@@ -11,7 +11,7 @@ from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST, UNKNOWN, Index
-from netdissect.render.console import Line, fit_end
+from netdissect.render.console import Line, cells, fit_clauses, fit_end
 from netdissect.render.diagnose import loss_text
 from netdissect.render.timeline import ruler
 from netdissect.render.tree import SEVERITY_LETTERS
@@ -124,7 +124,8 @@ class Connections(Pane):
             line += self._traffic(entry) if self.traffic else _ends(entry, width)
             line.append((f"{again:>6}  ", "resend" if entry.again else "dim"))
         verdict = entry.verdict or f"still reading; {entry.datagrams:,} datagrams so far"
-        return [*line, (verdict, "" if entry.verdict else "dim")]
+        room = width - sum(cells(text) for text, _ in line)
+        return [*line, (fit_clauses(verdict, room), "" if entry.verdict else "dim")]
 
 
 def _ends(entry: Entry, width: int) -> Line:
@@ -244,6 +245,8 @@ def _frames(
 
 
 _RANK = " ·?○»✗"
+_WORDS = ("", "sent", "unknown", "copied by the network", "sent again", "never acknowledged")
+"""What these signs mean."""
 _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> its place among these signs, the worst first."""
 
@@ -273,4 +276,12 @@ def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
         line += [(_RANK[rank], styles[rank]) for rank in lane]
         lines.append(line)
     lines.append([(f" {'found':<{_LABEL}}", "dim"), ("".join(events), "note")])
+    if width >= _NARROW:
+        there = {rank for lane in ways for rank in lane}
+        legend = [
+            (f"  {sign} {word}", style)
+            for rank, (sign, word, style) in enumerate(zip(_RANK, _WORDS, styles, strict=True))
+            if rank and rank in there
+        ]
+        lines.append([(" " * (_LABEL - 1), ""), *legend])
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netdissect.browse.browser import VIEWS, Browser
 from netdissect.browse.explaining import paragraphs
 from netdissect.browse.keys import help_lines, hints
-from netdissect.browse.pane import PACKETS, PLOTS, TIME, Pane, cut, padded
+from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, Pane, cut, padded
 from netdissect.render.console import Line, cells
 
 __all__ = ["draw", "pane_at"]
@@ -15,6 +15,10 @@ _ONE_PANE = (60, 15)
 _WIDE = 110
 _NOTES = 4
 """Lines above the list: a pipe, cut short, stopped, bounds that were hit."""
+_LOWER = 10
+"""Lines of a ladder or an explanation, with its rule, while the list above it needs the others."""
+_LEAST_LOWER = 4
+"""Lines below a list on a small screen that are worth something."""
 _NO_OCTETS = 20
 """Below so many lines the bytes are left out."""
 
@@ -95,6 +99,10 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
     panes = browser.panes
     small = width < _ONE_PANE[0] or height < _ONE_PANE[1] - 3
     if browser.full or small or len(panes) == 1:
+        upper = len(panes[0]) + len(panes[0].head(width))
+        if browser.view == CONNECTIONS and browser.pane is panes[0] and small and (
+            height - upper >= _LEAST_LOWER and not browser.full):  # fmt: skip
+            return [(panes[0], upper, False), (panes[1], height - upper, True)]
         return [(browser.pane, height, False)]
     if browser.view == PLOTS:
         return [(panes[0], height - 3, False), (panes[1], 3, True)]
@@ -103,7 +111,10 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
         seen.pop()
     if len(seen) == 2:  # noqa: PLR2004 - list and detail
         listed = len(seen[0]) + len(seen[0].head(width))
-        upper = max(3, min(height * 45 // 100, listed + 1))
+        share = height * 45 // 100
+        if browser.view != CONNECTIONS:  # a verdict is long, a ladder and a meaning seldom are
+            share = max(share, height - _LOWER)
+        upper = max(3, min(share, listed + 1))
         return [(seen[0], upper, False), (seen[1], height - upper, True)]
     octets = min(7, max(4, 2 + len(seen[2]) if seen[2] else 4))
     upper = max(4, (height - octets) * 55 // 100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -118,7 +118,7 @@ class Browsed:
                 # What is behind the oldest packet of a flow not yet recognised may still change
                 # its row.
                 index.list_until(pipeline.oldest_sampled)
-                self._take(index.recorder.ready(pipeline.now_ns))
+                self._take(index.recorder.settled(pipeline.now_ns))
                 done, size = reader.progress()
                 loaded.share = done / size if size else None
             self._end(pipeline)
@@ -166,7 +166,7 @@ class Browsed:
     def _late(self, code: str, severity: Severity, frame: int) -> None:
         self.index.hit(code, severity, frame)
 
-    def _take(self, items: Iterator[object]) -> None:
+    def _take(self, items: Iterable[object]) -> None:
         for item in items:
             if isinstance(item, UnitRecord):
                 self.index.unit(item)

@@ -245,7 +245,7 @@ class Watched(Browsed):
         index.list_until(None)
         if self.folder is not None:
             index.forget_frames(first_kept(self.folder))
-        self._take(index.recorder.ready(pipeline.now_ns))
+        self._take(index.recorder.settled(pipeline.now_ns))
         loaded.first_ns = self.feed.info.first_time_ns or 0
         now = time.monotonic()
         if now < self._due:

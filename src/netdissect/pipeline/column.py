@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, overload
 
 __all__ = ["PIECE", "Column"]
@@ -77,14 +77,26 @@ class Column:
         low, high = max(0, first - start), min(PIECE, end - start)
         return start + bisect_left(pieces[number], value, low, high)
 
-    def put(self, first: int, values: array[int]) -> None:
-        """Replace the rows from `first` on."""
-        at = 0
-        while at < len(values):
-            row = first + at
-            size = min(len(values) - at, PIECE - (row & _REST))
-            self._pieces[row >> _BITS][row & _REST : (row & _REST) + size] = values[at : at + size]
-            at += size
+    def ordered(self, number: int, rows: array[int]) -> list[array[int]]:
+        """Return the pieces from one on as they are when their rows stand in another order: new
+        ones, but for those of which none moves.
+        """
+        found = []
+        for start in range(0, len(rows), PIECE):
+            place = (number << _BITS) + start
+            here = rows[start : start + PIECE]
+            piece = self._pieces[place >> _BITS]
+            if here != array(rows.typecode, range(place, place + len(here))):
+                low = min(here)
+                near = self[low : max(here) + 1]
+                piece = array(self.code, [near[row - low] for row in here])
+            found.append(piece)
+        return found
+
+    def put(self, number: int, pieces: Sequence[array[int]]) -> None:
+        """Replace the pieces from one on."""
+        self._pieces[number:] = pieces
+        self.last = self._pieces[-1]
 
     def forget(self, row: int) -> None:
         """Give back the pieces that end before a row; they read 0."""

@@ -86,12 +86,12 @@ class Party:
 class _Ordered(NamedTuple):
     """Rows that are to change their places."""
 
-    first: int
-    """The first place."""
+    number: int
+    """Of the first piece of a column in which one does."""
     order: array[int]
-    """Rows in order of their frames, from that place on."""
-    columns: dict[str, array[int]]
-    """What is known of them, in that order."""
+    """Rows in order of their frames, from the first of that piece on."""
+    columns: dict[str, list[array[int]]]
+    """What is known of them, in that order: the pieces of each column."""
     joined: dict[int, tuple[int, ...]]
 
 
@@ -379,25 +379,21 @@ class Index(Records):
         first = bisect_right(keys, min(self._strays), self.first, self.rows)
         late = {row for row in range(first, self.rows) if frames[row] != keys[row]}
         waiting = sorted(late, key=frames.__getitem__, reverse=True)
-        order = array("I")
-        for row in range(first, max(late) + 1):
+        number = first // PIECE
+        order = array("I", range(number * PIECE, first))
+        for row in range(first, self.rows):
             if row in late:
                 continue
             while waiting and frames[waiting[-1]] < frames[row]:
                 order.append(waiting.pop())
             order.append(row)
-        columns = {}
-        for name in _COLUMNS:
-            old = getattr(self, name)
-            flat = old[first : first + len(order)]
-            columns[name] = new = array(old.code)
-            for start in range(0, len(order), PIECE):
-                new.extend([flat[row - first] for row in order[start : start + PIECE]])
-        joined = self.joined
+        order.extend(reversed(waiting))
+        columns = {name: getattr(self, name).ordered(number, order) for name in _COLUMNS}
+        start, joined = number * PIECE, self.joined
         if joined:
-            places = {row: first + place for place, row in enumerate(order)}
+            places = {row: at for at, row in enumerate(order, start) if row in joined}
             joined = {places.get(row, row): part for row, part in joined.items()}
-        self._ordered = _Ordered(first, order, columns, joined)
+        self._ordered = _Ordered(number, order, columns, joined)
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -411,9 +407,9 @@ class Index(Records):
         ordered, self._ordered = self._ordered, None
         if ordered is None:
             return None
-        first, order = ordered.first, ordered.order
-        for name, column in ordered.columns.items():
-            getattr(self, name).put(first, column)
+        order, first = ordered.order, ordered.number * PIECE
+        for name, pieces in ordered.columns.items():
+            getattr(self, name).put(ordered.number, pieces)
         self.keys, self.joined = self.frames, ordered.joined
         self._strays.clear()
 

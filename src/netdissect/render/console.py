@@ -28,6 +28,7 @@ __all__ = [
     "Screen",
     "cells",
     "fit",
+    "fit_clauses",
     "fit_end",
     "line_plain",
     "line_text",
@@ -114,6 +115,30 @@ def fit(text: str, width: int) -> str:
         if used > width - 1:
             return text[:index] + "…"
     return text
+
+
+_CLAUSE = re.compile("[;:,](?= )|[.]$")
+"""Where a sentence may end."""
+
+
+def fit_clauses(text: str, width: int) -> str:
+    """Return as many clauses of a sentence as `width` columns hold, what it says first: a narrow
+    screen leaves out, it does not cut. Where not even one fits, as many words, with an ellipsis.
+    """
+    if cells(text) <= width:
+        return text
+    first = text.partition("; ")[0]
+    ends = [found.start() for found in _CLAUSE.finditer(text)
+            if found[0] in ";." or found.start() < len(first)]  # fmt: skip
+    for end in reversed(ends):
+        if cells(text[:end]) <= width:
+            return text[:end]
+    kept = ""
+    for word in text.split():
+        if cells(kept) + cells(word) + 1 > width:
+            break
+        kept += f"{word} "
+    return kept.rstrip() + "…" if kept else fit(text, width)
 
 
 def fit_end(text: str, width: int) -> str:

@@ -25,6 +25,7 @@ from netdissect.render.console import (
     Screen,
     cells,
     fit,
+    fit_clauses,
     fit_end,
     line_text,
     narrowed,
@@ -428,7 +429,7 @@ def _table(
         ]
         if verdict:
             text, style = _verdict(one)
-            line.append((_words(text, room), style))
+            line.append((fit_clauses(text, room), style))
         if one.connection == wanted.selected:
             line = [(text, "mark") for text, _style in line]
             if line[0][0].startswith(" "):  # also where there is no colour
@@ -448,18 +449,6 @@ def _verdict(one: Glimpse) -> tuple[str, str]:
     if found.ending.how in {"open", "unknown"}:
         return (found.cause.text if found.cause.what != "none" else "open"), style_of(found)
     return found.verdict, style_of(found)
-
-
-def _words(text: str, room: int) -> str:
-    """Return as many whole words as there is room for."""
-    if cells(text) <= room:
-        return text
-    kept = ""
-    for word in text.split():
-        if cells(kept) + cells(word) + 2 > room:
-            break
-        kept += f"{word} "
-    return kept.rstrip() + "…"
 
 
 def _detail(one: Glimpse, width: int) -> list[Line]:
@@ -529,7 +518,7 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Lin
     columns = _moments(width)
     if isinstance(item, ConnectionEvent):
         room = width - columns["time"] - columns["#"] - cells(item.event) - 2
-        return [*line, (f"{item.event}: ", "note"), (_words(safe(item.text), room), "")]
+        return [*line, (f"{item.event}: ", "note"), (fit_clauses(safe(item.text), room), "")]
     again = len(item.copies) > 1
     took = "-" if item.rtt_ms is None else duration(item.rtt_ms)
     if item.outcome == "acked":

@@ -394,7 +394,8 @@ _COLUMNS: tuple[tuple[int, str, int], ...] = (
     (6, "took", 12),
 )  # fmt: skip
 """(place in the line of a unit, heading, columns)."""
-_OUTCOME_COLUMNS = 16
+_OUTCOME, _OUTCOME_COLUMNS = 7, 16
+"""Where the outcome stands in that line, and its room."""
 _DISPENSABLE = (4, 5, 1)
 """Places that are left out where there is no room, the first of them first."""
 _LEAST_TYPE = 8
@@ -429,9 +430,14 @@ def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
     size = {place: size for place, _, size in columns}
     parts = next(_unit(unit, clock, "", size.get(4, _TYPE_COLUMNS + 1) - 1)).line
     line: Line = []
-    for place, (text, style) in enumerate(parts):
+    for place, (text, style) in enumerate(parts[:_OUTCOME]):
         if place == 4:  # noqa: PLR2004 - the type
             text = f"{text.rstrip():<{size.get(4, 0)}}"  # noqa: PLW2901 - as wide as its column
-        if place in size or not 0 < place <= _COLUMNS[-1][0]:
+        if place in size or not place:
             line.append((text, style))
-    return line
+    outcome, room = parts[_OUTCOME:], width - sum(cells(text) for text, _ in line)
+    if sum(cells(text) for text, _ in outcome) > room:  # its sign says it, too
+        outcome[0] = outcome[0][0][0], outcome[0][1]
+    while len(outcome) > 1 and sum(cells(text) for text, _ in outcome) > room:
+        outcome.pop()
+    return [*line, *outcome]

@@ -49,6 +49,7 @@ MAX_GAPS = 256
 """Newest gaps of a space in which numbers that come late are looked for."""
 LINGER_NS: Final = 5_000_000_000
 """A settled unit is held for so long after its last copy or acknowledgement, for late copies."""
+_LEAST_DUE: Final = 1024
 HOLD_NS: Final = 60_000_000_000
 """A unit that is not settled is held for so long after its first copy."""
 
@@ -77,6 +78,9 @@ class Recorder:
         self.scribes: dict[int, Scribe] = {}
         """Connection that is open -> what records it."""
         self.types = Types()
+        self._due = _LEAST_DUE
+        self._due_ns = 0
+        """So many wait, or it is this time, when `settled` looks again."""
 
     def of(self, connection: int, findings: Findings | None = None) -> Scribe:
         """Return what records a connection; `findings` takes where its bounds are told."""
@@ -108,17 +112,52 @@ class Recorder:
                 if _may_change(head, now_ns):
                     if len(pending) <= MAX_PENDING:
                         return
-                    scribe = self.scribes.get(head.connection)
-                    if scribe is not None:
-                        scribe.hit("MAX_PENDING", head.direction, head.space)
+                    self._hit(head)
             pending.popleft()
-            if isinstance(head, UnitRecord):
-                head.told = True
-                scribe = self.scribes.get(head.connection)
-                space = None if scribe is None else scribe.spaces.get((head.direction, head.space))
-                if space is not None:  # TCP's have none
-                    space.left(head)
+            self._leave(head)
             yield head
+
+    def settled(self, now_ns: int) -> list[UnitRecord]:
+        """Return the units that may leave, whatever waits before them: for who needs no order.
+        They are looked through when there are twice as many as waited the last time, or this is
+        long ago.
+        """
+        pending, found = self.pending, list[UnitRecord]()
+        if len(pending) < self._due and now_ns < self._due_ns:
+            return found
+        for _ in range(len(pending)):
+            item = pending.popleft()
+            if not isinstance(item, UnitRecord):
+                continue
+            parts = item.extra.get("parts")
+            if parts is not None:
+                item.told = True
+                pending.extend(parts)
+                continue
+            if _may_change(item, now_ns):
+                if len(pending) < MAX_PENDING:
+                    pending.append(item)
+                    continue
+                self._hit(item)
+            self._leave(item)
+            found.append(item)
+        self._due, self._due_ns = max(_LEAST_DUE, 2 * len(pending)), now_ns + LINGER_NS
+        return found
+
+    def _hit(self, unit: UnitRecord) -> None:
+        """Tell that a unit leaves before all is known of it, because too many wait."""
+        scribe = self.scribes.get(unit.connection)
+        if scribe is not None:
+            scribe.hit("MAX_PENDING", unit.direction, unit.space)
+
+    def _leave(self, item: UnitRecord | ConnectionEvent) -> None:
+        """Forget a record that leaves."""
+        if isinstance(item, UnitRecord):
+            item.told = True
+            scribe = self.scribes.get(item.connection)
+            space = None if scribe is None else scribe.spaces.get((item.direction, item.space))
+            if space is not None:  # TCP's have none
+                space.left(item)
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield everything that is left, in order of time and frame."""
