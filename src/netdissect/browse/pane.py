@@ -105,8 +105,9 @@ class Pane:
             chosen = self.selects and number == self.cursor
             line = padded(self.line(number, width - 1), width - 1)
             if chosen:
-                style = "focus" if focused else "title"
-                line = [(text, f"{name} {style}".strip()) for text, name in line]
+                # One bar: reversed colours would make a patchwork of it.
+                line = [(text, "focus" if focused else f"{name} title".strip())
+                        for text, name in line]  # fmt: skip
             mark = "▌" if focused else "▏"
             lines.append([(mark if chosen else " ", "title"), *line])
         lines += [[(" " * width, "")]] * (height - len(lines))

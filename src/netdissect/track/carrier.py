@@ -14,8 +14,9 @@ from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.marks import Marks
+from netdissect.track.noting import note_dropped
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Scribe, note_dropped
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space, jump_text
 from netdissect.track.unit import Stray, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS

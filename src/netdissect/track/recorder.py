@@ -17,6 +17,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.gone import Gone, Types, sent_of
+from netdissect.track.noting import add_copy, note_acked, note_dropped
 from netdissect.track.placed import Placed
 from netdissect.track.unit import Carried, Unit
 
@@ -24,20 +25,9 @@ if TYPE_CHECKING:
     from netdissect.track.intervals import Intervals
 
 __all__ = [
-    "HOLD_NS",
-    "LINGER_NS",
-    "MAX_COPIES",
-    "MAX_GAPS",
-    "MAX_PENDING",
-    "Recorder",
-    "Scribe",
-    "SpaceScribe",
-    "Summing",
-    "add_copy",
-    "note_acked",
-    "note_dropped",
-    "note_turned",
-]
+    "HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING",
+    "Recorder", "Scribe", "SpaceScribe", "Summing",
+]  # fmt: skip
 
 Summing: TypeAlias = "Callable[[int], Intervals | None]"
 """Connection -> what sums it up."""
@@ -545,45 +535,6 @@ class SpaceScribe:
         gaps = self._gaps
         index = bisect_right(gaps, seq, key=_first_seq) - 1
         return gaps[index] if index >= 0 and seq <= gaps[index].data["last_seq"] else None
-
-
-def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
-    """Note the first acknowledgement; an ambiguous one tells no round trip."""
-    record.acked_frame = frame
-    record.acked_time_ns = time_ns
-    record.rtt_ambiguous = ambiguous
-    if not ambiguous:
-        record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
-    record.outcome = "acked"
-    record.settled_ns = time_ns
-
-
-def note_turned(record: UnitRecord) -> None:
-    """Note that the network made other copies of a unit than was thought: an acknowledgement tells
-    the round trip of what its sender has sent once.
-    """
-    acked_ns = record.acked_time_ns
-    if acked_ns is None or "continued" in record.extra:
-        return
-    sent = 0
-    for copy in record.copies:
-        sent += copy.kind != "duplicate" and copy.time_ns <= acked_ns
-    record.rtt_ambiguous = sent > 1
-    record.rtt_ms = None if sent > 1 else (acked_ns - record.copies[0].time_ns) / 1e6
-
-
-def note_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
-    """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
-    record.outcome = outcome
-    record.lost = lost or None
-    record.settled_ns = record.copies[-1].time_ns
-
-
-def add_copy(record: UnitRecord, copy: Copy) -> None:
-    """Add a copy to a record that has room for it."""
-    record.copies.append(copy)
-    if "continued" in record.extra:
-        record.settled_ns = copy.time_ns
 
 
 def _full(record: UnitRecord) -> bool:

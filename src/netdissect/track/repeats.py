@@ -8,7 +8,7 @@ from netdissect.model.native import i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME
-from netdissect.track.recorder import note_turned
+from netdissect.track.noting import note_turned
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.vantage import MIN_DISORDER
 

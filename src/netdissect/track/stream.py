@@ -15,7 +15,8 @@ from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import SETTLED_NS
-from netdissect.track.recorder import Scribe, note_acked, note_dropped
+from netdissect.track.noting import note_acked, note_dropped
+from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.sent import Waiting
 from netdissect.track.tcp import MAX_UNITS, StreamHalf

@@ -10,13 +10,9 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.intervals import Intervals
+from netdissect.track.noting import note_acked
 from netdissect.track.placed import Placed
-from netdissect.track.recorder import (
-    MAX_COPIES,
-    Scribe,
-    SpaceScribe,
-    note_acked,
-)
+from netdissect.track.recorder import MAX_COPIES, Scribe, SpaceScribe
 from netdissect.track.sums import Span, Summed, by_place
 from netdissect.track.unit import Carried, Unit
 

@@ -15,7 +15,8 @@ from netdissect.model.segments import TcpSegment
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS
-from netdissect.track.recorder import Scribe, add_copy, note_acked, note_dropped
+from netdissect.track.noting import add_copy, note_acked, note_dropped
+from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.sent import Arrival, Identities, Sent
 from netdissect.track.troubles import STREAM, Troubles
