@@ -335,6 +335,18 @@ def test_a_frequent_failure_does_not_hide_others_and_can_be_masked(tmp_path: Pat
     assert list(again.findings) == [kind for kind in kinds if kind != length]
 
 
+def test_what_a_report_says_masks_the_kind(tmp_path: Path) -> None:
+    """The numbers of a failure are no part of its kind, but of what the user reads."""
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=60, rate=0,
+        monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
+        mutators=["octets:extend", "octets:repeat"], masked=["PlantedBugError: length: "],
+    )  # fmt: skip
+    assert report.findings == {}
+    assert report.masked.total() > 0
+
+
 def test_examples_of_a_kind_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     target = free_target()
     report = fuzz_target(

@@ -66,7 +66,7 @@ class ClientMachine(_Machine):
         self.driver_class: type[Driver] = driver_class(protocol, transport, dialect)
         self.target = Target.parse(target)
         self.dialect = dialect or self.driver_class.dialects[0]
-        self.packets, self.wait, self.patience = list(packets), wait, timeout
+        self.outgoing, self.wait, self.patience = list(packets), wait, timeout
         self.answers: list[bytes] = []
 
     @ATMT.state(initial=1)  # type: ignore[untyped-decorator]
@@ -101,7 +101,7 @@ class ClientMachine(_Machine):
     def CONNECTED(self) -> None:  # noqa: N802
         """Send the packets."""
         self.driver.link.journal.clear()
-        for packet in self.packets:
+        for packet in self.outgoing:
             self.driver.send(*self.driver.stamp(Step(bytes(packet))))
         self.until = time.monotonic() + self.wait
         raise self.LISTENING()

@@ -381,7 +381,8 @@ class Engine:
 
     def _keep(self, verdict: Verdict, number: int) -> None:
         signature = verdict.signature
-        if any(each == kind_key(signature) or each in signature for each in self._plan.masked):
+        told = f"{signature}\n{verdict.detail}"
+        if any(each == kind_key(signature) or each in told for each in self._plan.masked):
             self.report.masked[signature] += 1
             return
         findings = self.report.findings

@@ -26,6 +26,8 @@ class ServerMachine(AnsweringMachine):  # type: ignore[misc]
     filter = "udp"
     send_function = staticmethod(send)
     """Answers are IP packets: without this, Scapy sends them as frames."""
+    send_options_list = [each for each in AnsweringMachine.send_options_list if each != "iface"]
+    """For IP packets the route names the interface; Scapy 2.7 warns where somebody else does."""
 
     def parse_options(self, server: Server | None = None, dport: int = 0) -> None:
         """Set which server answers, and at which port.
