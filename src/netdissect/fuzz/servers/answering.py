@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 from scapy.ansmachine import AnsweringMachine
 from scapy.layers.inet import IP, UDP
@@ -26,7 +26,9 @@ class ServerMachine(AnsweringMachine):  # type: ignore[misc]
     filter = "udp"
     send_function = staticmethod(send)
     """Answers are IP packets: without this, Scapy sends them as frames."""
-    send_options_list = [each for each in AnsweringMachine.send_options_list if each != "iface"]
+    send_options_list: ClassVar[list[str]] = [
+        each for each in AnsweringMachine.send_options_list if each != "iface"
+    ]
     """For IP packets the route names the interface; Scapy 2.7 warns where somebody else does."""
 
     def parse_options(self, server: Server | None = None, dport: int = 0) -> None:

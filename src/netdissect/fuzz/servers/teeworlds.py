@@ -39,8 +39,6 @@ class _Peer:
     token: bytes
     """Token that the client gave for packets to it."""
     heard: float
-    online: bool = False
-    """True since the first packet after the accept."""
     playing: bool = False
     """True since it entered the game."""
     received: int = 0
@@ -74,7 +72,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
         known = self._peers.get(peer)
         if known is None or opened.token != _own_token(peer):
             return []
-        known.heard, known.online = now, True
+        known.heard = now
         for number in [each for each in known.outbox if (opened.ack - each) % tw.SPAN <= BACKROOM]:
             del known.outbox[number]
         replies = self._resend(known, peer, now) if opened.head[0] & _FORM.resend else []
