@@ -21,6 +21,7 @@ from netdissect.browse.layout import draw, pane_at
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.browse.taking import write
 from netdissect.browse.time import ladder
+from netdissect.browse.walking import search
 from netdissect.cli import browse
 from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
@@ -144,7 +145,7 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         del packet[UDP].chksum, packet[UDP].len, packet[IP].len, packet[IP].chksum
     path = tmp_path / "strange.pcap"
     wrpcap(str(path), [*first, *packets])
-    monkeypatch.setattr("netdissect.pipeline.index.MAX_HELD_RECORDS", 100)
+    monkeypatch.setattr("netdissect.pipeline.index.MAX_WAITING", 100)
     return path
 
 
@@ -213,6 +214,26 @@ def test_a_small_screen_leaves_out_and_cuts_nothing(path: Path) -> None:
     keys(browser, "3")
     seen = wait(browser, "▌", 40, 10).splitlines()
     assert "…" not in "".join(seen[2:])
+
+
+def test_a_long_search_goes_on_beside_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdissect.browse.walking._AT_ONCE_S", 0)
+    browser = opened()
+    keys(browser, "2 g")
+    search(browser, "disconnect")
+    assert browser.said.startswith("searching for")
+    wait(browser, "▌   1073")
+    search(browser, "disconnect")
+    assert browser.said.startswith("no further")
+    keys(browser, "g")
+    search(browser, "disconnect")
+    keys(browser, "j")  # the cursor goes elsewhere: it is not taken away from there
+    row = browser.packets.row()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        browser.tick()
+        time.sleep(0.02)
+    assert browser.packets.row() == row
 
 
 def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
@@ -454,7 +475,7 @@ def test_copies_acknowledgements_marks_and_the_way_back() -> None:
 def test_search_and_jumps() -> None:
     browser = opened()
     keys(browser, "2 f D i s c o n n e c t enter")
-    assert "▌   1073" in screen(browser)
+    wait(browser, "▌   1073")
     keys(browser, "# 3 0 0 enter")
     assert "▌    300" in screen(browser)
     keys(browser, "@ 3 . 0 5 enter")
@@ -913,7 +934,7 @@ def test_from_a_verdict_to_the_field_that_says_it(name: str, frame: int, field: 
 
 
 def test_what_waits_keeps_its_bytes_and_nothing_else(strange: Path) -> None:
-    """A flow that is not recognised holds up to MAX_HELD_RECORDS datagrams back."""
+    """A flow that is not recognised holds up to MAX_WAITING datagrams back."""
     held: list[int] = []
     backend = Browsed(str(strange), Choices())
     listed = backend.index.list_until

@@ -79,6 +79,8 @@ class Browser:
         self._filters: list[str] = []
         self.searched = ""
         """Text that `n` looks for; empty = marks."""
+        self.sought = ""
+        """The text that is looked for beside the screen: another one ends it."""
         self._seen = (-1, -1)
         self._lists_due = False
         self._lists_at = 0.0
@@ -154,6 +156,7 @@ class Browser:
         moved = self.index.settle()
         if moved is None:
             return
+        self.sought = ""
         self._places.moved(moved)
         self._rows = None
         self.packets.moved(None if here is None else moved(here))
@@ -521,6 +524,10 @@ class Browser:
         names = list(SORTS)
         self.connections.sort = names[(names.index(self.connections.sort) + 1) % len(names)]
         self.connections.take(self.connections.all)
+
+    def beside(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Have something done that takes long; what it returns is called with the next tick."""
+        self._errands.run(work)
 
     def errand(self, work: Callable[[], str]) -> None:
         """Have something done that takes long, and say what it says."""

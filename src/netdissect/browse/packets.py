@@ -140,6 +140,11 @@ class Packets(Pane):
                 del self._texts[next(iter(self._texts))]
         return text
 
+    def told(self, row: int) -> str:
+        """Return the same for whoever looks at it once, in whatever thread."""
+        record = masked(self.index.record(row))
+        return datagram_summary(record, record.messages)
+
     def head(self, width: int) -> Sequence[Line]:
         """Return the heading."""
         time = f" {'time':>11}" if width >= _TIGHT else ""

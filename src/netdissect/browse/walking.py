@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.model.text import quoted
@@ -16,8 +20,8 @@ __all__ = [
     "unacknowledged",
 ]
 
-_LOOKED_THROUGH = 20_000
-"""Rows that a search goes through at a time."""
+_AT_ONCE_S = 0.02
+"""A search longer than this goes on beside the screen."""
 
 
 def next_mark(browser: Browser, by: int) -> None:
@@ -40,22 +44,44 @@ def next_mark(browser: Browser, by: int) -> None:
 
 
 def search(browser: Browser, text: str, by: int = 1) -> None:
-    """Go to the next datagram whose line holds a text."""
+    """Go to the next datagram whose line holds a text. What takes longer than a key may is looked
+    for beside the screen, until the cursor goes elsewhere.
+    """
     browser.searched = text
     if not text:
         return
-    packets, place = browser.packets, browser.packets.cursor
-    for _ in range(_LOOKED_THROUGH):
-        place += by
-        row = packets.row(place)
-        if row is None:
-            browser.say(f"no further {quoted(text)}")
-            return
-        if text.lower() in packets.summary(row).lower():
-            packets.go(place)
-            return
-    packets.go(place)
-    browser.say(f"not in the next {_LOOKED_THROUGH:,} datagrams; n goes on")
+    packets = browser.packets
+    rows, chosen, here = packets.rows(), packets.chosen, packets.row()
+    sought = browser.sought = text.lower()
+
+    def left() -> bool:
+        return browser.sought is not sought or packets.chosen is not chosen or packets.row() != here
+
+    def tell(at: int, found: bool) -> None:  # noqa: FBT001 - as `_looked` says it
+        if not left():
+            browser.say("" if found else f"no further {quoted(text)}")
+            packets.go(packets.place(rows[at]) if found else packets.cursor)
+
+    end = time.monotonic() + _AT_ONCE_S
+    late = lambda: time.monotonic() > end  # noqa: E731 - beside the other one
+    at, found = _looked(packets.summary, rows, packets.cursor + by, by, sought, late)
+    if found or not 0 <= at < len(rows):
+        tell(at, found)
+        return
+    browser.say(f"searching for {quoted(text)}…")
+    browser.beside(lambda: partial(tell, *_looked(packets.told, rows, at, by, sought, left)))
+
+
+def _looked(
+    line: Callable[[int], str], rows: Sequence[int], at: int, by: int, sought: str,
+    stopped: Callable[[], bool],
+) -> tuple[int, bool]:  # fmt: skip
+    """Return where a search has come to, and whether it has found something there."""
+    while 0 <= at < len(rows) and not stopped():
+        if sought in line(rows[at]).lower():
+            return at, True
+        at += by
+    return at, False
 
 
 def of_connection(browser: Browser, by: int) -> None:

@@ -20,7 +20,6 @@ from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline.column import PIECE, Column
-from netdissect.pipeline.held import MAX_HELD_RECORDS
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import Records
@@ -47,6 +46,10 @@ MAX_HITS = 1_000_000
 """Frames of findings that are remembered, of all codes together."""
 MAX_JOINED = 200_000
 """Datagrams of several frames whose frames are remembered."""
+MAX_WAITING = 2048
+"""Datagrams that wait for an earlier one whose flow is not recognised yet; beyond, they are listed
+before it, and put in order at the end.
+"""
 MAX_LATE = 100_000
 """Frames of which more is known than that they are there, while their rows are not listed yet."""
 
@@ -197,7 +200,7 @@ class Index(Records):
         while held and (
             oldest_frame is None
             or held.first().frame <= oldest_frame
-            or len(held) > MAX_HELD_RECORDS
+            or len(held) > MAX_WAITING
         ):
             self._list(held.pop())
 
