@@ -49,6 +49,16 @@ def acknowledged_counters(rng: random.Random) -> Iterator[bytes]:
         yield bytes([kind ^ 1]) + number.to_bytes(2, "little")
 
 
+def numbers_of_both(rng: random.Random) -> Iterator[bytes]:
+    """A type, the sender's number and the other one's, and a few small bytes."""
+    kind = rng.randrange(1, 12)
+    own = [0, 0]
+    for place in range(80):
+        own[place % 2] += rng.randrange(3) > 0
+        numbers = pack("<HH", own[place % 2], own[1 - place % 2])
+        yield bytes([kind]) + numbers + bytes(rng.randrange(4) for _ in range(rng.randrange(6)))
+
+
 def rtp(rng: random.Random) -> Iterator[bytes]:
     seq, stamp, source = rng.randrange(65536), rng.randrange(1 << 31), rng.randrange(1 << 32)
     for _ in range(80):
@@ -97,8 +107,8 @@ def random_octets(rng: random.Random) -> Iterator[bytes]:
 UDP: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
-        little_counters, one_small_message, game_counters, acknowledged_counters, rtp, quic, dns,
-        ascii_lines, zeros, small_octets, random_octets,
+        little_counters, one_small_message, game_counters, acknowledged_counters, numbers_of_both,
+        rtp, quic, dns, ascii_lines, zeros, small_octets, random_octets,
     )
 }  # fmt: skip
 """Name -> what makes the payloads of one flow."""

@@ -100,3 +100,9 @@ def test_random_payloads_are_left_alone() -> None:
         sample = [(chance.randrange(2), chance.randbytes(chance.choice((4, 12, 20, 100)))) for _ in range(16)]
         assert claim(*sample, final=True) is None
     assert claim(*((side, bytes(20)) for side in (0, 1) * 8), final=True) is None
+
+
+def test_resend_requests_without_chunks_prove_nothing() -> None:
+    """Three bytes of header and any four: whatever begins with 8 and has a zero there."""
+    sample = [(1, bytes.fromhex("08010000000202")), (1, bytes.fromhex("08020000000102"))]
+    assert PROTOCOL.recognise([(side, 0, data) for side, data in sample], "udp", final=True) is None

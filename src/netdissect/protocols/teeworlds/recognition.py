@@ -140,7 +140,8 @@ def _structure(sample: Sequence[Sample]) -> Claim | None:
         if len(found) == 1:
             ((name, what),) = found.items()
             passed[name] += 1
-            strong[name] += what.control is None or len(octets) > 12  # noqa: PLR2004 - header, token
+            # Without chunks there is nothing to check; 12: header, token.
+            strong[name] += octets[2] > 0 or len(octets) > 12  # noqa: PLR2004
             _roles(what, side, clients)
     dialect = max(passed, key=lambda name: passed[name])
     count = passed[dialect]
