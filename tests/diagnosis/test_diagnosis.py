@@ -17,9 +17,10 @@ from click.testing import CliRunner
 
 from netdissect import analyze
 from netdissect.cli import cli
-from netdissect.diagnosis import diagnose
+from netdissect.diagnosis import Neighbours, diagnose
+from netdissect.diagnosis.causes import cause_of
 from netdissect.diagnosis.words import NO_SILENCE, line, verdict
-from netdissect.model.diagnosis import Burst, Limits, Loss
+from netdissect.model.diagnosis import Burst, Cause, Limits, Loss
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
 from twocaptures import Record, followed_by, goes_on, rewritten
@@ -464,3 +465,66 @@ def test_a_limited_rate_that_lost_little_is_named_and_not_a_share() -> None:
     assert verdict(report, found.ending, cause, few).endswith("; the rate was limited.")
     report.diagnosis = replace(found, cause=cause, loss=few)
     assert line(report).startswith("Rate limited; ")
+
+
+def test_datagrams_that_are_missing_after_a_silence_blame_the_way() -> None:
+    """When the datagram before it came was not remembered: the burst seemed to last no time."""
+    path = CAPTURES / "knet" / "udp_loss8.client.pcap"
+    (report,) = analyze(str(path)).connections
+    assert all(burst.from_ns < burst.to_ns for space in report.spaces for burst in space.bursts)
+
+
+def patient(report: ConnectionReport, back: Loss, again: int) -> Cause:
+    """Return why a connection is bad whose client repeated so many of 500, patiently."""
+    (space,) = [s for s in report.spaces if s.space == "reliable" and s.direction == 0]
+    told = replace(
+        space, copies=500 + again, units=500, acked=500, retransmissions=again, timer_ms=5000.0
+    )
+    others = [each for each in report.spaces if each is not space]
+    seen = replace(report, spaces=[*others, told])
+    loss = (Loss(500 + again, again, "bound"), back)
+    return cause_of(seen, report.diagnosis.ending, loss, Limits())
+
+
+def test_what_a_patient_sender_repeats_was_lost_on_its_way_where_the_answers_came() -> None:
+    """Next to the client 23% were sent again, and of what came back nothing was missing: that was
+    said to be lost there, or of the acknowledgements."""
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_loss8.client.pcap")).connections
+    cause = patient(report, Loss(700, 0, "observed"), 100)
+    assert (cause.what, cause.direction, cause.confidence) == ("loss", 0, "likely")
+    assert "of 700 that came back none were lost" in cause.text
+    assert patient(report, Loss(700, 60, "observed"), 100).direction == 1
+    assert patient(report, Loss(700, 0, "observed"), 15).what != "loss"
+
+
+def test_what_lost_answers_explain_is_no_loss_of_the_other_way() -> None:
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_loss8.client.pcap")).connections
+    cause = replace(report.diagnosis.cause, what="loss", direction=0)
+    loss = (Loss(900, 180, "observed"), Loss(400, 70, "bound"))
+    said = verdict(report, report.diagnosis.ending, cause, loss)
+    assert said.endswith("lost: 20% client to server.")
+
+
+def test_who_else_the_server_spoke_to_shows_that_it_did_not_stop() -> None:
+    """One client of two was dark, and nobody was told that the server was not to blame."""
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_blackout_both.client.pcap")).connections
+    beside = replace(report, connection=2, quiet=[])
+    dark = replace(report, connection=2)
+    elsewhere = replace(beside, server="10.9.9.9:1")
+    told = Neighbours([report, beside]).told(report).diagnosis
+    assert told.cause.text.startswith("The server went on speaking to c2: the way from it to this")
+    assert told.ruled_out[-1].startswith("the server as a whole: it went on speaking to c2")
+    for other in (dark, elsewhere):
+        assert Neighbours([report, other]).told(report).diagnosis == report.diagnosis
+
+
+def test_a_neighbour_without_losses_clears_the_link_of_the_server() -> None:
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_loss8.server.pcap")).connections
+    assert (report.diagnosis.cause.what, report.diagnosis.cause.direction) == ("loss", 0)
+    loss = (Loss(900, 0, "observed"), Loss(0, 0, "unknown"))
+    good = replace(report, connection=2, diagnosis=replace(report.diagnosis, loss=loss))
+    told = Neighbours([report, good]).told(report).diagnosis
+    assert told.ruled_out[-1] == (
+        "the link of the server: c2 lost next to nothing from client to server at that time"
+    )
+    assert Neighbours([report, replace(report, connection=2)]).told(report) is report

@@ -349,3 +349,100 @@ def test_records_that_leave_too_early_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert "not listed with it" in found.message
     made.release()
     assert not recorder.scribes
+
+
+def questions(step: int) -> list[tuple[str, int]]:
+    """Return the quiet spans of a connection whose server asks for 6 s and gets one answer a
+    second; the numbers of the answers go up by `step`.
+    """
+    made, _ = connection(spaces=(rule(resend=None, ack=AckRule.EXACT),))
+    rows = [(0, 0, *HELLO), (1, 30, *WELCOME)]
+    for number in range(60):
+        rows.append((1, 100 + 100 * number, (Ev.UNIT, "Q", "things", number, None, b"q")))
+        answer = (Ev.UNIT, "A", "things", 1 + number // 10 * step, None, b"a")
+        if number % 10 == 9:
+            acked = [(Ev.ACK, "things", number, 0)] if number in {9, 59} else []
+            rows.append((0, 130 + 100 * number, answer, *acked))
+    feed(made, rows)
+    return [(span.kind, span.direction) for span in conclude(made, 6_200 * MS).quiet]
+
+
+def test_answers_that_are_mostly_lost_on_their_way_show_no_broken_way_there() -> None:
+    """Nine of ten numbers of the client are missing, and its answers with them."""
+    assert ("one-way", 1) in questions(step=1)
+    assert ("one-way", 1) not in questions(step=10)
+
+
+@pytest.mark.parametrize(("lost", "word"), [(5, "server"), (1000, "unknown")])
+def test_units_that_nobody_got_crossed_a_network_before_the_capture(lost: int, word: str) -> None:
+    """The client answers within 9 ms, as a slow program does; numbers of it are missing."""
+    made, _ = connection(spaces=(rule(ack=AckRule.EXACT),))
+    rows = [(0, 0, *HELLO), (1, 1, *WELCOME)]
+    for number in range(1, 60):
+        at_ms = 100 * number
+        if number % lost:
+            rows.append((0, at_ms, (Ev.UNIT, "Thing", "things", number, None, b"a")))
+            rows.append((1, at_ms + 0.1, (Ev.ACK, "things", number, 0)))
+        rows.append((1, at_ms + 20, (Ev.UNIT, "Thing", "things", number, None, b"b")))
+        rows.append((0, at_ms + 29, (Ev.ACK, "things", number, 0)))
+    feed(made, rows)
+    report = conclude(made, 6_000 * MS)
+    assert report.vantage == word
+    assert ("11 units of the client missing" in report.vantage_basis) == (word == "server")
+
+
+def begging(*after):
+    """Return the quiet spans of a client that asks to begin five times, each time answered."""
+    made, _ = connection()
+    rows = [row for at in range(0, 2500, 500) for row in ((0, at, *HELLO), (1, at + 1, *WELCOME))]
+    feed(made, [*rows, *after])
+    return [(span.kind, span.direction, span.to_ns) for span in conclude(made, 9_000 * MS).quiet]
+
+
+def test_who_asks_to_begin_again_and_again_does_not_hear_the_answers() -> None:
+    """The client sent nothing else, and the server was answered nothing."""
+    assert begging() == [("one-way", 1, None)]
+    spoken = [(0, at, (Ev.MESSAGE, "Thing")) for at in range(2600, 4600, 500)]
+    assert ("one-way", 1, None) not in begging(*spoken)
+
+
+@pytest.mark.parametrize(("pace_ms", "quiet"), [(20, [("silence", 0)]), (400, [])])
+def test_who_speaks_often_is_missed_sooner(pace_ms: int, quiet: list[tuple[str, int]]) -> None:
+    """Frozen for 3.5 s, a client that sends 50 times a second is not called silent for want of a
+    timer that runs out later.
+    """
+    made, _ = connection(alive_ms=(1500.0, None))
+    made.life.open_ns = 1
+    times = [at for at in range(0, 60_000, pace_ms) if not 30_000 < at < 33_500]
+    feed(made, [(0, at, (Ev.MESSAGE, "Thing")) for at in times])
+    report = conclude(made, 60_000 * MS)
+    assert [(span.kind, span.direction) for span in report.quiet] == quiet
+
+
+@pytest.mark.parametrize(("skipped", "quiet"), [(0, []), (40, [("silence", 0, "numbers")])])
+def test_a_pause_that_numbers_are_missing_after_was_none(skipped: int, quiet: list) -> None:
+    made, _ = connection(spaces=(rule(resend=None),))
+    rows = []
+    for number in range(60):
+        late = number >= 30
+        unit = (Ev.UNIT, "Thing", "things", 1 + number + late * skipped, None, b"a")
+        rows.append((0, 100 * number + 1900 * late, unit))
+        rows.append((1, 100 * number + 1900 * late + 1, (Ev.ACK, "things", unit[3], 0)))
+    feed(made, rows)
+    spans = conclude(made, 8_000 * MS).quiet
+    assert [(span.kind, span.direction, span.basis) for span in spans] == quiet
+
+
+def test_many_questions_at_the_end_need_no_second_of_silence() -> None:
+    """A client that gives up after 15 copies in 0.7 s, since the server is gone, is the last to be
+    heard: there it ended with nothing bad.
+    """
+    made, _ = connection()
+    rows = [(0, 0, *HELLO), (1, 30, *WELCOME)]
+    for number in range(40):
+        rows.append((0, 100 + 40 * number, (Ev.UNIT, "Q", "things", number, None, b"q")))
+        if number < 20:
+            rows.append((1, 130 + 40 * number, (Ev.ACK, "things", number, 0)))
+    feed(made, rows)
+    report = conclude(made, rows[-1][1] * MS)
+    assert [(span.kind, span.direction) for span in report.quiet] == [("silence", 1)]

@@ -316,3 +316,21 @@ def test_units_are_the_distinct_numbers(copies) -> None:
     assert report.units == len(set(copies))
     assert report.copies == len(copies)
     assert report.never_seen == max(copies) - min(copies) + 1 - len(set(copies))
+
+
+def test_numbers_that_copies_have_taken_are_not_missing() -> None:
+    """Of 7 numbers two went to copies of 1, and one is missing."""
+    made, _ = space(copies_take_numbers=True)
+    for at, number in enumerate((1, 1, 1, 4, 5, 7)):
+        send(made, number, 1000 * at)
+    report = finish(made)
+    assert (report.units, report.retransmissions, report.never_seen) == (4, 2, 1)
+    assert made.so_far().units == 6
+    holds(report)
+
+
+def test_numbers_that_were_only_overtaken_are_no_burst_of_losses() -> None:
+    made, _ = space(resend=None)
+    for at, number in enumerate((1, 8, 3, 4, 5, 6, 7, 20)):
+        send(made, number, at)
+    assert [burst.count for burst in finish(made).bursts] == [1, 11]

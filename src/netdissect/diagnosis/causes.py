@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.diagnosis import words
-from netdissect.diagnosis.measures import MIN_SENT, closed_window, limit_of
+from netdissect.diagnosis.measures import (
+    MIN_SENT,
+    closed_window,
+    is_impatient,
+    lag_of,
+    limit_of,
+)
 from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -18,6 +24,9 @@ _BADNESS: Final = {
 }  # fmt: skip
 _RECOVERED: Final = 50
 _LOSSY: Final = 40
+_BRIEF_NS: Final = 1_000_000_000
+_HARDLY: Final = 0.01
+"""Share of a direction that was lost, of which the other one would not send much again."""
 
 
 def cause_of(
@@ -30,7 +39,9 @@ def cause_of(
         return _plain(report, ending, "no-answer", "cannot tell")
     span = deciding(report)
     limited = [way for way in (0, 1) if limit_of(report, way, limits) is not None]
-    if span is not None and (span.to_ns is None or not limited):
+    lossy = limited or _lossy(report, loss, limits)
+    explained = limited if span is not None and span.to_ns else lossy and _is_brief(report, span)
+    if span is not None and not explained:
         confidence = words.whose(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
@@ -38,25 +49,59 @@ def cause_of(
         )  # fmt: skip
     if ending.how == "quality":
         return _plain(report, ending, "quality", ending.confidence)
-    lossy = limited or [
-        direction
-        for direction, part in enumerate(loss)
-        if part.basis != "bound"  # impatient senders repeat as much on a clean path
-        and 100 * (part.share or 0.0) > limits.high_loss
-        and part.sent >= MIN_SENT
-    ]
     if lossy:
         worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
-        text = words.loss_text(worst, loss[worst])
+        alone = loss[1 - worst] if loss[worst].basis == "bound" else None
+        text = words.loss_text(worst, loss[worst], alone)
         limit = limit_of(report, worst, limits)
         if limit is not None:
             text += f" The rate was limited: {limit.text}."
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
-            "likely" if loss[worst].basis == "inferred" else "certain", text,
+            "likely" if loss[worst].is_limit else "certain", text,
         )  # fmt: skip
     return _stalled(report, ending, loss, limits)
+
+
+def _is_brief(report: ConnectionReport, span: QuietSpan | None) -> bool:
+    """Return whether the capture ends within a second of a side's silence, while the other one
+    speaks: that says less than what was lost.
+    """
+    silent = {each.direction for each in report.quiet if each.to_ns is None}
+    return span is not None and len(silent) == 1 and (
+        report.last_time_ns - span.from_ns < _BRIEF_NS
+    )
+
+
+def _lossy(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -> list[int]:
+    """Return the directions that are known to lose more than is bad."""
+    return [
+        direction
+        for direction, part in enumerate(loss)
+        # Impatient senders repeat as much on a clean path.
+        if (part.basis != "bound" or _one_way_loss(report, direction, loss))
+        and 100 * (part.share or 0.0) > limits.high_loss
+        and part.sent >= MIN_SENT
+    ]
+
+
+def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Loss]) -> bool:
+    """Return whether what a direction sent again was lost there: next to nothing of what came back
+    was, and its senders are patient.
+    """
+    back = loss[1 - direction]
+    if not back.is_seen or back.sent < MIN_SENT or (back.share or 0.0) > _HARDLY:
+        return False
+    slow_ms = lag_of(report).p95_ms
+    again = [
+        space
+        for space in report.spaces
+        if space.direction == direction and space.retransmissions
+    ]
+    # One loss or stall has many sent again at once by some senders.
+    many = sum(space.retransmissions for space in again) >= MIN_SENT
+    return many and not any(is_impatient(space, slow_ms) for space in again)
 
 
 def _stalled(

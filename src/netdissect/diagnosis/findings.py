@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT, limit_of
+from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT, is_impatient, limit_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, SpaceReport
@@ -15,8 +15,6 @@ __all__ = ["Found", "findings_of"]
 
 SPIKE: Final = 4.0
 """A round trip so many times the usual one is a spike, if it is long enough."""
-IMPATIENT: Final = 1.5
-"""A timer shorter than so many of the slower round trips fires on a clean path as well."""
 LATE_UNITS: Final = 3
 """Units that came late before it is told: one or two also wait for a program that was busy."""
 _FEW: Final = 2 * MIN_SENT
@@ -85,19 +83,13 @@ def _resends(
     sent = space.copies - space.duplicates
     share = space.retransmissions / sent if sent else 0.0
     many = sent >= _FEW and limits.high_resend < 100 * share < 100 * BY_DESIGN
-    if many and (not _impatient(space, found) or _lossy(found, limits)):
+    if many and (not is_impatient(space, found.lag.p95_ms) or _lossy(found, limits)):
         text = f"{space.space}: {100 * share:.0f}% of {sent} were repetitions"
         yield Found("high-resend", space.direction, text, evidence={"basis": "inferred", **span})
     closed_ms = space.extra.get("window_closed_ms")
     if isinstance(closed_ms, (int, float)) and closed_ms >= limits.slow_receiver:
         text = f"the {SIDES[space.direction]} took nothing for {closed_ms / 1e3:.1f} s in all"
         yield Found("slow-receiver", space.direction, text, evidence={"basis": "observed", **span})
-
-
-def _impatient(space: SpaceReport, found: Diagnosis) -> bool:
-    """Return whether a sender's timer is too short for the path, or not known."""
-    slow = max(space.rtt.p95 or 0.0, found.lag.p95_ms or 0.0)
-    return space.timer_ms is None or not slow or space.timer_ms < IMPATIENT * slow
 
 
 def _lossy(found: Diagnosis, limits: Limits) -> bool:

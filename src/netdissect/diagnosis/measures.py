@@ -9,7 +9,10 @@ from netdissect.model.diagnosis import Around, Burst, Ceiling, Lag, Late, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
-__all__ = ["MIN_SENT", "around_of", "closed_window", "lag_of", "limit_of", "loss_of", "spans"]
+__all__ = [
+    "MIN_SENT", "around_of", "closed_window", "is_impatient", "lag_of", "limit_of", "loss_of",
+    "spans",
+]  # fmt: skip
 
 MIN_SENT = 20
 """Units of a direction before a share of them means anything."""
@@ -18,6 +21,8 @@ SEGMENTS = "tcp"
 _MISSING = ("observed", "inferred")
 """What losses rest on that missing numbers show."""
 _UNKNOWN = Loss(0, 0, "unknown")
+_IMPATIENT = 1.5
+"""A timer shorter than so many of the slower round trips fires on a clean path as well."""
 BY_DESIGN = 0.4
 """A sender that repeats this share of what it sends does so whether it is lost or not."""
 
@@ -59,20 +64,22 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
     best = _best(spaces)
     if best is None:
         return None
-    basis = "observed" if best.consecutive else "inferred"
+    exact = best.consecutive and not best.retransmissions
+    basis = "observed" if exact else "inferred"
     return Loss(_numbers(best), best.never_seen, basis)
 
 
 def _numbers(space: SpaceReport) -> int:
     """Return how many numbers a direction has used, as far as the capture shows."""
-    return space.units + space.others + space.never_seen
+    again = space.retransmissions if space.copies_take_numbers else 0
+    return space.units + again + space.others + space.never_seen
 
 
 def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
     once = [
         space
         for space in spaces
-        if not space.retransmissions
+        if (space.copies_take_numbers or not space.retransmissions)
         and space.space != SEGMENTS
         and _numbers(space) >= MIN_SENT
     ]
@@ -139,6 +146,14 @@ def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
     sent = sum(space.copies - space.duplicates for space in repaired)
     lost = sum(space.retransmissions + space.units - space.acked for space in repaired)
     return Loss(sent, lost, "bound" if sent >= MIN_SENT else "unknown")
+
+
+def is_impatient(space: SpaceReport, slow_ms: float | None) -> bool:
+    """Return whether a sender's timer is too short for the path, or not known; `slow_ms`: what 95%
+    of the round trips do not exceed.
+    """
+    slow = max(space.rtt.p95 or 0.0, slow_ms or 0.0)
+    return space.timer_ms is None or not slow or space.timer_ms < _IMPATIENT * slow
 
 
 def lag_of(report: ConnectionReport) -> Lag:

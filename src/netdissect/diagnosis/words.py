@@ -12,9 +12,12 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 
 __all__ = [
     "NO_SILENCE",
+    "dropped_or_broken",
     "gone_on_text",
+    "heard_meanwhile",
     "line",
     "loss_text",
+    "lost_nothing",
     "no_loss",
     "not_the_network",
     "one_way_only",
@@ -36,6 +39,8 @@ _LEAST_SHOWN_NS: Final = 1_000_000_000
 """A silence to the end that was shorter than this when the other side, too, was last heard."""
 _WORTH: Final = 0.005
 """Share lost from which on it is worth a word."""
+_PER_ANSWER: Final = 1.5
+"""Units are sent again for answers that were lost, now and then two for one."""
 _AT_MOST: Final = "at most "
 _ARROWS: Final = ("client to server", "server to client")
 
@@ -129,9 +134,15 @@ def _shares(loss: tuple[Loss, Loss], names: Sequence[str], at_most: str) -> str:
     """
     return ", ".join(
         f"{at_most if part.is_limit else ''}{100 * part.share:.0f}% {name}"
-        for name, part in zip(names, loss, strict=True)
-        if part.share is not None and part.share >= _WORTH
+        for name, part, other in zip(names, loss, loss[::-1], strict=True)
+        if part.share is not None and part.share >= _WORTH and not _of_answers(part, other)
     )
+
+
+def _of_answers(part: Loss, other: Loss) -> bool:
+    """Return whether the answers that were lost explain all that a direction sent again."""
+    lost = other.share if other.is_seen else None
+    return part.basis == "bound" and lost is not None and (part.share or 0.0) <= _PER_ANSWER * lost
 
 
 def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
@@ -214,6 +225,38 @@ def gone_on_text(text: str, frame: int) -> str:
     )
 
 
+def heard_meanwhile(direction: int, numbers: Sequence[int]) -> str:
+    """Return what was not silent: other connections of the server were heard meanwhile."""
+    if direction:
+        return f"the server as a whole: it went on speaking to {_some(numbers)} meanwhile"
+    return f"the link of the server: clients of {_some(numbers)} were heard meanwhile"
+
+
+def dropped_or_broken(numbers: Sequence[int]) -> str:
+    """Return the cause of a server's silence for one client alone."""
+    return (
+        f"The server went on speaking to {_some(numbers)}: the way from it to this client was"
+        " broken, or it dropped this client without a word."
+    )
+
+
+def lost_nothing(direction: int, numbers: Sequence[int]) -> str:
+    """Return that other connections of the server lost next to nothing."""
+    return (
+        f"the link of the server: {_some(numbers)} lost next to nothing from"
+        f" {_ARROWS[direction]} at that time"
+    )
+
+
+def _some(numbers: Sequence[int]) -> str:
+    """Return the names of a few connections, and how many more there are."""
+    shown = ", ".join(f"c{number}" for number in numbers[:_SHOWN])
+    more = len(numbers) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+_SHOWN: Final = 3
+"""Connections that are named."""
 _SEEN_ON_NS: Final = 1_000_000_000
 """What comes of its peer for so long after the last packet of a silent side shows that the capture
 still saw this connection. Else its own link may have ended before others of the file, as in
@@ -251,8 +294,10 @@ def _went_on(report: ConnectionReport, span: QuietSpan) -> bool:
     )
 
 
-def loss_text(direction: int, loss: Loss) -> str:
-    """Return what was lost of a direction, and what that rests on."""
+def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
+    """Return what was lost of a direction, and what that rests on; `back`: the loss of the other
+    one, where that does not explain it.
+    """
     share = f"{100 * (loss.share or 0.0):.1f}%"
     how = {
         "observed": "numbers are missing next to the receiver",
@@ -262,6 +307,13 @@ def loss_text(direction: int, loss: Loss) -> str:
         return (
             f"{share} of what went from {_ARROWS[direction]} did not come: numbers are missing next"
             " to the receiver, of which the sender may have left some out."
+        )
+    if how is None and back is not None:
+        return (
+            f"{share} of what went from {_ARROWS[direction]} was sent again, or not acknowledged,"
+            f" and of {back.sent} that came back {back.lost or 'none'}"
+            f" {'was' if back.lost == 1 else 'were'} lost: most of it was lost on its way to the"
+            f" {SIDES[1 - direction]}."
         )
     if how is None:
         return (
@@ -308,12 +360,18 @@ def plain_cause(
             return f"By its own rule the {ending.by} closes a connection this poor{reason}."
         case "closed":
             ended = f"The {ending.by} ended it" if ending.by in SIDES else "It was ended"
-            return f"{ended}{reason}{'; nothing bad was seen before' if calm else ''}."
+            also = _ALSO_SENT.get(ending.reason or "", "")
+            return f"{ended}{reason}{'; nothing bad was seen before' if calm else ''}.{also}"
         case _:
             quiet = "Nothing bad was seen." if calm else ""
             return _TIMED_OUT[ending.by] if ending.how == "timed-out" else quiet
 
 
+_ALSO_SENT: Final = {
+    "FIN": " A system sends FIN also for a program that died.",
+    "RST": " A firewall on the way may have sent the RST in its name.",
+}
+"""What TCP says at the end -> who else may have made it say so."""
 _TIMED_OUT: Final = {
     "client": "The client no longer heard from the server what keeps a connection alive.",
     "server": "The server no longer heard from the client what keeps a connection alive.",

@@ -59,6 +59,10 @@ class Burst:
     """The later one."""
     frame: int
     """Its frame."""
+    low: int = 0
+    """First of the numbers; those that came late have left `count`, and are among them."""
+    high: int = 0
+    """Last of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,8 @@ class SpaceReport:
     """
     others: int
     """Numbers that something else than a unit has taken: messages that want no acknowledgement."""
+    copies_take_numbers: bool
+    """Whether each further copy that its sender makes takes a number, though it keeps its own."""
 
     def __init__(
         self, space: str, direction: int, units: int = 0, copies: int = 0,
@@ -107,6 +109,7 @@ class SpaceReport:
         consecutive: bool = True,  # noqa: FBT001, FBT002 - as in the fields
         rtt: RttSummary | None = None, added: Late | None = None, timer_ms: float | None = None,
         bursts: tuple[Burst, ...] = (), extra: dict[str, Any] | None = None, others: int = 0,
+        copies_take_numbers: bool = False,  # noqa: FBT001, FBT002 - as in the fields
     ) -> None:  # fmt: skip
         self.space = space
         self.direction = direction
@@ -130,6 +133,7 @@ class SpaceReport:
         self.bursts = bursts
         self.extra = {} if extra is None else extra
         self.others = others
+        self.copies_take_numbers = copies_take_numbers
 
 
 @dataclass(slots=True, init=False)
@@ -233,7 +237,9 @@ class QuietSpan:
     to_frame: int | None
     """Of `one-way`: the frame of that answer."""
     basis: str
-    """`timer`: its own timers should have made it speak; `asked`: its peer asked in vain."""
+    """`timer`: its own timers should have made it speak; `asked`: its peer asked in vain;
+    `numbers`: it did speak, as the numbers that are missing after it show.
+    """
     asked: int
     """Questions without an answer in the span: each copy of a unit, but once what was sent at once.
     """

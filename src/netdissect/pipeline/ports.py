@@ -354,3 +354,4 @@ class Intake:
             flow.held.remove(item)
             _, frame, time_ns, payload = item
             flow.ways[direction].partly(frame, time_ns, payload, nothing_new)
+            flow.ways[direction].connection.quiet.pleads(direction, time_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from netdissect.model.diagnosis import Cause, Diagnosis, Late, Loss
 from netdissect.model.packets import SIDES, Direction
@@ -28,20 +28,23 @@ HANG = 3
 _NAME_COLUMNS = 10
 _WORST = 3
 """Latest units that are listed."""
+_SPREAD = 4
+"""Units of which shares mean something."""
+_LEAST_SHARE = 0.0005
+"""What is less would be rounded to nothing."""
 _BAD = 600
 _DOUBTFUL = 400
 
 
 def show_diagnoses(
-    screen: Screen, reports: Sequence[ConnectionReport], clock: Clock, file: str
+    screen: Screen, reports: Iterable[ConnectionReport], clock: Clock, file: str
 ) -> None:
     """Print a block a connection, in the order given; `file` stands in the commands."""
-    if not reports:
-        screen.text("No connection of a known protocol.")
-    for number, report in enumerate(reports):
+    number = 0
+    for number, report in enumerate(reports, 1):
         if report.diagnosis is None:
             continue
-        if number:
+        if number > 1:
             screen.text()
         found = report.diagnosis
         screen.line(*_title(screen, report, found), hang=HANG)
@@ -49,6 +52,8 @@ def show_diagnoses(
         for name, text in _facts(found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
+    if not number:
+        screen.text("No connection of a known protocol.")
 
 
 def style_of(found: Diagnosis) -> str:
@@ -88,7 +93,8 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
 def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str]]:
     ending = found.ending
     by = {None: "", "nobody": "", "both": " on both sides"}.get(ending.by, f" by the {ending.by}")
-    yield "ended", f"{_HOW.get(ending.how, ending.how)}{by} ({ending.confidence})"
+    how = "with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
+    yield "ended", f"{how}{by} ({ending.confidence})"
     yield "cause", _cause(found.cause, clock)
     yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))
     if found.around is not None:
@@ -126,10 +132,10 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
 
 
 _HOW = {
-    "said": "with a word",
+    "said": "with a goodbye",
     "timed-out": "timed out",
     "silent": "in silence",
-    "quality": "without a word",
+    "quality": "without a goodbye",
     "gave-up": "given up",
     "never-answered": "never answered",
     "info-only": "no connection",
@@ -145,7 +151,7 @@ _WHAT = {
     "no-answer": "no answer",
     "slow-receiver": "a program that does not read",
     "quality": "poor quality",
-    "none": "nothing",
+    "none": "none seen",
 }
 """`Cause.what` -> what is said of it."""
 
@@ -175,12 +181,16 @@ def _loss(way: int, part: Loss) -> str:
         word = {"bound": "sent again", "told": "lost, told"}.get(part.basis, "missing")
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
-    return (
-        f"{arrow_of(Direction(way))} {most}{percent(part.share)} of {part.sent}{basis[part.basis]}"
-    )
+    share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
+    return f"{arrow_of(Direction(way))} {most}{share} of {part.sent}{basis[part.basis]}"
 
 
 def _late(way: int, late: Late) -> str:
+    if late.units < _SPREAD:
+        return (
+            f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again came later by"
+            f" at most {duration(late.maximum)}"
+        )
     return (
         f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again came later by"
         f" {duration(late.p50)}, 95% within {duration(late.p95)}, at most"

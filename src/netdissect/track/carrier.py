@@ -233,6 +233,11 @@ class CarrierSpace(Space):
             del holes[0]
         holes.append((before_ns, time_ns, low, high))
 
+    def _heard_ns(self, last: int, time_ns: int) -> int:
+        """Return when the datagram before the newest hole came: most are not remembered."""
+        del last, time_ns
+        return self._holes[-1][0]
+
     def _is_single(
         self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
     ) -> bool:

@@ -135,7 +135,26 @@ def _look_for_leaks(connection: Connection) -> bool:
         beside = space.sender_near and not space.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
             connection.findings.misses = True
-    return connection.findings.misses and not known
+    return (connection.findings.misses and not known) or _look_for_losses(connection)
+
+
+def _look_for_losses(connection: Connection) -> bool:
+    """Note how many units of one side were lost before the capture: numbers that it misses and
+    that nobody acknowledges, though others of them are; return whether there are any. Of both
+    sides they show no place: programs can lose some before they send them.
+    """
+    if connection.findings.misses or False in connection.vantage.near:
+        return False
+    missing = [
+        max([space.never_seen() for space in lane.spaces.values() if space.acked], default=0)
+        for lane in connection.lanes
+    ]
+    if 0 not in missing:
+        return False
+    for lane, count in zip(connection.lanes, missing, strict=True):
+        if connection.vantage.near[lane.direction] is None:
+            lane.missing = count
+    return any(lane.missing for lane in connection.lanes)
 
 
 def _is_unheard(connection: Connection, side: int) -> bool:

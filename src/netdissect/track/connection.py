@@ -342,6 +342,9 @@ class Connection(Called):
         lane.measured(value, own=True)
 
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        machine = self.machine.machine
+        if machine is not None and event[1] in machine.begins:
+            self.quiet.pleads(lane.direction, time_ns)
         self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
 
     def _step_in_time(
@@ -479,7 +482,8 @@ class Connection(Called):
         late, later = client.disorder(), server.disorder()
         if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
             return  # Answers get quicker only: both stay near.
-        if self.vantage.update(server.sight(late), client.sight(later)):
+        sights = server.sight(late, client.missing), client.sight(later, server.missing)
+        if self.vantage.update(*sights):
             self._place()
 
     def place(self, near: tuple[bool | None, bool | None], *, misses: bool = False) -> None:

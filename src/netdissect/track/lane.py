@@ -78,8 +78,8 @@ class Lane:
 
     __slots__ = ("_asked", "_findings", "_here", "_numbered", "_opened", "_recorder", "_stated",
                  "carrier", "cells", "counters", "datagrams", "direction", "due_ns", "last_frame",
-                 "last_ns", "load", "messages", "octets", "placed", "policy", "probes", "silent",
-                 "spaces", "timings", "trip")  # fmt: skip
+                 "last_ns", "load", "messages", "missing", "octets", "placed", "policy", "probes",
+                 "silent", "spaces", "timings", "trip")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
@@ -95,6 +95,8 @@ class Lane:
         self.last_frame = 0
         self.messages: dict[str, Seen] = {}
         """By type."""
+        self.missing = 0
+        """Units that were lost before the capture, as far as that is known at its end."""
         self.cells: list[Seen | None] = []
         """The same by the place of a type in the list of a scanner (`speak`), as far as they came;
         None = none came yet.
@@ -308,8 +310,10 @@ class Lane:
             longest = max(longest, track.rtt.latest)
         return longest
 
-    def sight(self, disorder: int) -> Sight:
-        """Return how the peer answers this direction, and how many of its own units were late."""
+    def sight(self, disorder: int, missing: int) -> Sight:
+        """Return how the peer answers this direction, and how many of its own units were late or
+        did not come.
+        """
         count: i64 = 0
         quickest: i64 = NEVER
         on_the_way: i64 = NEVER
@@ -331,7 +335,7 @@ class Lane:
                 quickest = min(quickest, lowest)
                 on_the_way = min(on_the_way, lowest)
         if not count:
-            return Sight(ABSENT, 0, disorder)
+            return Sight(ABSENT, 0, disorder, missing=missing)
         usual = quickest
         if self._findings.misses:
             # An answer to a copy that it misses is taken for one to the next, and too quick.
@@ -340,7 +344,7 @@ class Lane:
         if MIN_STEADY <= count < MIN_ANSWERS:  # with more or less of them nobody asks for it
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
-        return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual)
+        return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order, and not because

@@ -483,6 +483,7 @@ class Ledger(Placed):
             tuple(self.bursts),
             self._extra(),
             self.skipped,  # others
+            self.rule.copies_take_numbers,
         )
 
     def so_far(self) -> SoFar:
@@ -490,6 +491,8 @@ class Ledger(Placed):
         told = self.feedback
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
         came = self.units + self.skipped
+        if self.rule.copies_take_numbers:
+            came += self.retransmissions
         return SoFar(self.rule.name, came, self.never_seen(), lost, delivered)
 
     def never_seen(self) -> int:
@@ -499,6 +502,8 @@ class Ledger(Placed):
         span = self._never_before
         if self.last is not None:
             span += self.last - self.first + 1
+        if self.rule.copies_take_numbers:
+            span -= self.retransmissions
         return max(0, span - (self.units - self.apart + self.skipped))
 
     def _extra(self) -> dict[str, Any]:

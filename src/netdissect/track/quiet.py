@@ -24,13 +24,25 @@ LATE_PERIODS: Final = 4
 """A side that keeps quiet for so many times its longest pause was not heard when it should be."""
 SILENT_PERIODS: Final = 3
 """The same where the capture ends before it is heard again."""
+BUSY_PERIODS: Final = 2
+"""The same of a side that usually speaks so often that its pauses are rare ..."""
+BUSY_RATE: Final = 20
+"""... which is so many times in its longest pause, ..."""
+BUSY_DATAGRAMS: Final = 50
+"""... after it has spoken so often."""
+GONE: Final = 3
+"""Numbers in a row that are missing after a pause from which on it was a silence."""
 ASKED: Final = 2
 """Questions without an answer from which on a side counts as silent, where it had time for one ...
 """
 MANY_ASKED: Final = 12
 """... and whatever time beyond a pause; and from which on where the capture misses frames."""
+PLEAS: Final = 3
+"""Times that a side asks to begin, after it was answered, from which on no answer reached it."""
 AT_ONCE_NS: Final = 20_000_000
 """What follows within this time of a question is part of it."""
+TAIL_NS: Final = 400_000_000
+"""What is not answered for less, when the capture ends, may still be."""
 PATIENCE_NS: Final = 2_000_000_000
 """An answer is waited for at least so long, for a program may be busy, ..."""
 HEARD_PATIENCE_NS: Final = 1_500_000_000
@@ -59,7 +71,10 @@ class Life:
 class Quiet:
     """The quiet spans of one connection."""
 
-    __slots__ = ("_carried", "_findings", "_lanes", "_life", "spans", "stream")
+    __slots__ = (
+        "_carried", "_findings", "_lanes", "_life", "_pauses", "_plea_ns", "_pleas", "spans",
+        "stream",
+    )  # fmt: skip
 
     def __init__(
         self, lanes: list[Lane], life: Life, findings: Findings, *, carried: bool
@@ -72,6 +87,14 @@ class Quiet:
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where that is followed."""
         self.spans: list[QuietSpan] = []
+        self._pauses: list[tuple[int, tuple[int, int], tuple[int, int]]] = []
+        """(side, time and frame before, time and frame after) of pauses that nobody's timer, and
+        no question, makes a silence.
+        """
+        self._plea_ns = 0
+        """When a side last asked to begin; 0 = it has not."""
+        self._pleas = 0
+        """How often it did so again though it had been answered."""
 
     # -- silence -----------------------------------------------------------------------------------
 
@@ -81,10 +104,13 @@ class Quiet:
         basis = self._expected(side, since_ns, time_ns, LATE_PERIODS)
         if basis is not None:
             self._add("silence", side, (since_ns, since_frame), (time_ns, frame), basis)
+        elif len(self._pauses) < MAX_SPANS and not self._life.over_ns:
+            self._pauses.append((side, since, (time_ns, frame)))
 
     def end(self, end_ns: int) -> tuple[bool, bool]:
         """Judge how connection and capture end: whether (client, server) is silent then."""
         silent = [False, False]
+        self._sent_on()
         end_ns = self._life.over_ns or end_ns
         for side in (0, 1):
             last_ns, last_frame = self._last(side)
@@ -97,8 +123,24 @@ class Quiet:
                 silent[side] = True
                 self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
-            self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
+            if not self._in_vain(1 - side):
+                self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
         return silent[0], silent[1]
+
+    def _sent_on(self) -> None:
+        """Note the pauses of sides that went on sending: numbers are missing after them."""
+        if self._findings.misses:
+            return
+        for side, since, until in self._pauses:
+            bursts = [
+                burst
+                for space in self._lanes[side].spaces.values()
+                for burst in space.bursts
+                # Of numbers that were missing before the last packet the pause shows nothing.
+                if burst.count >= GONE and burst.from_ns == since[0] and burst.to_ns >= until[0]
+            ]
+            if bursts:
+                self._add("silence", side, since, until, ("numbers", 0))
 
     def excuse(self, side: int, since_ns: int) -> None:
         """Take back that a side is silent at the end, from `since_ns` on: it had ended."""
@@ -110,6 +152,28 @@ class Quiet:
             or span.to_ns is not None
             or span.from_ns < since_ns
         ]
+
+    # -- answers that do not come ------------------------------------------------------------------
+
+    def pleads(self, side: int, time_ns: int) -> None:
+        """Take that a side asks to begin."""
+        if 0 < self._plea_ns < self._lanes[1 - side].last_ns:
+            self._pleas += 1
+        self._plea_ns = time_ns
+
+    def _in_vain(self, side: int) -> bool:
+        """Note that a side did nothing but ask to begin, again and again, though it was answered:
+        the answers did not come, and it was not silent between its questions. Return whether so.
+        """
+        lane, life = self._lanes[side], self._life
+        asks_on = self._pleas >= PLEAS and self._plea_ns - life.first_ns > HEARD_PATIENCE_NS
+        # A goodbye may follow.
+        if not asks_on or lane.datagrams > self._pleas + 2 or not self._lanes[1 - side].datagrams:
+            return False
+        self.spans = [span for span in self.spans if span.direction != side]
+        since = life.first_ns, life.first_frame
+        self._add("one-way", 1 - side, since, (None, None), ("asked", self._pleas))
+        return True
 
     # -- what is not answered ----------------------------------------------------------------------
 
@@ -133,10 +197,15 @@ class Quiet:
         if until_ns - min(asked) <= patient_ns:
             return
         first_ns = min(asked)
-        if self._silent(1 - side, first_ns, first_ns + patient_ns):
+        if self._silent(1 - side, first_ns, first_ns + patient_ns) or self._thinned(1 - side):
             return  # it is the other direction that was not heard
         to_ns = None if frame is None else until_ns
         self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
+
+    def _thinned(self, side: int) -> bool:
+        """Return whether most of what a side sends is lost on its way here, its answers as well."""
+        known = [space.so_far() for space in self._lanes[side].spaces.values()]
+        return not self._findings.misses and any(part.never_seen > part.units for part in known)
 
     def _silent(self, side: int, from_ns: int, to_ns: int) -> bool:
         """Return whether a side fell silent before a moment, and was so after an earlier one."""
@@ -175,7 +244,7 @@ class Quiet:
     ) -> tuple[str, int] | None:
         """Return why a side should have been heard between two moments: (basis, questions)."""
         pause_ns = until_ns - since_ns
-        if pause_ns <= PAUSE_NS or 0 < self._life.over_ns < until_ns:
+        if pause_ns <= self._short_ns(periods) or 0 < self._life.over_ns < until_ns:
             return None
         asked = self._asked(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
@@ -184,6 +253,8 @@ class Quiet:
         if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
             # Its timers run from when the connection is open.
             idle_ns = until_ns - max(since_ns, self._life.open_ns)
+            if self._is_busy(side, since_ns, alive_ms):
+                periods = BUSY_PERIODS
             if idle_ns > int(periods * alive_ms * _MS) and not self._findings.misses:
                 return "timer", len(asked)
         count = len(asked)
@@ -192,6 +263,20 @@ class Quiet:
         ):
             return None
         return "asked", count
+
+    def _short_ns(self, periods: int) -> int:
+        """Return how long a pause is at most that shows nothing; one that lasts to the end may be
+        cut short.
+        """
+        if periods != SILENT_PERIODS:
+            return PAUSE_NS
+        return min(PAUSE_NS, max(TAIL_NS, int(PATIENT_TRIPS * slowest_ms(self._lanes, 0) * _MS)))
+
+    def _is_busy(self, side: int, since_ns: int, alive_ms: float) -> bool:
+        """Return whether a side usually speaks so often that its pauses are rare."""
+        count = self._lanes[side].datagrams
+        each_ms = (since_ns - self._life.first_ns) / _MS / max(1, count)
+        return count >= BUSY_DATAGRAMS and BUSY_RATE * each_ms <= alive_ms
 
     def _enough(self) -> int:
         """Return from how many questions without an answer on a side is not heard."""

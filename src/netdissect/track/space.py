@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
@@ -153,15 +154,26 @@ class Space(Repeated):
 
     def _burst(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Note how many numbers in a row are missing before `seq`."""
-        unit, slot = self.outstanding.get(last), self.slot_of(last)
-        since_ns = time_ns if slot < 0 else int(self._ring.cells[slot + TIME])
-        if unit is not None:
-            since_ns = unit.first_ns
         bursts = self.bursts
-        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame))
+        since_ns = self._heard_ns(last, time_ns)
+        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
         if len(bursts) > MAX_BURSTS:
             self.hit("MAX_BURSTS")
             bursts.remove(min(bursts, key=lambda burst: burst.count))
+
+    def _overtaken_only(self, seq: int) -> None:
+        """Take back that a number was lost with others: its sender sends nothing again."""
+        for place, burst in enumerate(self.bursts):
+            if burst.low <= seq <= burst.high:
+                self.bursts[place] = replace(burst, count=burst.count - 1)
+                return
+
+    def _heard_ns(self, last: int, time_ns: int) -> int:
+        """Return when `last`, the newest number until now, came; now where nothing is known."""
+        unit, slot = self.outstanding.get(last), self.slot_of(last)
+        if unit is not None:
+            return unit.first_ns
+        return time_ns if slot < 0 else int(self._ring.cells[slot + TIME])
 
     def _lower(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""
@@ -172,6 +184,8 @@ class Space(Repeated):
     def _came(self, seq: int, time_ns: int) -> None:
         """Take a number that was skipped."""
         self.missing.discard(seq)
+        if self.rule.resend is None and self.bursts:
+            self._overtaken_only(seq)
         if self._counted is not None:
             self._counted.came(seq, time_ns)
         if self.recorder is not None:

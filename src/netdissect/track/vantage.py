@@ -37,18 +37,20 @@ SOME_ANSWERS: Final = 16
 MANY_ANSWERS: Final = 60
 """... or so many: none of them quick, they speak for themselves."""
 MIN_DISORDER: Final = 5
-"""Units out of order before a network is concluded from them."""
+"""Units out of order or missing before a network is concluded from them."""
 
 
 class Sight:
     """What the capture shows of one side."""
 
-    __slots__ = ("answers", "disorder", "held_ns", "quickest_ns", "slow_ns", "usual_ns")
+    __slots__ = (
+        "answers", "disorder", "held_ns", "missing", "quickest_ns", "slow_ns", "usual_ns",
+    )  # fmt: skip
 
     # Made for each of the first answers of a side, so of machine integers alone.
     def __init__(
         self, quickest_ns: i64, answers: i64, disorder: i64,
-        held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT,
+        held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT, missing: i64 = 0,
     ) -> None:  # fmt: skip
         self.quickest_ns: i64 = quickest_ns
         """Its quickest answer; ABSENT without any."""
@@ -63,6 +65,8 @@ class Sight:
         self.usual_ns: i64 = quickest_ns if usual_ns == ABSENT else usual_ns
         """Its quickest answer but for a few, which may belong to something that the capture misses.
         """
+        self.missing: i64 = missing
+        """Units that it sent, that the capture has not, and that its peer did not get either."""
 
     @property
     def outlier(self) -> bool:
@@ -73,6 +77,11 @@ class Sight:
     def heard(self) -> bool:
         """Return whether it has answered."""
         return self.quickest_ns != ABSENT
+
+    @property
+    def crossed(self) -> bool:
+        """Return whether what it sent has crossed a network."""
+        return self.disorder + self.missing >= MIN_DISORDER
 
 
 class Vantage:
@@ -128,11 +137,15 @@ class Vantage:
             for name, sight in zip(SIDES, self.sights, strict=True)
             if sight.heard
         ]
-        facts += [
-            f"{sight.disorder} units of the {name} out of order"
-            for name, sight in zip(SIDES, self.sights, strict=True)
-            if sight.disorder
-        ]
+        for word, counts in (
+            ("out of order", [sight.disorder for sight in self.sights]),
+            ("missing", [sight.missing for sight in self.sights]),
+        ):
+            facts += [
+                f"{count} units of the {name} {word}"
+                for name, count in zip(SIDES, counts, strict=True)
+                if count
+            ]
         if self.near == (True, True):
             facts.append("no network between the two is visible")
         return "; ".join(facts) or "no answer of either side is in the capture"
@@ -154,7 +167,7 @@ def _ms(time_ns: i64) -> str:
 def _far(side: Sight, other: Sight, tick_ns: i64) -> bool:
     """Return True where a network lies between this side and the capture."""
     mine, others = side.usual_ns, other.usual_ns
-    if side.disorder >= MIN_DISORDER and (not side.heard or mine > NEAR_NS):
+    if side.crossed and (not side.heard or mine > NEAR_NS):
         return True
     if not side.heard or not other.heard:
         return False
@@ -177,7 +190,7 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
 
 def _near(side: Sight, other: Sight, tick_ns: i64, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
-    if not side.heard or side.disorder >= MIN_DISORDER:
+    if not side.heard or side.crossed:
         return False  # Quick answers and numbers out of order contradict each other.
     if side.quickest_ns <= NEAR_NS:
         return True
