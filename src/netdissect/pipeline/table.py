@@ -18,7 +18,7 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 """A connection that has ended and been silent for so long is reported and leaves the table."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
-KEYS_A_FRAME: Final = 64
+KEYS_A_FRAME: Final = 4
 """Keys looked at for each frame in between: time may jump with every frame."""
 QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
@@ -26,16 +26,14 @@ longer than the idle timeout of any protocol, and no single wrong time stamp mak
 """
 MAX_BRIEF = 4_000
 """Brief connections at once, on the tables of all that share a capture; of those that have ended,
-one less for each FRAMES_A_BRIEF frames and each NS_A_BRIEF since: a busy server has some each
-second, for days. With more, a flood, one begins when it is no longer brief, and what stays so is
-counted only.
+one less for each BRIEF frames since. With more, a flood, one begins when it is no longer brief, and
+what stays so is counted only. However long it is, a capture whose connections have BRIEF frames on
+average is none. Times have no say: whoever makes a file chooses them.
 """
 BRIEF: Final = 12
 """A connection with fewer datagrams, or segments with data, is brief: what it costs to begin and
-report one is most of what they cost.
+report one, some 60 ordinary datagrams, is most of what they cost.
 """
-FRAMES_A_BRIEF: Final = 64
-NS_A_BRIEF: Final = 50_000_000
 ADDED_A_LOOK = 1024
 """Connections begun after which the brief ones are counted, as they are in housekeeping."""
 MAX_QUIET = 128
@@ -105,8 +103,6 @@ class FlowTable:
         """Brief connections that have ended, as MAX_BRIEF counts them."""
         self._counted_at = 0
         """Frame up to which `_ended` was lessened."""
-        self._counted_ns = 0
-        """The same in packet time; 0 before the first round of housekeeping."""
         self._added = 0
         self.looked_at = 0
         """Frame of the last look: flows leave only then."""
@@ -160,9 +156,6 @@ class FlowTable:
         ended: list[Flow] = []
         quiet: list[Flow] = []
         flows = self.flows()
-        if self._counted_ns:
-            self._ended = max(0, self._ended - max(0, now_ns - self._counted_ns) // NS_A_BRIEF)
-        self._counted_ns = now_ns
         self._count_brief(flows, frame)
         for flow in flows:
             connection = flow.connection
@@ -198,10 +191,10 @@ class FlowTable:
             self._ended += self._shares
 
     def _count_brief(self, flows: list[Flow], frame: int) -> None:
-        less = (frame - self._counted_at) // FRAMES_A_BRIEF
+        less = (frame - self._counted_at) // BRIEF
         if less > 0:
             self._ended = max(0, self._ended - less)
-            self._counted_at += less * FRAMES_A_BRIEF
+            self._counted_at += less * BRIEF
         here = 0
         for flow in flows:
             connection = flow.connection
