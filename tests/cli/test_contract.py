@@ -255,7 +255,7 @@ def test_a_full_disk_is_an_error_in_one_line(unbuffered: str) -> None:
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert result.returncode == 1
+    assert result.returncode == 3
     assert result.stderr.splitlines() == [b"netdissect: No space left on device"]
 
 

@@ -278,9 +278,57 @@ def test_a_full_disk_keeps_what_was_written(words: list[str], tmp_path: Path) ->
          "-w", str(disk / "x.pcap")],
         capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
     )  # fmt: skip
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == 3, ended.stderr
     assert "No space left on device" in ended.stderr
     assert 100 < whole(copy) < FRAMES
+
+
+WHOLE = {
+    "report": ["report", str(LOSSY), "-o"], "qlog": ["export", str(LOSSY), "--qlog"],
+    "lua": ["export", "lua", "all", "-o"], "ladder": ["ladder", str(LOSSY), "1", "--svg"],
+}  # fmt: skip
+"""Commands whose files are worth nothing before they are whole."""
+
+
+@pytest.mark.skipif(not _mounts(), reason="takes root and unshare")
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_full_disk_leaves_the_file_that_was_there(name: str, tmp_path: Path) -> None:
+    disk, copy = tmp_path / "disk", tmp_path / "copy"
+    disk.mkdir()
+    script = (
+        f'mount -t tmpfs -o size=16k none {disk}; echo before > {disk}/x; "$@"; s=$?;'
+        f" cp -r {disk} {copy}; exit $s"
+    )
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *NETDISSECT, *WHOLE[name], str(disk / "x")],
+        capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    said = f"netdissect: {disk}/x: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (3, said)
+    assert {each.name: each.read_text() for each in copy.iterdir()} == {"x": "before\n"}
+
+
+def test_a_file_keeps_its_mode_and_what_points_to_it(tmp_path: Path) -> None:
+    path, link, twin = (tmp_path / name for name in ("x.html", "link", "twin"))
+    path.write_text("before")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    assert run("report", LOSSY, "-o", link).returncode == 0
+    assert (path.stat().st_mode & 0o777, link.is_symlink()) == (0o640, True)
+    assert path.read_text().startswith("<!doctype html>")
+    twin.hardlink_to(path)
+    assert run("ladder", LOSSY, "1", "--svg", twin).returncode == 0
+    assert path.read_text() == twin.read_text()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "twin", "x.html"]
+
+
+def test_a_device_is_written_to(tmp_path: Path) -> None:
+    for path in ("/dev/stdout", "-"):
+        shown = run("ladder", LOSSY, "1", "--svg", path, cwd=tmp_path)
+        assert (shown.returncode, shown.stdout[:4]) == (0, "<svg"), shown.stderr
+    ended = run("report", LOSSY, "-o", "/dev/full")
+    assert (ended.returncode, ended.stderr[:22]) == (3, "netdissect: /dev/full:")
+    assert run("report", LOSSY, "-o", tmp_path / "no" / "x.html").returncode == 3
 
 
 # -- the process is ended --------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class EXIT:
     FAILURE = 1
     USAGE = 2
     NO_CAPTURE = 3
+    """Also whatever the system refuses of a file: a full disk, no right, too many open ones."""
     BAD_FILTER = 4
     NO_ACCESS = 5
     CUT_SHORT = 6
@@ -113,7 +114,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
         _say(f"{error.filename}: {reason}" if error.filename else reason)
     else:
         _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
-    return EXIT.FAILURE
+    return EXIT.NO_CAPTURE if isinstance(error, OSError) else EXIT.FAILURE
 
 
 def _meant(error: BaseException) -> BaseException:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Session
-from netdissect.model.errors import AccessError, NetdissectError
+from netdissect.model.errors import AccessError, CaptureFileError
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
@@ -133,7 +133,7 @@ class LiveSession(Session):
         """Return the exit status: EXIT.CUT_SHORT also where a packet is missing anywhere.
 
         Raises:
-            NetdissectError: the interface was lost, or the file could not be written further.
+            CaptureFileError: the interface was lost, or the file could not be written further.
 
         """
         error = self.feed.error
@@ -142,7 +142,7 @@ class LiveSession(Session):
             if self._write == "-" and error.errno == errno.EPIPE:
                 return EXIT.DONE
             reason = error.strerror or str(error)
-            raise NetdissectError(f"{self._write}: {reason}; what was written before is whole")
+            raise CaptureFileError(f"{self._write}: {reason}; what was written before is whole")
         if error is not None:
             raise error
         if self.feed.fault is not None:

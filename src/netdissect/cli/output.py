@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TextIO
 
 import click
 
-from netdissect.model.errors import CaptureFileError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
 __all__ = ["Look", "one_view", "open_to_write", "print_json", "print_lines", "write_file"]
+
+_PART = ".part"
+"""What ends the name of a file that is not whole yet."""
 
 
 class Look(NamedTuple):
@@ -42,40 +46,67 @@ def write_file(path: str, text: str) -> int:
     """Write a file that the user named, `-` is standard output, and return its size in bytes.
 
     Raises:
-        CaptureFileError: there can be no such file.
+        OSError: as `open_to_write`.
 
     """
     # Text from packets may hold halves of surrogate pairs.
     octets = text.encode("utf-8", "backslashreplace")
-    try:
-        with click.open_file(path, "wb") as file:
-            file.write(octets)
-    except BrokenPipeError:
-        raise  # Who reads standard output has seen enough.
-    except OSError as error:
-        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
+    with open_to_write(path) as file:
+        # Python's own text layer would hold all of it a second time.
+        file.flush()
+        file.buffer.write(octets)
     return len(octets)
 
 
 @contextmanager
-def open_to_write(path: str) -> Iterator[Any]:
-    """Open a text file that the user named; `-` is standard output, which stays open.
+def open_to_write(path: str) -> Iterator[TextIO]:
+    """Open a text file that the user named; `-` is standard output, which stays open. A file is
+    written beside its place and put there when it is whole: on a full disk, or after a signal, what
+    stood there before still does. A pipe or a device is written to.
 
     Raises:
-        CaptureFileError: there can be no such file.
-        OSError: it cannot take what is written; names it.
+        OSError: there can be no such file, or it cannot take what is written; names it.
 
     """
+    if path == "-":
+        yield sys.stdout
+        return
     try:
-        opened = click.open_file(path, "w", encoding="utf-8")
-    except OSError as error:
-        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
-    try:
-        with opened as file:
+        with _taking_place(path) as file:
             yield file
     except OSError as error:
-        if error.filename is None and path != "-":
-            error.filename = path
+        if error.filename is None or str(error.filename).endswith(_PART):
+            error.filename, error.filename2 = path, None
+        raise
+
+
+@contextmanager
+def _taking_place(path: str) -> Iterator[TextIO]:
+    """Open a file that takes its place once all of it is written."""
+    found = os.stat(path) if os.path.exists(path) else None  # noqa: PTH110, PTH116 - as given
+    place = os.path.realpath(path)  # the link stays
+    if found is not None and not (
+        stat.S_ISREG(found.st_mode)
+        and found.st_nlink == 1
+        and found.st_uid == os.geteuid()
+        and os.access(path, os.W_OK)
+        and os.access(os.path.dirname(place), os.W_OK)  # noqa: PTH120 - as given
+    ):
+        # A pipe, a file of several names or of somebody else's: it can only be written to.
+        with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
+            yield file
+        return
+    beside = f"{place}.{os.getpid():x}{_PART}"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            if found is not None:
+                os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
+            yield file
+        os.replace(beside, place)  # noqa: PTH105 - as given
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108 - as given
         raise
 
 
