@@ -494,6 +494,35 @@ def test_a_connection_without_data_is_nobodys_stream() -> None:
     assert (ours[0].key, theirs[0].key) == (key, third)
 
 
+def test_streams_are_looked_for_among_the_nearest_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands that all begin alike, or all differ late, are not each compared with all."""
+    compared = 0
+    alike = streams._alike
+
+    def counted(*pair: streams._Sides) -> bool:
+        nonlocal compared
+        compared += 1
+        return alike(*pair)
+
+    monkeypatch.setattr(streams, "_alike", counted)
+    monkeypatch.setattr(streams, "MAX_COMPARED", 10)
+    count = 2000
+    for same in (True, False):
+        sides = [
+            sample.Sample(CaptureInfo("x", "pcap"), flows={
+                one.name: one for one in (
+                    flow(at, key_of(10_000 + at), b"GET / " + (b"" if same else b"%d" % (at + side)) + b" HTTP", at)
+                    for at in range(count)
+                )
+            })
+            for side in (0, 5000)
+        ]  # fmt: skip
+        compared = 0
+        found = streams.stream_pairs(*sides, set())
+        assert [ours[0].first_ns for ours, _ in found] == [theirs[0].first_ns for _, theirs in found]
+        assert (len(found), compared) == ((count, count) if same else (0, 10 * count))
+
+
 def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path) -> None:
     """Its delay may be far below that of others: the clocks tell, not the middle of all."""
     sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])

@@ -27,6 +27,8 @@ MAX_AHEAD_OCTETS = 4 * 1024 * 1024
 """Bytes of one stream that wait for those of the other; beyond, the comparison ends there."""
 MAX_APART_NS: Final = 10_000_000_000
 """Two connections of one stream begin within this, by a common clock."""
+MAX_COMPARED: Final = 1000
+"""Conversations of the other capture that one is compared with, those that begin nearest to it."""
 _ALIKE: Final = 8
 """Bytes that two streams must have in common to be taken for one."""
 
@@ -48,14 +50,32 @@ def stream_pairs(a: Sample, b: Sample, taken: set[tuple[int, FlowName]]) -> list
     found: list[Streams] = []
     ours = _conversations(a, 0, taken)
     theirs = _conversations(b, 1, taken)
+    theirs.sort(key=lambda other: other[0].first_ns)
+    starts = [other[0].first_ns for other in theirs]
     for conversation in ours:
-        alike = [other for other in theirs if _alike(conversation, other)]
-        if alike:
-            start = conversation[0].first_ns
-            nearest = min(alike, key=lambda other: abs(other[0].first_ns - start))
-            theirs.remove(nearest)
-            found.append((conversation, nearest))
+        place = _nearest(conversation, theirs, starts)
+        if place is not None:
+            found.append((conversation, theirs.pop(place)))
+            del starts[place]
     return found
+
+
+def _nearest(one: _Sides, others: list[_Sides], starts: list[int]) -> int | None:
+    """Return which of the conversations like this one begins nearest to it, if one of the
+    MAX_COMPARED nearest is; `starts`: when each begins, in order.
+    """
+    start = one[0].first_ns
+    after = bisect_left(starts, start)
+    before = after - 1
+    for _ in range(min(MAX_COMPARED, len(others))):
+        earlier = after == len(others) or (
+            before >= 0 and start - starts[before] < starts[after] - start
+        )
+        place = before if earlier else after
+        if _alike(one, others[place]):
+            return place
+        before, after = (before - 1, after) if earlier else (before, after + 1)
+    return None
 
 
 def _conversations(sample: Sample, capture: int, taken: set[tuple[int, FlowName]]) -> list[_Sides]:
