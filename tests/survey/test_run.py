@@ -25,6 +25,7 @@ from netdissect.survey.run import survey
 from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
+from netdissect.system import sandbox
 
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
 
@@ -216,6 +217,29 @@ def test_what_kills_every_worker_takes_no_small_capture_along(
         ("01.pcap", "3 workers died of it")
     ]
     assert len(list((out / "captures").glob("failed-*"))) == 1
+
+
+@pytest.mark.skipif(not sandbox.available(), reason="this kernel cannot confine a process")
+@pytest.mark.parametrize("ours", [True, False])
+def test_workers_of_a_command_can_open_no_socket_while_they_read(
+    ours: bool, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_permitted", ours)
+    out, tried = tmp_path / "out", tmp_path / "tried"
+
+    def trying() -> Options:
+        with tried.open("a") as file:
+            try:
+                socket.socket().close()
+                file.write("opened\n")
+            except PermissionError:
+                file.write("refused\n")
+        return Options()
+
+    found = run(out, folder, Plan(str(out), trying, 10**18), workers=1)
+    assert {each.status for each in found} == {"done", "skipped", "failed"}
+    assert set(tried.read_text().split()) == {"refused" if ours else "opened"}
+    socket.socket().close()  # this process is as it was
 
 
 class Program:

@@ -105,7 +105,8 @@ def _sandbox() -> Check:
         return Check("sandbox", None, f"switched off by {sandbox.OFF}")
     if not sandbox.available():
         return Check("sandbox", None, "this system has no seccomp filters: reading is not confined")
-    return Check("sandbox", True, "seccomp: reading opens no socket and starts no program")
+    text = "seccomp: reading opens no socket and starts no program, but where tshark is asked for"
+    return Check("sandbox", True, text)
 
 
 def _dumpcap_rights(path: str) -> Check:

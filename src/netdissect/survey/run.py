@@ -16,8 +16,9 @@ from netdissect.model.errors import AccessError, NetdissectError
 from netdissect.model.survey import Outcome
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for, split
-from netdissect.survey.sources import Source
+from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
+from netdissect.system import sandbox
 from netdissect.system.interrupt import at_once
 from netdissect.system.parent import usable_cores
 from netdissect.system.programs import nothing_of_the_folder
@@ -66,10 +67,14 @@ def survey(
     gone = NetdissectError(
         "the scheduler has gone; what is done is kept, the same command goes on"
     )
+    # Workers of ours, which fetch nothing.
+    ours = scheduler is None and sandbox.permitted() and not any(map(is_remote, sources))
     with at_once():
         for attempt in range(MAX_ATTEMPTS):
             try:
                 with _client(scheduler, workers, _PATIENCE[attempt > 0]) as client:
+                    if ours:
+                        client.register_worker_callbacks(_confine)
                     if dashboard is not None:
                         dashboard(str(client.dashboard_link))
                     for source, outcome in _outcomes(client, list(left.values()), plan, dataset):
@@ -88,6 +93,14 @@ def survey(
     shutil.rmtree(dataset.staging, ignore_errors=True)
     _name_alike([each for each in done if each.capture not in known], dataset)
     return sorted(done, key=lambda outcome: outcome.path)
+
+
+def _confine(dask_worker: Any) -> None:
+    """Have the only thread of a worker that reads captures give up what that never needs. What
+    talks to the scheduler is another one.
+    """
+    sandbox.permit()
+    dask_worker.executors["default"].submit(sandbox.confine).result()
 
 
 def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:

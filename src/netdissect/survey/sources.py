@@ -18,7 +18,7 @@ from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import open_same
 
-__all__ = ["MAX_JOINED", "Source", "held", "joined", "sources_of"]
+__all__ = ["MAX_JOINED", "Source", "held", "is_remote", "joined", "sources_of"]
 
 MAX_JOINED = 256
 """Files of one rotated capture that are joined; further ones are a capture of their own."""
@@ -114,6 +114,11 @@ def _local(word: str) -> Iterator[Source]:
         except OSError as error:
             raise CaptureFileError(f"{word}: {error.strerror}") from error
         yield _file(Path(word))
+
+
+def is_remote(source: Source) -> bool:
+    """Return whether a source, or a part of it, is fetched from elsewhere."""
+    return source.url is not None or any(map(is_remote, source.parts))
 
 
 def _looks_so(path: str) -> bool:
