@@ -26,10 +26,11 @@ longer than the idle timeout of any protocol, and no single wrong time stamp mak
 """
 MAX_BRIEF = 4_000
 """Brief connections at once, on the tables of all that share a capture; of those that have ended,
-one less for each BRIEF frames since. With more, a flood, one begins when it is no longer brief, and
-what stays so is counted only. However long it is, a capture whose connections have BRIEF frames on
-average is none. Times have no say: whoever makes a file chooses them.
+one less for each FRAMES_A_BRIEF frames since. With more, a flood, one begins when it is no longer
+brief, and what stays so is counted only. However long it is, a capture with so many frames for each
+brief connection is none. Times have no say: whoever makes a file chooses them.
 """
+FRAMES_A_BRIEF: Final = 32
 BRIEF: Final = 12
 """A connection with fewer datagrams, or segments with data, is brief: what it costs to begin and
 report one, some 60 ordinary datagrams, is most of what they cost.
@@ -191,10 +192,10 @@ class FlowTable:
             self._ended += self._shares
 
     def _count_brief(self, flows: list[Flow], frame: int) -> None:
-        less = (frame - self._counted_at) // BRIEF
+        less = (frame - self._counted_at) // FRAMES_A_BRIEF
         if less > 0:
             self._ended = max(0, self._ended - less)
-            self._counted_at += less * BRIEF
+            self._counted_at += less * FRAMES_A_BRIEF
         here = 0
         for flow in flows:
             connection = flow.connection
