@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,21 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
+from scapy.layers.inet import (
+    IP,
+    UDP,
+    IPOption_LSRR,
+    IPOption_NOP,
+    IPOption_RR,
+    IPOption_Timestamp,
+)
+from scapy.layers.inet6 import (
+    IPv6,
+    IPv6ExtHdrHopByHop,
+    IPv6ExtHdrRouting,
+    IPv6ExtHdrSegmentRouting,
+)
+from scapy.layers.l2 import Ether
 
 import console_docs
 from netdissect.capture import open_capture
@@ -211,6 +227,47 @@ def test_of_a_tunnel_only_the_addresses_change(
     if link:
         assert macs[:6] == NAMED.mac(link[:6])
         assert macs[6:12] == NAMED.mac(link[6:12])
+
+
+FAR, FARTHER = "198.51.100.7", "203.0.113.9"
+FAR6, FARTHER6 = "2001:db8:7::7", "2001:db8:9::9"
+
+
+@pytest.mark.parametrize(
+    ("packet", "gone"),
+    [
+        (IP(options=[IPOption_LSRR(routers=[FAR, FARTHER])]), (FAR, FARTHER)),
+        (IP(options=[IPOption_NOP(), IPOption_RR(routers=[FAR, FARTHER])]), (FAR, FARTHER)),
+        (IP(options=[IPOption_Timestamp(flg=1, internet_address=FAR)]), (FAR,)),
+        (IPv6() / IPv6ExtHdrRouting(addresses=[FAR6, FARTHER6], segleft=0), (FAR6, FARTHER6)),
+        (IPv6() / IPv6ExtHdrHopByHop() / IPv6ExtHdrRouting(type=2, addresses=[FAR6], segleft=0),
+         (FAR6,)),
+        (IPv6() / IPv6ExtHdrSegmentRouting(addresses=[FAR6, FARTHER6], segleft=0),
+         (FAR6, FARTHER6)),
+    ],
+    ids=["source route", "recorded route", "time stamps", "type 0", "type 2", "segments"],
+)  # fmt: skip
+def test_addresses_of_a_way_are_others(
+    packet: Any, gone: tuple[str, ...], key: Path, tmp_path: Path
+) -> None:
+    octets = bytes(Ether() / packet / UDP(sport=5000, dport=9) / b"hello")
+    source = tmp_path / "in.pcap"
+    source.write_bytes(pcap_file([(1, 0, octets, len(octets))]))
+    target = anonymised(source, key, tmp_path / "out.pcap", "--keep-others")
+    with open_capture(target) as reader:
+        ((_, _, _, data, _),) = reader
+    assert len(data) == len(octets)
+    for address in gone:
+        other = ip_address(NAMED.address(ip_address(address).packed))
+        assert ip_address(address).packed not in data
+        assert other.packed in data
+    again = Ether(data)  # with the right sums
+    if IP in again:
+        known, again[IP].chksum = again[IP].chksum, None
+        assert Ether(bytes(again))[IP].chksum == known
+    for size in range(20, len(octets), 9):  # an incomplete one raises nothing
+        source.write_bytes(pcap_file([(1, 0, octets[:size], len(octets))]))
+        anonymised(source, key, tmp_path / f"{size}.pcap", "--keep-others")
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

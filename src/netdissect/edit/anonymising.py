@@ -40,6 +40,16 @@ _CHECKSUM = {_UDP: 6, _TCP: 16, _ICMP: 2, _ICMPV6: 2}
 """Protocol -> offset of its checksum."""
 _ICMP_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 """Protocol -> types of the messages that quote a packet. Source: RFC 792, RFC 4443."""
+_IPV4_HEADER, _IPV6_HEADER = 20, 40
+_NO_OPERATION, _TIMES = 1, 68
+_ROUTES = frozenset({7, 131, 137})
+"""Options of IPv4: recorded, loose and strict route."""
+_WITH_ADDRESSES = (1, 3)
+"""Flags of a time stamp option whose stamps have addresses."""
+_EXTENSIONS, _ROUTING = frozenset({0, 43, 60}), 43
+_SEGMENTS = 4
+_ADDRESSED = (0, 2, _SEGMENTS)
+"""Types of routing headers that hold addresses."""
 _UDP_HEADER = _ICMP_HEADER = _VXLAN_HEADER = 8
 _ETHERNET_HEADER = 14
 _TRANSPARENT_ETHERNET = b"\x65\x58"
@@ -210,7 +220,36 @@ class _Frames:
         if kind == ETHERTYPE_IPV4:
             end = at + (out[at] & 15) * 4
             if len(out) >= end:
+                self._route(out, at + _IPV4_HEADER, end)
                 _check(out, at + 10, at, end)
+        else:
+            self._routing(out, out[at + 6], at + _IPV6_HEADER)
+
+    def _route(self, out: bytearray, at: int, end: int) -> None:
+        """Rewrite the addresses in options of IPv4 that prescribe or record a way (RFC 791)."""
+        while at + 1 < end and out[at]:
+            kind, size = out[at], out[at + 1]
+            if kind == _NO_OPERATION:
+                at += 1
+                continue
+            if size < 2 or at + size > end:  # noqa: PLR2004 - the kind and the size
+                return
+            first, step = (3, 4) if kind in _ROUTES else (0, 0)
+            if kind == _TIMES and size > 4 and out[at + 3] & 15 in _WITH_ADDRESSES:  # noqa: PLR2004
+                first, step = 4, 8
+            for place in range(at + first, at + size - step + 1, step) if step else ():
+                self._address(out, slice(place, place + 4))
+            at += size
+
+    def _routing(self, out: bytearray, kind: int, at: int) -> None:
+        """Rewrite the addresses in routing headers of IPv6 (RFC 8200, 6275, 8754)."""
+        while kind in _EXTENSIONS and at + 8 <= len(out):
+            end = at + 8 * (out[at + 1] + 1)
+            if kind == _ROUTING and out[at + 2] in _ADDRESSED:
+                last = end if out[at + 2] != _SEGMENTS else at + 8 + 16 * (out[at + 4] + 1)
+                for place in range(at + 8, min(last, end, len(out)) - 15, 16):
+                    self._address(out, slice(place, place + 16))
+            kind, at = out[at], end
 
     def _transport(self, out: bytearray, header: IpHeader, before: bytes, depth: int) -> int:
         """Rewrite what an IP packet carries."""
