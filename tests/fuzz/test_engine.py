@@ -418,6 +418,43 @@ def test_a_server_that_accepts_nobody_has_failed(
     assert finding.verdict.kind == "no-answer"
 
 
+LATE_END = """
+import sys, time
+from netdissect.fuzz.servers import make_server, open_listener, serve
+from netdissect.fuzz.servers.base import PlantedBugError
+server = make_server("riptide", bugs=frozenset({"length"}))
+handle = server.handle
+def late(data, peer, now):
+    try:
+        return handle(data, peer, now)
+    except PlantedBugError:
+        print("/a/b.cpp:7:3: runtime error: load of value 7, which is not a valid value", flush=True)
+        print("    #0 0x5581 in take /a/b.cpp:7", flush=True)
+        print("    #1 0x5582 in main /a/b.cpp:9\\n", flush=True)
+        time.sleep(0.4)
+        sys.exit(3)
+server.handle = late
+serve(server, open_listener(server, int(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+def test_a_replay_waits_for_the_end_that_a_report_comes_before(tmp_path: Path) -> None:
+    """As with AddressSanitizer, which takes a second to find the names of a stack."""
+    script = tmp_path / "late.py"
+    script.write_text(LATE_END)
+    target = free_target()
+    run = [f"exec:{sys.executable} {script} {target.port}"]
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=60, rate=0, monitors=run,
+        mutators=["octets:extend", "octets:repeat"], answer_seconds=0.5,
+    )  # fmt: skip
+    (ended,) = (each for each in report.findings.values() if each.verdict.kind == "exit")
+    verdict, _sent = replay_failure(load_failure(ended.folder), target, monitors=run)
+    assert verdict is not None
+    assert verdict.signature == ended.verdict.signature
+
+
 HANGS = """
 import sys, time
 from netdissect.fuzz.servers import make_server, open_listener, serve

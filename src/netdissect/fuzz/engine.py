@@ -338,6 +338,7 @@ class Engine:
         """Return the next thing that is wrong, None where all is well."""
         held = self._sessions.held
         asked = held
+        began = time.monotonic()
         verdict = session = None
         if held is not None and not certain and held.is_open and not held.link.refused:
             verdict = self._watch.monitors.check()
@@ -352,9 +353,9 @@ class Engine:
             and verdict.kind == NO_ANSWER
             and not self._watch.shut_out
             and held is not None
-            and held.alive(self._watch.patience, certain=True)
+            and (held.reads_since(began) or held.alive(self._watch.patience, certain=True))
         ):
-            # It has no time to let anybody in, but serves who is there.
+            # It has no time to let anybody in, but serves who is there, however slowly.
             self._watch.slow += 1
             self._sessions.wait()
             return None

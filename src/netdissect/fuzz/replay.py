@@ -74,19 +74,18 @@ class Replayer:
         that is asked after the last step; then its process is looked at once more.
         """
         last = sessions[-1] if sessions else None
-        verdict, fresh = self.watch.look(last, certain=True)
-        first = verdict
+        verdict = first = None
+        opened = list(sessions)
         for _ in range(_REPORTS_LIMIT):
+            verdict, fresh = self.watch.look(last, certain=True)
+            opened += [] if fresh is None else [fresh]
             if verdict is None or verdict.fatal or verdict.signature == self.wanted:
                 break
-            verdict = self.watch.monitors.check()
-        verdict = verdict or first
+            # The process goes on, for now: what it fails at for good may come a moment later.
+            first = first or verdict
         if verdict is None and fresh is not None and not self.watch.proven(fresh):
-            again, fresh_one = self.watch.look(None, certain=True)
-            verdict = again
-            sessions = [*sessions, *([fresh_one] if fresh_one is not None else [])]
-        if verdict is None:
-            verdict = self.watch.monitors.check()
-        for session in {id(each): each for each in (*sessions, fresh) if each is not None}.values():
+            verdict, fresh = self.watch.look(None, certain=True)
+            opened += [] if fresh is None else [fresh]
+        for session in {id(each): each for each in opened}.values():
             session.close()
-        return verdict
+        return verdict or first or self.watch.monitors.check()

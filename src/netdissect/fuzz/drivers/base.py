@@ -328,6 +328,12 @@ class Driver(ABC):
         """
         return self.answers
 
+    def reads_since(self, moment: float) -> bool:
+        """Return whether the target has answered something well after `moment`: what it read
+        before that was answered by then.
+        """
+        return self._sign_at > moment + self.quick_seconds
+
     def drain(self, timeout: float) -> None:
         """Give the target up to `timeout` seconds to acknowledge the controls, also of a session
         that has ended since.
