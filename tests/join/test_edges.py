@@ -179,6 +179,7 @@ def test_what_a_capture_misses_is_no_loss(tmp_path: Path, pair: tuple[Path, Path
         for frame, row in told.items()
         if row.fate is Fate.LOST and shipped[frame][0] is Fate.DELIVERED
     ]
+    assert all(told[frame].ambiguous for frame in wrong)
     truly = sum(fate is Fate.LOST for fate, _ in shipped.values())
     missed = [frame for frame, row in told.items() if row.fate in {Fate.UNSEEN, Fate.DOUBTFUL}]
     assert any(row.fate is Fate.UNSEEN for row in told.values())

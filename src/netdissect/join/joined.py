@@ -183,7 +183,9 @@ class Joined(Closing):
             for frame, row in table.of({LOST}):
                 if same_place or row[1] & ANSWERED:
                     table.fate(frame, Fate.UNSEEN)
-                elif misses and not row[1] & SENT_AGAIN:
+                elif misses and row[1] & SENT_AGAIN:
+                    table.flag(frame, AMBIGUOUS)  # or only its answer was lost
+                elif misses:
                     table.fate(frame, Fate.DOUBTFUL)
 
     def _reported(self, limits: dict[str, int]) -> JoinReport:

@@ -39,7 +39,9 @@ APPEARED: Final = int(Fate.APPEARED)
 """The kinds of `Fate` as rows have them: to compare numbers is cheaper than members of it."""
 
 AMBIGUOUS: Final = 1
-"""Flag: equal datagrams cannot be told apart; what is said is the likeliest."""
+"""Flag: equal datagrams cannot be told apart, or what seems lost was sent again for want of an
+answer, to a side whose capture misses some; what is said is the likeliest.
+"""
 COPIED: Final = 2
 """Flag of a sender's datagram: the network copied it."""
 REORDERED: Final = 4
