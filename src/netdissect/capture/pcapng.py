@@ -105,9 +105,10 @@ class _Interface:
         time_ns: int = wide * self.ns_per_tick or wide * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
-    def add_packet_drops(self, count: int) -> None:
-        """Add what one packet says was lost before it."""
-        self.packet_drops = (self.packet_drops or 0) + count
+    @property
+    def lost(self) -> int:
+        """Return how many packets it lost: by its statistics, or else by what its packets say."""
+        return (self.packet_drops if self.drops is None else self.drops) or 0
 
 
 class DamageError(Exception):
@@ -125,8 +126,6 @@ class Section:
         self._option = Struct(order + "HH").unpack_from
         self._u64 = Struct(order + "Q").unpack_from
         self.interfaces: list[_Interface] = []
-        self.finished_drops: int | None = ledger.info.drops
-        self.drops_changed = False
 
     def u32(self, data: bytes, pos: int) -> int:
         """Return the 32-bit number at `pos`."""
@@ -189,8 +188,9 @@ class Section:
             if code == _COMMENT:
                 self.ledger.comment(_text(value))
         if counts and number < len(self.interfaces):
-            self.interfaces[number].drops = sum(counts)
-            self.drops_changed = True
+            of = self.interfaces[number]
+            before, of.drops = of.lost, sum(counts)
+            self._lose(of.lost - before)
 
     def packet_options(
         self, data: bytes, pos: int, end: int, *, of: _Interface, frame: int
@@ -200,20 +200,16 @@ class Section:
             if code == _COMMENT:
                 self.ledger.comment(f"frame {frame}: {_text(value)}")
             elif code == _EPB_DROPCOUNT and (count := self.u64(value)) is not None:
-                of.add_packet_drops(count)
-                self.drops_changed = True
+                self.add_packet_drops(of, count)
 
-    def state_drops(self) -> None:
-        """Sum up what is lost: an interface's statistics, or else what its packets say."""
-        if not self.drops_changed:
-            return
-        self.drops_changed = False
-        total = self.finished_drops
-        for interface in self.interfaces:
-            drops = interface.packet_drops if interface.drops is None else interface.drops
-            if drops is not None:
-                total = (total or 0) + drops
-        self.ledger.info.drops = total
+    def add_packet_drops(self, of: _Interface, count: int) -> None:
+        """Add what one packet of an interface says was lost before it."""
+        before, of.packet_drops = of.lost, (of.packet_drops or 0) + count
+        self._lose(of.lost - before)
+
+    def _lose(self, more: int) -> None:
+        """Count packets that were lost; of all interfaces, whose number costs nothing here."""
+        self.ledger.info.drops = (self.ledger.info.drops or 0) + more
 
 
 class PcapngFile(Format):
@@ -239,10 +235,7 @@ class PcapngFile(Format):
             if window.left < need and not window.fill(need):
                 self.ledger.cut_short(window, "block", need)
                 return False
-            try:
-                self._need = self._walk(taker)
-            finally:
-                self.section.state_drops()
+            self._need = self._walk(taker)
         except DamageError as error:
             self.ledger.damaged(window, str(error))
             return False
@@ -344,8 +337,7 @@ class PcapngFile(Format):
         self.ledger.frames(1, wire, self.time_ns, self.time_ns)
         taker.frame(self.number, self.time_ns, interface.sight, data, start, start + captured, wire)
         if drops != _DROPS_UNKNOWN:
-            interface.add_packet_drops(drops)
-            section.drops_changed = True
+            section.add_packet_drops(interface, drops)
         if kind != _SIMPLE_PACKET:
             options = start + ((captured + 3) & ~3)
             section.packet_options(data, options, end, of=interface, frame=self.number)
@@ -375,8 +367,6 @@ class PcapngFile(Format):
         magic = data[pos + 8 : pos + 12]
         if magic not in ORDERS:
             raise DamageError(f"section header has byte-order mark {magic.hex()}")
-        # The interfaces of the section before end here, and what they lost.
-        self.section.state_drops()
         section = Section(ORDERS[magic], self.ledger)
         total = section.u32(data, pos + 4)
         check_length(total)
