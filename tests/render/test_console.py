@@ -147,3 +147,10 @@ def test_a_sentence_ends_with_what_fits_of_its_clauses(width: int, kept: str) ->
     text = "Timed out at the client: nothing came for 10.0 s, from 11.0 s on; lost: 5%."
     assert fit_clauses(text, width) == kept
     assert cells(kept) <= width
+
+
+def test_how_long_it_lasted_is_left_out_before_a_word_is_cut() -> None:
+    assert (
+        fit_clauses("Closed by the client after 6.3 s: Disconnected; lost: 5%.", 24)
+        == "Closed by the client"
+    )

@@ -76,8 +76,8 @@ def test_a_narrow_window_drops_columns_and_cuts_none(width: int) -> None:
     assert titles[:3] == ["#", "client", "loss →" if width < 96 else "state"]
     assert "…" not in head
     assert "0.1:50654" in row
-    said = row[head.index("verdict") :].removesuffix("…").split()
-    assert said == found.verdict.split()[: len(said)] or "open" in said
+    said = row[head.index("verdict") :].strip().removesuffix("…")
+    assert found.verdict.startswith(said) or "open" in said.split()
 
 
 def test_many_alerts_stand_apart_and_in_their_room() -> None:

@@ -117,7 +117,7 @@ def fit(text: str, width: int) -> str:
     return text
 
 
-_CLAUSE = re.compile("[;:,](?= )|[.]$")
+_CLAUSE = re.compile("[;:,](?= )|[.]$| (?=after |when |without )")
 """Where a sentence may end."""
 
 
