@@ -48,7 +48,7 @@ def space(recorder=None, **changes):
     anomalies = []
     made = Space(rule(**changes), 0, Findings(1, {}, anomalies.append), recorder)
     made.peer_seen = True
-    made.started = True
+    made.setting.started = True
     return made, anomalies
 
 

@@ -71,7 +71,7 @@ def test_a_stray_base_turns_nothing_else_bad() -> None:
     findings: list[Any] = []
     lane, _ = lanes()
     _, inner = spaces(lane)
-    inner.findings = Findings(1, {}, findings.append)
+    inner.setting.findings = Findings(1, {}, findings.append)
     send(lane, 1, 0, 2, 0)
     inner.ordered([5002, 5003], 10, 10 * MS)
     send(lane, 2, 5002, 2, 10)
@@ -153,7 +153,7 @@ def test_a_late_ack_changes_nothing_and_the_resend_settles_the_message() -> None
     send(lane, 1, 0, 2, 0)
     send(lane, 2, 0, 2, 5010)
     lane.spaces["outer"].ack(1, 0, 5020, 5020 * MS)
-    assert spaces(lane)[1].acked == 0
+    assert spaces(lane)[1].answers.acked == 0
     lane.spaces["outer"].ack(2, 0, 5050, 5050 * MS)
     outer, inner = finish(lane, 5060)
     assert (outer.acked, outer.given_up, outer.extra["timed_out"]) == (1, 1, 1)
@@ -177,10 +177,10 @@ def test_acks_in_a_datagram_that_nobody_reads_do_not_count() -> None:
     send(other, 1, 0, 0, 10)  # a copy: its receiver reads nothing of it
     lane.spaces["outer"].ack(1, 0, 10, 10 * MS)
     outer, _ = spaces(lane)
-    assert (outer.acked, outer.ignored) == (0, 1)
+    assert (outer.answers.acked, outer.ignored) == (0, 1)
     send(other, 2, 0, 0, 20)
     lane.spaces["outer"].ack(1, 0, 20, 20 * MS)
-    assert outer.acked == 1
+    assert outer.answers.acked == 1
 
 
 def test_a_new_epoch_collides_with_the_old_one() -> None:
@@ -196,7 +196,7 @@ def test_a_new_epoch_collides_with_the_old_one() -> None:
     assert outer.stale
     send(lane, 4, 1, 1, 2010)
     assert not outer.stale
-    assert (outer.restarts, outer.units, inner.units, inner.duplicates) == (1, 5, 5, 0)
+    assert (outer.restarts, outer.units, inner.units, inner.repeats.duplicates) == (1, 5, 5, 0)
 
 
 def test_an_epoch_across_the_wrap_is_known_to_the_next_one() -> None:
@@ -219,10 +219,10 @@ def test_a_damaged_number_stands_alone() -> None:
     assert isinstance(outer, CarrierSpace)
     for index, number in enumerate((1, 2, 300_003, 4, 300_005, 6)):
         outer.unit(number, None, bytes([index]), None, index, index)
-    assert (outer.strays, outer.units, outer.last) == (2, 6, 6)
+    assert (outer.singles, outer.units, outer.numbers.last) == (2, 6, 6)
     for index, number in enumerate((90_000, 90_001)):
         outer.unit(number, None, bytes([index]), None, 9, 9)
-    assert outer.last == 90_001
+    assert outer.numbers.last == 90_001
 
 
 def test_another_datagram_with_a_used_number_is_a_collision() -> None:
@@ -271,13 +271,13 @@ def test_what_older_gaps_held_back_is_unknown(monkeypatch) -> None:
         send(lane, 1 + 2 * index, 0, 0, 10 * index)
     assert outer.came_whole(31 * MS, 30 * MS)
     assert not outer.came_whole(1 * MS, 3 * MS)
-    assert not outer.findings.limits()
+    assert not outer.setting.findings.limits()
     for index in range(4, 8):
         send(lane, 1 + 2 * index, 0, 0, 10 * index)
-    outer.missing = type(outer.missing)()
+    outer.numbers.missing = type(outer.numbers.missing)()
     assert outer.came_whole(65 * MS, 70 * MS)
     assert not outer.came_whole(1 * MS, 3 * MS)
-    assert outer.findings.limits() == {"MAX_SKIPS": 1}
+    assert outer.setting.findings.limits() == {"MAX_SKIPS": 1}
 
 
 def test_the_datagrams_listed_for_a_message_are_bounded(monkeypatch) -> None:

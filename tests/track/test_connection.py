@@ -131,8 +131,8 @@ def test_probes_measure_and_rule_the_timer() -> None:
     # The client measured 40 ms itself; the server was told 100.
     assert made.lanes[0].trip.mean_ms == 40.0
     assert made.lanes[1].trip.mean_ms == 100.0
-    assert made.lanes[0].spaces["things"].delay_ns == 80 * MS
-    assert made.lanes[1].spaces["things"].delay_ns == 200 * MS
+    assert made.lanes[0].spaces["things"].setting.delay_ns == 80 * MS
+    assert made.lanes[1].spaces["things"].setting.delay_ns == 200 * MS
     report = conclude(made, 100 * MS)
     probe = report.probes[0]
     assert (probe.sent, probe.answered, probe.rtt.p50, probe.declared.p50) == (2, 1, 40.0, 100.0)

@@ -53,7 +53,7 @@ def test_the_header_that_breaks_the_rule_is_taken_whole() -> None:
         made.unit(number, None, bytes([number]), "Thing", number, number * MS)
     made.nack(6, 0b00000, 20, 20 * MS)  # 1 to 5 are lost, the rule breaks with 3
     made.nack(8, 0b0, 21, 21 * MS)
-    made.close_silently()
+    made.acks.close_silently()
     told = made.report().extra
     assert [item.code for item in anomalies] == ["poor-quality"]
     assert (told["delivered"], told["lost"]) == (1, 5)

@@ -55,9 +55,9 @@ def test_the_last_message_of_some_types() -> None:
 def test_a_dialect_learnt_later() -> None:
     made = lane()
     made.adopt(policy(spaces=(rule(resend=ResendRule(7.0)),)))
-    assert made.spaces["things"].delay_ns == 7_000_000
+    assert made.spaces["things"].setting.delay_ns == 7_000_000
     made.adopt(policy(spaces=(rule(ack=AckRule.EXACT, resend=ResendRule(9.0)),)))
-    assert made.spaces["things"].delay_ns == 7_000_000  # another kind of space: left as it is
+    assert made.spaces["things"].setting.delay_ns == 7_000_000  # another kind of space: left as it is
 
 
 def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come() -> None:
@@ -67,10 +67,10 @@ def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come()
     )
     spaces = (rule(resend=resend, duplicate_window_ms=5.0),)
     lane = Lane(policy(spaces=spaces, rtt_smoothing=0.3), 1, Findings(1, {}, None), None)
-    found = [lane.spaces["things"].soonest_ns // MS]
+    found = [lane.spaces["things"].repeats.soonest_ns // MS]
     for stated_ms in (200.0, 200.0, 20.0, 20.0):
         lane.measured(stated_ms)
-        found.append(lane.spaces["things"].soonest_ns // MS)
+        found.append(lane.spaces["things"].repeats.soonest_ns // MS)
     assert found == [25, 25, 100, 73, 54]
     lane.measured(10.0, own=True)
-    assert lane.spaces["things"].soonest_ns // MS == 39
+    assert lane.spaces["things"].repeats.soonest_ns // MS == 39

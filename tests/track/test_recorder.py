@@ -91,7 +91,7 @@ def test_parts_of_a_run_that_have_left_are_not_remembered_as_one() -> None:
     recorder = Recorder(counted=True)
     made, _ = space(recorder.of(1))
     runs = made.recorder
-    parts = runs.split(runs.run(made, 5, 5, 3, 1, MS))
+    parts = runs.split(runs.run(made.setting, 5, 5, 3, 1, MS))
     assert list(recorder.ready(HOLD_NS + MS)) == parts
     assert not runs._runs
     assert not runs._untold
@@ -130,11 +130,11 @@ def test_what_has_not_left_says_only_what_holds_where_the_capture_stands() -> No
         for seemed in ((False, True), (True, False), (None, None)):
             recorder = Recorder()
             made, _ = space(recorder.of(1), memory=4)
-            made.place(*seemed)
+            made.repeats.place(*seemed)
             for number in range(1, 40):
                 made.unit(number, None, b"", "Thing", number, number * 100 * MS)
                 made.unit(number, None, b"", "Thing", number, (number * 100 + 50) * MS)
-            made.place(sender, receiver)
+            made.repeats.place(sender, receiver)
             told.append(
                 [
                     (unit.delivered_order and receiver, copy.kind, copy.basis, copy.attempts_left)

@@ -26,19 +26,19 @@ def holds(report):
 
 def test_a_repeat_is_a_retransmission_next_to_the_sender() -> None:
     made, _ = space()
-    made.place(sender_near=True, receiver_near=False)
+    made.repeats.place(sender_near=True, receiver_near=False)
     send(made, 1, 0)
     send(made, 1, 2)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
 
 
 def test_a_quick_repeat_is_a_duplicate_next_to_the_receiver() -> None:
     made, _ = space()
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     send(made, 1, 0)
     send(made, 1, 2)
     send(made, 1, 100)
-    assert (made.retransmissions, made.duplicates) == (1, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 1)
     assert finish(made).max_copies == 2
 
 
@@ -49,14 +49,14 @@ def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, again)
     """A sender that sends nothing again within 10 ms can have made the second copy of a unit only
     where the first one was that late."""
     made, _ = space(duplicate_window_ms=5.0)
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     send(made, 1, 0)
     if held_ms:
         send(made, 3, 100)
     send(made, 2, 100 + held_ms)
     made.ack(2, 0, 1, (100 + held_ms) * MS)
     send(made, 2, 100 + held_ms + gap_ms)
-    assert (made.retransmissions, made.duplicates) == (again, not again)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (again, not again)
 
 
 @pytest.mark.parametrize(
@@ -78,22 +78,22 @@ def test_much_sooner_than_its_sender_could(near, gap_ms, copied, late, bound, mo
     monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     if not late:
-        made.place(*near)
+        made.repeats.place(*near)
     send(made, 1, 0)
     send(made, 1, gap_ms)
     if late:
         for seemed in ((True, None), (None, True), near):
-            made.place(*seemed)
-    assert (made.duplicates, made.retransmissions) == (copied, not copied)
+            made.repeats.place(*seemed)
+    assert (made.repeats.duplicates, made.repeats.retransmissions) == (copied, not copied)
 
 
 @pytest.mark.parametrize(("at_ms", "copied"), [(100, True), (98, True), (210, True), (130, False)])
 def test_a_resend_that_came_late_may_have_the_next_one_close_behind(at_ms, copied) -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     for moment in (0, at_ms, at_ms + 6):
         send(made, 1, moment)
-    assert (made.duplicates, made.retransmissions) == (copied, 2 - copied)
+    assert (made.repeats.duplicates, made.repeats.retransmissions) == (copied, 2 - copied)
 
 
 def test_bound_of_what_was_held_back(monkeypatch) -> None:
@@ -101,44 +101,44 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     made, _ = space(duplicate_window_ms=5.0)
     for at_ms, wire in enumerate((1, 5, 2, 3, 4)):
         send(made, wire, at_ms)
-    assert made.findings.limits() == {"MAX_HELD": 1}
+    assert made.setting.findings.limits() == {"MAX_HELD": 1}
 
 
 def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.place(sender_near=True, receiver_near=True)
+    made.repeats.place(sender_near=True, receiver_near=True)
     for at_ms, wire in ((0, 1), (1, 1), (10, 3), (20, 2), (30, 4), (31, 4), (38, 4)):
         send(made, wire, at_ms)
-    assert (made.retransmissions, made.duplicates) == (2, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (2, 1)
 
 
 def test_resends_that_a_stalled_network_lets_go_at_once() -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):
         send(made, number, 20 * number)
     for place, (_, number) in enumerate(sent):
         made.unit(number, None, b"x", "Thing", 200 + place, 400 * MS + place * MS // 50)
-    assert (made.retransmissions, made.duplicates) == (33, 0)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (33, 0)
 
 
 def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     for number in range(60):
         at_ns = 100 * MS * (1 + number // 6) + number % 6 * MS // 50
         made.unit(number, None, b"x", "Thing", number, at_ns)
         if number % 6 == 2:
             made.unit(number, None, b"x", "Thing", 100 + number, at_ns + MS // 100)
-    assert (made.retransmissions, made.duplicates) == (0, 10)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 10)
 
 
 def test_what_one_datagram_carries_twice_was_sent_twice() -> None:
     """A sender that answers two requests in one datagram puts a unit into it twice."""
     made, _ = space(duplicate_window_ms=10.0)
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     for frame, wire, labelled in (
         (1, 1, None),
         (1, 1, True),
@@ -147,22 +147,22 @@ def test_what_one_datagram_carries_twice_was_sent_twice() -> None:
         (3, 1, True),
     ):
         made.unit(wire, labelled, b"x", "Thing", frame, frame * 100 * MS)
-    assert (made.retransmissions, made.duplicates) == (3, 0)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (3, 0)
     made.ack(2, 1, 4, 400 * MS)
     for _ in range(2):
         made.unit(1, True, b"x", "Thing", 5, 500 * MS)
     made.unit(1, True, b"x", "Thing", 6, 502 * MS)
-    assert (made.retransmissions, made.duplicates) == (5, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (5, 1)
 
 
 def test_doubtful_copies_are_judged_again_when_the_vantage_is_known() -> None:
     made, _ = space()
     send(made, 1, 0)
     send(made, 1, 2)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
     made.ack(1, 0, 3, 3 * MS)
-    made.place(sender_near=True, receiver_near=True)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
+    made.repeats.place(sender_near=True, receiver_near=True)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
     assert finish(made).max_copies == 2
 
 
@@ -170,24 +170,24 @@ def test_doubtful_copies_stay_duplicates_where_the_sender_is_far() -> None:
     made, _ = space()
     send(made, 1, 0)
     send(made, 1, 2)
-    made.place(sender_near=False, receiver_near=True)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
+    made.repeats.place(sender_near=False, receiver_near=True)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
 
 
 def test_without_a_resend_rule_every_repeat_is_the_networks() -> None:
     made, _ = space(resend=None)
-    made.place(sender_near=True, receiver_near=False)
+    made.repeats.place(sender_near=True, receiver_near=False)
     send(made, 1, 0)
     send(made, 1, 5_000)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
 
 
 def test_over_tcp_every_repeat_is_the_senders() -> None:
     made, _ = space(resend=None)
-    made.in_stream = True
+    made.setting.in_stream = True
     send(made, 1, 0)
     send(made, 1, 0)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_over_tcp_every_repeat_is_the_senders() -> None:
 )
 def test_marked_copies(labelled, content, gap_ms, duplicate) -> None:
     made, _ = space()
-    made.place(sender_near=False, receiver_near=True)
+    made.repeats.place(sender_near=False, receiver_near=True)
     send(made, 1, 0, labelled=False)
     send(made, 1, gap_ms, content, labelled)
-    assert made.duplicates == duplicate
+    assert made.repeats.duplicates == duplicate
 
 
 def test_deliberate_doubles_are_transmissions() -> None:
     made, _ = space(burst=2)
     for at in (0, 0, 1):
         send(made, 1, at)
-    assert (made.retransmissions, made.duplicates) == (1, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], duplicates: int) -> 
     made, _ = space(burst=2, resend=replace(RESEND, guard_ms=60_000.0))
     for number, at in rows:
         send(made, number, at)
-    assert made.duplicates == duplicates
+    assert made.repeats.duplicates == duplicates
 
 
 def test_the_same_number_with_other_content_is_reported() -> None:
@@ -259,7 +259,7 @@ def test_bound_of_doubtful_copies() -> None:
     made, _ = space()
     for frame in range(module.MAX_DOUBTFUL + 10):
         made.unit(1, None, b"x", "Thing", frame, MS)
-    assert made.findings.limits()["MAX_DOUBTFUL"] > 0
+    assert made.setting.findings.limits()["MAX_DOUBTFUL"] > 0
 
 
 def test_copies_of_forgotten_units_are_counted_and_said() -> None:
@@ -268,7 +268,7 @@ def test_copies_of_forgotten_units_are_counted_and_said() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     send(made, 5, 400)
-    assert made.findings.limits()["memory"] == 1
+    assert made.setting.findings.limits()["memory"] == 1
     report = finish(made)
     assert (report.units, report.retransmissions, report.duplicates) == (299, 0, 0)
     assert report.extra["forgotten"] == 1
@@ -280,11 +280,11 @@ def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -
     count = module.MAX_DOUBTFUL + 10
     for frame in range(count + 1):
         made.unit(1, None, b"x", "Thing", frame, MS)
-    made.place(sender_near=True, receiver_near=False)
-    assert (made.retransmissions, made.duplicates) == (count, 0)
-    assert made.findings.repeats["retransmission"] == count
-    made.place(sender_near=None, receiver_near=None)
-    assert (made.retransmissions, made.duplicates) == (0, count)
+    made.repeats.place(sender_near=True, receiver_near=False)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (count, 0)
+    assert made.setting.findings.repeats["retransmission"] == count
+    made.repeats.place(sender_near=None, receiver_near=None)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, count)
 
 
 def test_a_marked_resend_is_one_whatever_the_guard_is() -> None:
@@ -293,7 +293,7 @@ def test_a_marked_resend_is_one_whatever_the_guard_is() -> None:
     send(made, 1, 0, labelled=False)
     for at in (20, 60, 65):
         send(made, 1, at, b"again", labelled=True)
-    assert (made.retransmissions, made.duplicates) == (2, 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (2, 1)
 
 
 def test_other_octets_are_never_a_network_copy() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.model.policy import AckRule
-from netdissect.track import space as module
+from netdissect.track import numbers as module
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import MAX_OUTSTANDING
+from netdissect.track.kept import MAX_OUTSTANDING
 from netdissect.track.space import Space
 from tracking import MS, rule, space
 
@@ -77,7 +77,7 @@ def test_a_number_below_the_first_one_lowers_the_base() -> None:
 
 def test_a_number_before_zero_is_no_further_copy() -> None:
     made, _ = space()
-    made.started = False
+    made.setting.started = False
     send(made, 0, 0)
     made.ack(0, 0, 1, MS)
     send(made, 0xFFFF, 2)
@@ -115,7 +115,7 @@ def test_plain_units_wait_for_nothing() -> None:
     made.plain_unit(1, b"a", "Thing", 2, MS)
     report = finish(made)
     assert (report.units, report.duplicates, report.unknown, report.unacked) == (1, 1, 1, 0)
-    assert not made.outstanding
+    assert not made.kept.outstanding
 
 
 def test_spaces_that_skip_numbers_report_no_holes() -> None:
@@ -151,8 +151,8 @@ def test_carried_units_are_acked_with_their_carrier() -> None:
     carrier.unit(101, None, b"d2", None, 2, MS)
     inner.unit(3, None, b"3", "Thing", 2, MS)
     carrier.ack(100, 0, 3, 5 * MS)
-    assert (carrier.acked, inner.acked) == (1, 2)
-    assert list(inner.outstanding) == [3]
+    assert (carrier.answers.acked, inner.answers.acked) == (1, 2)
+    assert list(inner.kept.outstanding) == [3]
 
 
 def test_a_far_jump_is_reported() -> None:
@@ -218,7 +218,7 @@ def test_numbers_before_the_first_one_of_a_connection_were_never_sent() -> None:
 
 def test_numbers_far_below_are_another_epoch_when_the_next_one_confirms_it() -> None:
     made, _ = space()
-    made.started = False
+    made.setting.started = False
     for at, number in enumerate((9000, 9001, 5, 6, 7)):
         send(made, number, at)
     report = finish(made)
@@ -235,15 +235,15 @@ def test_a_stray_number_of_no_unit() -> None:
     assert finish(made).never_seen == 0
     made.number(9000, 3, 3 * MS)
     made.number(9001, 4, 4 * MS)
-    assert made.last == 9001
+    assert made.numbers.last == 9001
 
 
 def test_bound_of_open_units() -> None:
     made, _ = space()
     for number in range(2 * MAX_OUTSTANDING):
         send(made, number % 65536, number // 100)
-    assert len(made.outstanding) <= MAX_OUTSTANDING
-    assert made.findings.limits()["MAX_OUTSTANDING"] > 0
+    assert len(made.kept.outstanding) <= MAX_OUTSTANDING
+    assert made.setting.findings.limits()["MAX_OUTSTANDING"] > 0
     holds(finish(made))
 
 
@@ -252,8 +252,8 @@ def test_bound_of_missing_numbers() -> None:
     for number in range(1, 6 * module.MAX_MISSING, 3):
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
-    assert made.missing.size <= module.MAX_MISSING
-    assert made.findings.limits()["MAX_MISSING"] > 0
+    assert made.numbers.missing.size <= module.MAX_MISSING
+    assert made.setting.findings.limits()["MAX_MISSING"] > 0
     holds(finish(made))
 
 
@@ -263,9 +263,9 @@ def test_bound_of_bursts_keeps_the_longest_and_is_told() -> None:
     for burst in range(module.MAX_BURSTS + 5):
         number += 3 if burst < 5 else 9
         send(made, number, number)
-    assert len(made.bursts) == module.MAX_BURSTS
-    assert {burst.count for burst in made.bursts} == {8}
-    assert made.findings.limits()["MAX_BURSTS"] == 4  # before the first number nothing is missing
+    assert len(made.numbers.bursts) == module.MAX_BURSTS
+    assert {burst.count for burst in made.numbers.bursts} == {8}
+    assert made.setting.findings.limits()["MAX_BURSTS"] == 4  # before the first number nothing is missing
 
 
 STEPS = st.lists(
@@ -297,7 +297,7 @@ def test_identities_hold_whatever_comes(steps, bits, ack) -> None:
         elif kind == "plain":
             made.plain_unit(value, b"p", "Thing", at, 7 * at * MS)
         elif kind == "near":
-            made.place(value, None)
+            made.repeats.place(value, None)
         else:
             made.restart()
     report = finish(made)

@@ -10,7 +10,7 @@ from netdissect.model.policy import AckRule
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.track.findings import Findings
-from netdissect.track.space import MAX_MISSING
+from netdissect.track.numbers import MAX_MISSING
 from netdissect.track.strides import StridedSpace
 from tracking import MS, rule
 
@@ -62,7 +62,7 @@ def test_a_step_beyond_reach_or_off_the_stride_tells_nothing() -> None:
     assert space.report().never_seen == 0 + 49 + 49
     for number in range(10_000, 2_000_000, 90):
         feed(space, number, number + 2)
-    assert space.missing.size <= MAX_MISSING
+    assert space.numbers.missing.size <= MAX_MISSING
 
 
 def test_a_restart_forgets_the_step() -> None:
@@ -129,7 +129,7 @@ def test_next_to_the_sender_nothing_is_missing() -> None:
     space = strided()
     feed(space, 100, 110, 112, 114, 120, 122)
     assert space.report().never_seen == 2
-    space.place(sender_near=True, receiver_near=False)
+    space.repeats.place(sender_near=True, receiver_near=False)
     assert space.report().never_seen == 0
 
 
@@ -138,7 +138,7 @@ def test_numbers_that_begin_anew_unsaid_are_no_copies() -> None:
     space = strided(restarts_at_will=True)
     feed(space, *range(100, 600, 2))
     feed(space, 300, 600, 602)
-    assert (space.report().duplicates, space.findings.repeats) == (0, {"sequence-jump": 1})
+    assert (space.report().duplicates, space.setting.findings.repeats) == (0, {"sequence-jump": 1})
     feed(space, *range(210, 260, 2))
     assert (space.report().duplicates, space.report().units) == (0, 250 + 3 + 25)
-    assert space.findings.repeats["numbers-restart"] == 1
+    assert space.setting.findings.repeats["numbers-restart"] == 1

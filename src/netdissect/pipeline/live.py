@@ -202,7 +202,7 @@ def _ordered(tracked: list[Connection], wish: Wish) -> list[Glimpse]:
 
 def _resent(connection: Connection) -> int:
     spaces = (space for lane in connection.lanes for space in lane.spaces.values())
-    return sum(space.retransmissions for space in spaces)
+    return sum(space.repeats.retransmissions for space in spaces)
 
 
 def _lost(one: Glimpse) -> float:

@@ -13,10 +13,10 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import MAX_OUTSTANDING
+from netdissect.track.kept import MAX_OUTSTANDING
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import Scribe
-from netdissect.track.space import Space, jump_text
+from netdissect.track.space import Space
 from netdissect.track.unit import Carried, Unit
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
@@ -34,7 +34,7 @@ class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
     __slots__ = (
-        "_far", "_highest", "_open", "_runs", "_seen", "_sent_again", "disordered", "strays",
+        "_far", "_highest", "_open", "_runs", "_seen", "_sent_again", "disordered", "singles",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +54,7 @@ class CarriedSpace(Space):
         """(number, number of its datagram, how many) of the last far from all, while none confirms
         them.
         """
-        self.strays = 0
+        self.singles = 0
         """Messages whose number stands far from all others."""
         self.disordered = 0
         """Messages that asked for order and came behind a later one that did."""
@@ -65,29 +65,31 @@ class CarriedSpace(Space):
 
     def run(self, wire_seq: i64, types: list[str], frame: int, time_ns: int) -> None:
         """Take consecutive messages, one of each type in `types`."""
+        numbers = self.numbers
         by = self._by
         count: i64 = len(types)
-        last = self.newest
+        last = numbers.newest
         if last == ABSENT:
-            last = self._begin(wire_seq)
-        ahead = (wire_seq - last) & self._mask
+            last = numbers.begin(wire_seq)
+        ahead = (wire_seq - last) & numbers.mask
         recorder, record = self.recorder, None
         together = recorder is None or (
             # The numbers on the wire of what shares a record are consecutive, too.
-            recorder.counted and (wire_seq & self._mask) + count <= self._modulus
+            recorder.counted and (wire_seq & numbers.mask) + count <= numbers.modulus
         )
-        if not together or not 0 < ahead <= self.rule.reach or by.copied:
+        if not together or not 0 < ahead <= self.setting.rule.reach or by.copied:
             for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
         start: i64 = last + ahead
         end: i64 = start + count
-        self.newest = end - 1
+        numbers.newest = end - 1
         self.units += count
-        self.max_copies = self.max_copies or 1
+        self.kept.max_copies = self.kept.max_copies or 1
         self._seen.add(start, end)
         if recorder is not None:
-            record = recorder.run(self, start, wire_seq & self._mask, count, frame, time_ns)
+            number = wire_seq & numbers.mask
+            record = recorder.run(self.setting, start, number, count, frame, time_ns)
         run = Carried(
             self, start, count, time_ns, by.number_at_hand, frame, record, is_open=True
         )
@@ -106,25 +108,27 @@ class CarriedSpace(Space):
     def _shed_runs(self) -> None:
         """Settle a quarter of the open runs as unknown, because there are too many."""
         for run in self._waiting()[: MAX_OUTSTANDING // 4]:
-            self.hit("MAX_OUTSTANDING")
+            self.setting.hit("MAX_OUTSTANDING")
             run.open = False
             self._open -= 1
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unknown")
 
-    def ordered(self, numbers: list[int], frame: int, time_ns: int) -> None:
+    def ordered(self, asked: list[int], frame: int, time_ns: int) -> None:
         """Take the numbers of messages to come that ask to be delivered in order."""
         if self._by.copied or self._by.stale:
             return  # their receiver reads nothing
-        farthest = self.rule.reach + (self._modulus if self.last is None else self.last)
-        for number in numbers:
+        numbers = self.numbers
+        newest = numbers.modulus if numbers.newest == ABSENT else numbers.newest
+        farthest = self.setting.rule.reach + newest
+        for number in asked:
             if number > farthest:
                 continue  # it stands alone
             if number > self._highest:
                 self._highest = number
             elif number not in self._seen:
                 self.disordered += 1
-                self.findings.add("order-not-kept", frame, time_ns, self.direction)
+                self.setting.findings.add("order-not-kept", frame, time_ns, self.direction)
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
@@ -146,7 +150,7 @@ class CarriedSpace(Space):
             else:
                 units = self.recorder.units_of(run)
             for place, unit in enumerate(units):
-                self.outstanding[int(run.first) + place] = unit
+                self.kept.outstanding[int(run.first) + place] = unit
 
     def unit(
         self,
@@ -158,87 +162,90 @@ class CarriedSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one copy of a message."""
+        numbers = self.numbers
+        setting = self.setting
+        kept = self.kept
         del labelled, content
-        last = self.last
-        if last is None:
-            last = self._begin(wire_seq)
-        ahead = (wire_seq - last) & self._mask
-        if ahead > self._half:
-            ahead -= self._modulus
+        last = numbers.newest
+        if last == ABSENT:
+            last = numbers.begin(wire_seq)
+        ahead = (wire_seq - last) & numbers.mask
+        if ahead > numbers.half:
+            ahead -= numbers.modulus
         seq = last + ahead
         # Where the capture begins later, what came before may be sent again long after.
-        reach = self.rule.reach
-        near = ahead <= reach and (not self.started or self.first - seq <= reach)
+        reach = setting.rule.reach
+        near = ahead <= reach and (not setting.started or numbers.first - seq <= reach)
         if near and ahead > 0:
-            self.last = seq
+            numbers.newest = seq
         elif seq in self._seen:
             self._repeat(seq, frame, time_ns)
             return
         elif not near:
             self._take_far(seq, last, frame, time_ns)
         else:
-            self.first = min(self.first, seq)
-            self.out_of_order += 1
-            self.findings.add("out-of-order", frame, time_ns, self.direction)
+            numbers.first = min(numbers.first, seq)
+            numbers.out_of_order += 1
+            setting.findings.add("out-of-order", frame, time_ns, self.direction)
         self.units += 1
-        self.max_copies = self.max_copies or 1
+        kept.max_copies = kept.max_copies or 1
         self._seen.add(seq, seq + 1)
         record = None
         if self.recorder is not None:
-            record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
+            number = wire_seq & numbers.mask
+            record = self.recorder.first(self.setting, seq, number, type_, frame, time_ns)
         entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
-        self.outstanding[seq] = entry
+        kept.outstanding[seq] = entry
         self._list(entry)
-        self._load(self._one(seq))
-        if len(self.outstanding) > MAX_OUTSTANDING:
+        self._load(Carried.of(self, seq))
+        if len(kept.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
 
     def _take_far(self, seq: int, last: int, frame: int, time_ns: int) -> None:
         """Take a number far from all before: the others go on where they were until a number of
         another datagram follows it. Those of one datagram share its base, which may be damaged.
         """
+        numbers = self.numbers
         datagram, far = self._by.number_at_hand, self._far
         count = 1
-        if far is not None and 0 < seq - far[0] <= self.rule.reach:
+        if far is not None and 0 < seq - far[0] <= self.setting.rule.reach:
             if far[1] != datagram:
                 self._far = None
-                self.strays -= far[2]
-                self.last, self.first = max(seq, last), min(far[0], self.first)
+                self.singles -= far[2]
+                numbers.newest = max(seq, last)
+                numbers.first = min(far[0], numbers.first)
                 return
             count += far[2]
         else:
-            self.find(
-                "sequence-jump", frame, time_ns, self.direction,
-                jump_text(seq - last), seq=seq, before=last,
-            )  # fmt: skip
+            self.strays.note_jump(seq, frame, time_ns)
         self._far = (seq, datagram, count)
-        self.strays += 1
+        self.singles += 1
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
         copied = self._by.copied
         recorded = self.recorder is not None
-        if (recorded or not copied) and seq not in self.outstanding and self._open:
+        if (recorded or not copied) and seq not in self.kept.outstanding and self._open:
             self._explode(seq)
-        entry = self.outstanding.get(seq)
+        entry = self.kept.outstanding.get(seq)
         if self.recorder is not None:
-            due = time_ns if entry is None else entry.first_ns + self.delay_ns
+            due = time_ns if entry is None else entry.first_ns + self.setting.delay_ns
             if entry is not None:
-                self.recorder.again(self, entry, seq, copied, None, frame, time_ns, due)
+                self.recorder.again(self.setting, entry, seq, copied, None, frame, time_ns, due)
             else:
-                self.recorder.late(self, seq, copied, None, frame, time_ns, due)
+                self.recorder.late(self.setting, seq, copied, None, frame, time_ns, due)
         if copied:
-            self.duplicates += 1
-            self.findings.add("duplicate", frame, time_ns, self.direction)
+            self.repeats.duplicates += 1
+            self.setting.findings.add("duplicate", frame, time_ns, self.direction)
             return
-        self.retransmissions += 1
-        self.findings.add("retransmission", frame, time_ns, self.direction)
+        self.repeats.retransmissions += 1
+        self.setting.findings.add("retransmission", frame, time_ns, self.direction)
         again = self._sent_again
         copies = again.pop(seq, 1) + 1
         again[seq] = copies
-        self.max_copies = max(self.max_copies, copies)
+        self.kept.max_copies = max(self.kept.max_copies, copies)
         if len(again) > MAX_AGAIN:
-            self.hit("MAX_AGAIN")
+            self.setting.hit("MAX_AGAIN")
             del again[next(iter(again))]
         if entry is None:
             return
@@ -246,9 +253,9 @@ class CarriedSpace(Space):
         if before != number:
             self._by.resent(before)
         entry = Unit(time_ns, number, time_ns, frame, entry.record)
-        self.outstanding[seq] = entry
+        self.kept.outstanding[seq] = entry
         self._list(entry)
-        self._load(self._one(seq))
+        self._load(Carried.of(self, seq))
 
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
@@ -258,7 +265,7 @@ class CarriedSpace(Space):
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))
             else:
-                self.hit("MAX_LISTED")
+                self.setting.hit("MAX_LISTED")
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -269,54 +276,53 @@ class CarriedSpace(Space):
             return
         item.open = False
         self._open -= 1
-        self.acked += item.count
+        self.answers.acked += item.count
         sample = time_ns - item.sent_ns
-        self.rtt.add_many(max(0, sample), item.count)
+        self.answers.rtt.add_many(max(0, sample), item.count)
         if self.recorder is not None:
             self.recorder.acked_run(item, frame, time_ns)
 
-    def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
         copies = self._sent_again.get(seq, 1)
-        self.acked += 1
+        self.answers.acked += 1
         if copies > 1:
-            self.rtt.ambiguous += 1
-            self.came_late(seq, unit, copies, time_ns)
+            self.answers.came_late(seq, unit, copies, time_ns)
         else:
-            self.rtt.add(max(0, time_ns - unit.first_ns))
+            self.answers.rtt.add(max(0, time_ns - unit.first_ns))
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
-        seen = seen and not self.findings.misses
-        self.unacked += seen
+        seen = seen and not self.setting.findings.misses
+        self.answers.unacked += seen
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""
-        for seq, entry in list(self.outstanding.items()):
+        for seq, entry in list(self.kept.outstanding.items()):
             waited = end_ns - entry.first_ns > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
-        self.outstanding.clear()
+        self.kept.outstanding.clear()
         for run in self._waiting():
             waited = end_ns - run.sent_ns > patience_ns
-            unacked = self.peer_seen and waited and not self.findings.misses
-            self.unacked += run.count if unacked else 0
+            unacked = self.peer_seen and waited and not self.setting.findings.misses
+            self.answers.unacked += run.count if unacked else 0
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unacked" if unacked else "unknown")
         self._forget_runs()
         if self._seen.merged:
             times = self._seen.merged
-            self.findings.hit("MAX_RANGES", self.direction, self.rule.name, times)
+            self.setting.hit("MAX_RANGES", times)
 
     def _shed_oldest(self) -> None:
         """Settle a quarter of the open messages as unknown, because there are too many."""
-        for seq in list(islice(self.outstanding, MAX_OUTSTANDING // 4)):
-            self.hit("MAX_OUTSTANDING")
-            self.end(seq, self.outstanding.pop(seq), seen=False)
+        for seq in list(islice(self.kept.outstanding, MAX_OUTSTANDING // 4)):
+            self.setting.hit("MAX_OUTSTANDING")
+            self.end(seq, self.kept.outstanding.pop(seq), seen=False)
 
     def restart(self) -> None:
         """Begin a new epoch with its carrier."""
@@ -335,8 +341,8 @@ class CarriedSpace(Space):
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
-        if self.strays:
-            extra["strays"] = self.strays
+        if self.singles:
+            extra["strays"] = self.singles
         if self._highest >= 0:
             extra["disordered"] = self.disordered
         return extra

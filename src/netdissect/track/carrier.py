@@ -12,14 +12,13 @@ from typing import Any, Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.marks import Marks
 from netdissect.track.noting import note_dropped
+from netdissect.track.numbers import Stray
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe
-from netdissect.track.space import Space, jump_text
-from netdissect.track.unit import Stray, Unit
-from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
+from netdissect.track.space import Space
+from netdissect.track.unit import Unit
 
 __all__ = ["MAX_EPOCHS", "CarrierSpace"]
 
@@ -65,8 +64,8 @@ class CarrierSpace(Space):
         "number_at_hand",
         "refused",
         "restarts",
+        "singles",
         "stale",
-        "strays",
         "twin",
         "wanted",
     )  # fmt: skip
@@ -92,7 +91,7 @@ class CarrierSpace(Space):
         """Datagrams that their receiver drops for a number of an earlier epoch."""
         self.collisions = 0
         """Datagrams with a number that another one has used, and with other content."""
-        self.strays = 0
+        self.singles = 0
         """Datagrams whose number nothing else confirms."""
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
@@ -146,9 +145,9 @@ class CarrierSpace(Space):
             return
         record = None
         if self.recorder is not None:
-            record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
+            record = self.recorder.first(self.setting, seq, wire_seq, type_, frame, time_ns)
         unit = Unit(time_ns, mark, time_ns, frame, record)
-        self.current = self.outstanding[seq] = unit
+        self.current = self.kept.outstanding[seq] = unit
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -156,44 +155,46 @@ class CarrierSpace(Space):
         """Take one datagram that nobody acknowledges."""
         seq = self._take(wire_seq, hash(content), frame, time_ns)
         if seq == ABSENT:
-            if self._stray is not None and self._stray.frame == frame:
-                self._stray.plain = True
+            stray = self.strays.newest
+            if stray is not None and stray.frame == frame:
+                stray.plain = True
             return
         self.plain += 1
         self.current = None
         if self.recorder is not None:
-            record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
+            record = self.recorder.first(self.setting, seq, wire_seq, type_, frame, time_ns)
             if record is not None:
                 note_dropped(record, "unknown")
 
     def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
         """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
-        last = self.newest
+        numbers = self.numbers
+        last = numbers.newest
         before_ns, self._latest_ns = self._latest_ns, time_ns
         if last == ABSENT:
-            last = self._begin(wire_seq)
+            last = numbers.begin(wire_seq)
             self._began_ns = time_ns
             self._first_ns = self._first_ns or time_ns
-            self.max_copies = 1
+            self.kept.max_copies = 1
         if time_ns < self._window_ns:
             self._in_window += 1
         else:
             self._roll(time_ns)
-        ahead = (wire_seq - last) & self._mask
+        ahead = (wire_seq - last) & numbers.mask
         self.copied = self.stale = False
         if ahead == 1:
-            seq = self.newest = last + 1
+            seq = numbers.newest = last + 1
         else:
             if self._is_single(wire_seq, ahead, mark, frame, time_ns, before_ns):
                 return ABSENT
-            last = self.newest
-            ahead = (wire_seq - last) & self._mask
-            if 0 < ahead <= self._half:
+            last = numbers.newest
+            ahead = (wire_seq - last) & numbers.mask
+            if 0 < ahead <= numbers.half:
                 seq = last + ahead
                 self._hole(before_ns, time_ns, last + 1, seq)
                 self._advance(last, seq, frame, time_ns)
             else:
-                seq = last + ahead - (self._modulus if ahead else 0)
+                seq = last + ahead - (numbers.modulus if ahead else 0)
                 if self._repeated(seq, mark, frame, time_ns):
                     return ABSENT
         self.units += 1
@@ -203,7 +204,7 @@ class CarrierSpace(Space):
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale
         if not self.units & 255:
-            self.shed(time_ns)
+            self._shed(time_ns)
         return seq
 
     def _roll(self, time_ns: int) -> None:
@@ -215,7 +216,7 @@ class CarrierSpace(Space):
     def _rates(self) -> dict[str, float | None]:
         """Return datagrams a second: over the whole time, in the fullest second, as asked for."""
         span = self._latest_ns - self._first_ns
-        sent: Any = self.units + self.duplicates  # a large product: see ARCHITECTURE.md
+        sent: Any = self.units + self.repeats.duplicates  # a large product: see ARCHITECTURE.md
         found: dict[str, float | None] = {
             "mean": round(sent * _SECOND / span, 3) if span > 0 else None,
             "peak": max(self._busiest, self._in_window),
@@ -244,34 +245,32 @@ class CarrierSpace(Space):
         """Return True for a number far from all before, which nothing confirms yet; one that
         follows such a number confirms it.
         """
-        last = self.reached()
-        if not self.reach < ahead < self._modulus - self.reach - last + self.first:
+        numbers = self.numbers
+        last = numbers.reached()
+        reach = numbers.reach
+        if not reach < ahead < numbers.modulus - reach - last + numbers.first:
             return False
-        stray = self._stray
+        stray = self.strays.newest
         if stray is not None and stray.last == last:
-            step = (wire_seq - stray.wire_seq) & self._mask
-            if 0 < step <= self.reach:
+            step = (wire_seq - stray.wire_seq) & numbers.mask
+            if 0 < step <= reach:
                 if stray.seq > last:
                     self._take_back(stray)
                 return False
-        self.strays += 1
-        seq = self.number_at_hand = self.extend(wire_seq)
+        self.singles += 1
+        seq = self.number_at_hand = numbers.extend(wire_seq)
         # What it carries is acknowledged with it, should the next number confirm it.
         unit = self._apart(seq, mark, None, frame, time_ns)
-        self._stands(Stray(wire_seq & self._mask, seq, last, unit, frame, time_ns))
+        self.strays.add(Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns))
         self._quiet_ns = before_ns
-        self.find(
-            "sequence-jump", frame, time_ns, self.direction,
-            jump_text(seq - last), seq=seq, before=last,
-        )  # fmt: skip
+        self.strays.note_jump(seq, frame, time_ns)
         return True
 
     def _take_back(self, stray: Stray) -> None:
         """Count a datagram that stood alone with the others, now that the next one follows it."""
-        self._stray = None
-        self._strays.pop(stray.wire_seq, None)
-        self.strays -= 1
-        self.apart -= 1
+        self.strays.confirm(stray)
+        self.singles -= 1
+        self.numbers.apart -= 1
         seq, unit = stray.seq, stray.unit
         self._hole(self._quiet_ns, stray.time_ns, stray.last + 1, seq)
         self._advance(stray.last, seq, stray.frame, stray.time_ns)
@@ -282,7 +281,7 @@ class CarrierSpace(Space):
             self.recorder.adopt(unit, seq, stray.wire_seq)
         self.plain += stray.plain
         if not (stray.plain or stray.acked):
-            self.outstanding[seq] = unit
+            self.kept.outstanding[seq] = unit
 
     def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
         """Take a datagram that no acknowledgement and no copy can be told to belong to."""
@@ -291,18 +290,20 @@ class CarrierSpace(Space):
 
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
         """Take a number that is not newer; return False for a first copy that came late."""
-        if seq in self.missing:
+        numbers = self.numbers
+        setting = self.setting
+        if seq in numbers.missing:
             self._came(seq, time_ns)
-        elif seq < self.first:
-            self._lower(seq)
+        elif seq < numbers.first:
+            numbers.lower(seq)
         else:
             self.current = None
             self.stale = True
             known = self._marks.knows(seq)
             if not known:
-                self.hit("MAX_MARKS")
+                setting.hit("MAX_MARKS")
             same = not known or self._marks.has(seq, mark)
-            if same and (not known or self.collisions <= self.duplicates):
+            if same and (not known or self.collisions <= self.repeats.duplicates):
                 self._copy(seq, frame, time_ns)
             elif same:
                 # Where most that share a number differ, equal ones may have several senders, too.
@@ -310,37 +311,37 @@ class CarrierSpace(Space):
             else:
                 self.collisions += 1
                 self._lone(seq, mark, frame, time_ns)
-                self.find(
+                setting.find(
                     "number-reused", frame, time_ns, self.direction,
-                    f"{seq & self._mask} is used by another datagram as well", seq=seq,
+                    f"{seq & numbers.mask} is used by another datagram as well", seq=seq,
                 )  # fmt: skip
             return True
-        if self.started or seq > self.first:
-            self.disorder += 1
+        if setting.started or seq > numbers.first:
+            numbers.disorder += 1
             self._sight()
-        self.out_of_order += 1
-        self.findings.add("out-of-order", frame, time_ns, self.direction)
+        numbers.out_of_order += 1
+        setting.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
 
     def _copy(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a copy that the network has made."""
-        self.duplicates += 1
+        self.repeats.duplicates += 1
         self.copied = True
-        self.findings.add("duplicate", frame, time_ns, self.direction)
+        self.setting.findings.add("duplicate", frame, time_ns, self.direction)
         if self.recorder is not None:
-            self.recorder.late(self, seq, True, None, frame, time_ns, time_ns)
+            self.recorder.late(self.setting, seq, True, None, frame, time_ns, time_ns)
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
         for first, last, missing in self._before:
-            newest = last - ((last - wire_seq) & self._mask)
+            newest = last - ((last - wire_seq) & self.numbers.mask)
             if newest >= first and newest not in missing:
                 return True
         return False
 
     def wire_of(self, number: int) -> int:
         """Return an extended number as it stands on the wire."""
-        return number & self._mask
+        return number & self.numbers.mask
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -350,38 +351,32 @@ class CarrierSpace(Space):
             self.ignored += 1
             self._note_reached(base, bits)
             return
-        super().ack(base, bits, frame, time_ns)
+        self.acks.take(self, base, bits, frame, time_ns)
 
-    def _settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram: it is one of all messages in it."""
         sample = time_ns - unit.first_ns
         if sample > self._timeout_ns:
             self.late_acks += 1
             self.time_out(seq, unit)
             return
-        if unit.last_ns > self.answered_ns:
-            if unit.last_ns - self.answered_ns > PAUSE_NS:
-                self.answers(unit, frame)
-            self.answered_ns = unit.last_ns
-        self.acked += 1
+        answers = self.answers
+        answers.heard(unit.last_ns, frame)
+        answers.acked += 1
         self._acked_ns = max(self._acked_ns, unit.first_ns)
-        if sample >= 0:
-            rtt = self.rtt
-            lowest = rtt.lowest
-            rtt.add(sample)
-            if sample < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS:
-                self._sight()
+        if answers.took(sample):
+            self._sight()
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=False)
-        self._deliver(unit, frame, time_ns)
+        unit.deliver(frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
         if not self._marks.knows(seq):
             self._marks.keep(seq, unit.content)
-        self.given_up += 1
-        self.unacked += 1
-        self.findings.add(
+        self.attempts.given_up += 1
+        self.answers.unacked += 1
+        self.setting.findings.add(
             "datagram-timed-out", unit.frame, unit.first_ns, self.direction,
             concluded_ns=unit.first_ns + self._timeout_ns,
         )  # fmt: skip
@@ -391,8 +386,8 @@ class CarrierSpace(Space):
 
     def _note_reached(self, base: int, bits: int) -> None:
         """Note which open datagrams came, as an acknowledgement says that nobody reads."""
-        first = self.extend(base)
-        for seq in self.outstanding:
+        first = self.numbers.extend(base)
+        for seq in self.kept.outstanding:
             if seq == first or (seq > first and bits >> (seq - first - 1) & 1):
                 self._reached[seq] = None
 
@@ -403,11 +398,14 @@ class CarrierSpace(Space):
         datagram is missing of those in which this acknowledgement would have been.
         """
         twin = self.twin
-        if self.receiver_near or seq in self._reached or twin is None or self.findings.misses:
+        if twin is None or seq in self._reached:
+            return False
+        if self.setting.receiver_near or self.setting.findings.misses:
             return False
         if unit.first_ns >= self._acked_ns:
             return False
-        due_ns = unit.first_ns + PATIENCE_NS + (self.rtt.highest if self.rtt.samples else 0)
+        rtt = self.answers.rtt
+        due_ns = unit.first_ns + PATIENCE_NS + (rtt.highest if rtt.samples else 0)
         return twin.came_whole(unit.first_ns, due_ns)
 
     def came_whole(self, start_ns: int, end_ns: int) -> bool:
@@ -416,9 +414,9 @@ class CarrierSpace(Space):
         """
         if start_ns < self._began_ns or self._latest_ns < end_ns:
             return False
-        missing, holes = self.missing, self._holes
+        missing, holes = self.numbers.missing, self._holes
         if len(holes) == MAX_SKIPS and start_ns <= holes[0][1]:
-            self.hit("MAX_SKIPS")
+            self.setting.hit("MAX_SKIPS")
             return False
         for before_ns, after_ns, low, high in holes:
             within = before_ns <= end_ns and after_ns >= start_ns
@@ -431,20 +429,20 @@ class CarrierSpace(Space):
 
         So soon that it cannot have timed out, another sender uses the same numbers.
         """
-        unit = self.outstanding.get(seq)
+        unit = self.kept.outstanding.get(seq)
         if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
-            del self.outstanding[seq]
+            del self.kept.outstanding[seq]
             self.time_out(seq, unit)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a datagram without acknowledgement: timed out, if its sender lived long enough
         and the acknowledgement can only be missing because there was none.
         """
-        seen = seen and not self.findings.misses
-        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.findings.misses:
+        seen = seen and not self.setting.findings.misses
+        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.setting.findings.misses:
             self.time_out(seq, unit)
             return
-        self.unacked += seen
+        self.answers.unacked += seen
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
@@ -452,30 +450,31 @@ class CarrierSpace(Space):
 
     def may_restart(self, time_ns: int) -> bool:
         """Return False for what may be a copy of the datagram that began the epoch."""
-        return self.last is None or time_ns - self._began_ns >= self._guard_ns
+        return self.numbers.last is None or time_ns - self._began_ns >= self._guard_ns
 
     def restart(self) -> None:
         """Begin a new epoch; the numbers of the old one stay known to its receiver."""
-        if self.last is None:
+        numbers = self.numbers
+        if numbers.last is None:
             return
         self.restarts += 1
         self._holes.clear()
         self._reached.clear()
-        span = (self.first, self.last, self.missing)
+        span = (numbers.first, numbers.last, numbers.missing)
         if len(self._before) == MAX_EPOCHS:
-            self.hit("MAX_EPOCHS")
+            self.setting.hit("MAX_EPOCHS")
             del self._before[0]
         self._before.append(span)
         super().restart()
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
-        if self.strays:
-            extra["strays"] = self.strays
+        if self.singles:
+            extra["strays"] = self.singles
         if self.collisions:
             extra["collisions"] = self.collisions
         extra["ack_wanted"] = self.wanted
-        extra["timed_out"] = self.given_up
+        extra["timed_out"] = self.attempts.given_up
         extra["late_acks"] = self.late_acks
         extra["ignored_acks"] = self.ignored
         extra["restarts"] = self.restarts

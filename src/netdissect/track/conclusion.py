@@ -14,10 +14,10 @@ from netdissect.model.reports import (
     SpaceReport,
     TimeoutVerdict,
 )
+from netdissect.track.answers import SETTLED_NS
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
-from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
@@ -132,7 +132,7 @@ def _look_for_leaks(connection: Connection) -> bool:
         ):
             connection.findings.misses = True
     for space in _spaces(connection):
-        beside = space.sender_near and not space.receiver_near
+        beside = space.setting.sender_near and not space.setting.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
             connection.findings.misses = True
     return (connection.findings.misses and not known) or _look_for_losses(connection)
@@ -146,7 +146,7 @@ def _look_for_losses(connection: Connection) -> bool:
     if connection.findings.misses or False in connection.vantage.near:
         return False
     missing = [
-        max([space.never_seen() for space in lane.spaces.values() if space.acked], default=0)
+        max([each.never_seen() for each in lane.spaces.values() if each.answers.acked], default=0)
         for lane in connection.lanes
     ]
     if 0 not in missing:
@@ -182,7 +182,7 @@ def _goes_on(connection: Connection, lane: Lane) -> bool:
     stream = connection.stream
     other = connection.lanes[1 - lane.direction]
     return (
-        any(space.goes_on for space in lane.spaces.values())
+        any(space.acks.goes_on for space in lane.spaces.values())
         or any(track.goes_on for track in lane.probes.values())
         or any(track.declared.highest > 0 for track in other.probes.values())
         or connection.declared.received[other.direction] > 0
@@ -228,7 +228,9 @@ def _report(
         datagrams=(first.datagrams, second.datagrams),
         octets=(first.octets, second.octets),
         messages=(_counts(first), _counts(second)),
-        spaces=[*(space.report() for space in _spaces(connection) if space.seen), *streamed],
+        spaces=[
+            *(space.report() for space in _spaces(connection) if space.numbers.seen), *streamed,
+        ],
         probes=[
             track.report()
             for lane in connection.lanes
@@ -335,7 +337,7 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
             if moment is None or lane.last_ns > moment or end_ns <= moment:
                 continue
             for other in lane.spaces.values():
-                other.close_silently()
+                other.acks.close_silently()
             side = SIDES[lane.direction]
             connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
             connection.findings.add(
@@ -351,11 +353,12 @@ def _closing_rule(space: Space) -> tuple[int | None, str]:
     resend = space.rule.resend
     if resend is not None and resend.exhausted is Exhausted.CLOSE:
         # Units of the first kind have no acknowledgement; a sender may also take none for its own.
-        moment = space.spent_ns if space.gave_up_ns is None else space.gave_up_ns
+        attempts = space.attempts
+        moment = attempts.spent_ns if attempts.gave_up_ns is None else attempts.gave_up_ns
         if moment is not None:
             return moment, resend.exhausted_reason
-    quality = space.quality
-    if quality is not None and quality.broken_ns is not None and not space.findings.misses:
+    quality = space.answers.quality
+    if quality is not None and quality.broken_ns is not None and not space.setting.findings.misses:
         return quality.broken_ns, quality.rule.reason
     return None, ""
 
@@ -457,11 +460,11 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
             first = space.rule.first_seq
             if first is None or not connection.started or connection.findings.misses:
                 continue
-            if space.skipped_start(first):
-                word = "seen" if space.sender_near is False else "sent"
+            if space.numbers.skipped_start(first):
+                word = "seen" if space.setting.sender_near is False else "sent"
                 connection.findings.add(
                     "first-number-skipped", None, None, lane.direction,
-                    f"{space.rule.name} starts at {space.first}; {first} was never {word}",
+                    f"{space.rule.name} starts at {space.numbers.first}; {first} was never {word}",
                 )  # fmt: skip
     _bounds_hit(connection.findings, end_ns)
 

@@ -10,13 +10,13 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import Parting, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
+from netdissect.track.answers import PAUSE_NS
 from netdissect.track.called import Called
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
 from netdissect.track.lane import NEVER, Lane
-from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.machine import StateRunner
 from netdissect.track.quiet import Life, Quiet
 from netdissect.track.recorder import Scribe
@@ -116,8 +116,8 @@ class Connection(Called):
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self.judge
-                space.on_answer = self.quiet.answered
-                space.in_stream = transport == "tcp"
+                space.answers.on_answer = self.quiet.answered
+                space.setting.in_stream = transport == "tcp"
 
     @property
     def last_ns(self) -> int:
@@ -275,7 +275,7 @@ class Connection(Called):
         self.life.begin(frame, time_ns)
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.started = self.started
+                space.setting.started = self.started
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -388,11 +388,9 @@ class Connection(Called):
         space = lane.spaces.get(event[1])
         if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are the pipeline's
             return
-        seen = space.seen
+        seen = space.numbers.seen
         if seen and not space.rule.restarts_at_will:
-            space.find(
-                "numbers-restart", frame, time_ns, lane.direction, "numbers start again",
-            )  # fmt: skip
+            space.setting.find_restart(frame, time_ns)
             if space.rule.renews and space.renewed is None:
                 space.renewed = Parting("renewed", lane.direction, frame, time_ns)
         self.declared.restart(lane.direction, self.lanes)
@@ -504,7 +502,7 @@ class Connection(Called):
         """Take that nothing more will be known about where the capture was taken."""
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.place_for_good()
+                space.setting.place_for_good()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""

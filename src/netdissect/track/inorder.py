@@ -56,12 +56,12 @@ class InOrderSpace(Space):
         """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
         twin = self.twin
         if twin is not None:
-            if base == twin.acknowledged and not self.outstanding:
+            if base == twin.acknowledged and not self.kept.outstanding:
                 # The commonest case: it says what the one before it said.
                 twin.passes = True
                 return
-            twin.gate(base, self.reached() & self._mask, frame, time_ns)
-        super().ack(base, bits, frame, time_ns)
+            twin.gate(base, self.numbers.reached() & self.numbers.mask, frame, time_ns)
+        self.acks.take(self, base, bits, frame, time_ns)
 
     def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
         """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""
@@ -75,7 +75,7 @@ class InOrderSpace(Space):
             self.acknowledged = base
         else:
             self.stale += 1
-            self.find_beside(
+            self.setting.find_beside(
                 "ack-out-of-window", frame, time_ns,
                 f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
             )  # fmt: skip
@@ -90,26 +90,28 @@ class InOrderSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one copy of a unit."""
-        if self.newest == ABSENT and not self.started:
+        numbers = self.numbers
+        setting = self.setting
+        if numbers.newest == ABSENT and not setting.started:
             # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
-            self.accepted = (wire_seq - 1) & self._mask
-        if labelled and 0 < (wire_seq - self.reached()) & self._mask < self._half:
-            self.find(
+            self.accepted = (wire_seq - 1) & numbers.mask
+        if labelled and 0 < (wire_seq - numbers.reached()) & numbers.mask < numbers.half:
+            setting.find(
                 "resend-of-unseen", frame, time_ns, self.direction,
                 f"{wire_seq} is marked as sent again",
             )  # fmt: skip
         if self.passes:
-            ahead = (wire_seq - self.accepted) & self._mask
+            ahead = (wire_seq - self.accepted) & numbers.mask
             if ahead == 1:
                 self.accepted = wire_seq
                 self.taken += 1
-            elif ahead == 0 or ahead >= self._half:
+            elif ahead == 0 or ahead >= numbers.half:
                 self.old += 1
             else:
                 self.gaps += 1
-                self.find_beside(
+                setting.find_beside(
                     "behind-gap", frame, time_ns,
-                    f"{wire_seq} thrown away, {(self.accepted + 1) & self._mask} is missing",
+                    f"{wire_seq} thrown away, {(self.accepted + 1) & numbers.mask} is missing",
                 )  # fmt: skip
         Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
 
@@ -122,7 +124,8 @@ class InOrderSpace(Space):
     def _extra(self) -> dict[str, Any]:
         """Return the model's figures where the receiver is next to the capture."""
         extra = super()._extra()
-        if self.receiver_near is not False and self.units and not self.findings.misses:
+        missed = self.setting.findings.misses
+        if self.setting.receiver_near is not False and self.units and not missed:
             extra["receiver"] = self.receiver()
         return extra
 

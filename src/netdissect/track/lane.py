@@ -148,7 +148,7 @@ class Lane:
         are numbers that show what was lost.
         """
         numbered = self._numbered
-        if numbered is None or numbered.last is None:
+        if numbered is None or numbered.numbers.newest == ABSENT:
             self.due_ns = time_ns + SECOND_NS
             return False
         return self.load.is_full(self.datagrams)
@@ -171,11 +171,12 @@ class Lane:
             self.hit("MAX_SPACES")
             return None
         rule = replace(template.rule, name=name)
-        space = _kind(rule, self.policy)(rule, self.direction, template.findings, self._recorder)
-        space.started, space.peer_seen = template.started, template.peer_seen
-        space.in_stream, space.on_sight = template.in_stream, template.on_sight
-        space.place(template.sender_near, template.receiver_near)
-        space.placed_for_good = template.placed_for_good
+        space = _kind(rule, self.policy)(rule, self.direction, self._findings, self._recorder)
+        space.peer_seen, space.on_sight = template.peer_seen, template.on_sight
+        setting, like = space.setting, template.setting
+        setting.started, setting.in_stream = like.started, like.in_stream
+        space.repeats.place(like.sender_near, like.receiver_near)
+        setting.placed_for_good = like.placed_for_good
         self._retell(space)
         self.spaces[name] = space
         self._opened.append(space)
@@ -233,7 +234,7 @@ class Lane:
         self.trip = self._stated if far else self._here
         self._retime()
         for space in self.spaces.values():
-            space.place(sender_near, receiver_near)
+            space.repeats.place(sender_near, receiver_near)
 
     def _retime(self) -> None:
         for space in self._opened:
@@ -242,7 +243,7 @@ class Lane:
     def _retell(self, space: Space) -> None:
         """Tell a space the round trips that its sender works with."""
         trip, stated = self.trip, self._stated
-        space.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
+        space.repeats.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
@@ -298,14 +299,14 @@ class Lane:
 
     def round_trips(self) -> list[RttReservoir]:
         """Return the measurements of how quickly the peer answered."""
-        found = [space.rtt for space in self._opened]
+        found = [space.answers.rtt for space in self._opened]
         return found + [track.rtt for track in self._asked]
 
     def latest_ns(self) -> int:
         """Return the longest of the newest measurements of each kind, ns; 0 without any."""
         longest: i64 = 0
         for space in self._opened:  # once a second: a list of them all would cost more
-            longest = max(longest, space.rtt.latest)
+            longest = max(longest, space.answers.rtt.latest)
         for track in self._asked:
             longest = max(longest, track.rtt.latest)
         return longest
@@ -319,7 +320,7 @@ class Lane:
         on_the_way: i64 = NEVER
         usual: i64 = NEVER
         for space in self._opened:
-            trip = space.rtt
+            trip = space.answers.rtt
             if trip.samples:
                 count += trip.samples
                 lowest = trip.lowest
@@ -353,8 +354,8 @@ class Lane:
         count = 0
         misses = self._findings.misses
         for space in self._opened:
-            if not space.in_stream and not (misses and space.rule.resend):
-                count += space.disorder
+            if not space.setting.in_stream and not (misses and space.rule.resend):
+                count += space.numbers.disorder
         return count
 
 

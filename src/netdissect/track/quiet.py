@@ -11,9 +11,9 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.model.reports import QuietSpan
+from netdissect.track.answers import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
-from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.stream import StreamTrack
 
 __all__ = ["MAX_SPANS", "Life", "Quiet"]
@@ -135,7 +135,7 @@ class Quiet:
             bursts = [
                 burst
                 for space in self._lanes[side].spaces.values()
-                for burst in space.bursts
+                for burst in space.numbers.bursts
                 # Of numbers that were missing before the last packet the pause shows nothing.
                 if burst.count >= GONE and burst.from_ns == since[0] and burst.to_ns >= until[0]
             ]
@@ -225,7 +225,7 @@ class Quiet:
             self._lanes[side].hit("MAX_SPANS")
             return
         spaces = self._lanes[side].spaces.values()
-        before = tuple([space.so_far() for space in spaces if space.seen])
+        before = tuple([space.so_far() for space in spaces if space.numbers.seen])
         self.spans.append(QuietSpan(
             kind, side, since[0], since[1], until[0], until[1], basis[0], basis[1], before,
         ))  # fmt: skip
@@ -292,7 +292,7 @@ class Quiet:
         lane = self._lanes[side]
         newest = self._life.first_ns
         for space in lane.spaces.values():
-            newest = max(newest, space.answered_ns)
+            newest = max(newest, int(space.answers.newest_ns))
         for track in lane.probes.values():
             newest = max(newest, track.answered_ns)
         return newest
@@ -311,13 +311,14 @@ class Quiet:
         for space in lane.spaces.values():
             if space.carrier is not None or space.rule.stride_reach:
                 continue
-            for unit in space.outstanding.values():
+            for unit in space.kept.outstanding.values():
                 if unit.copies > 1:
                     times += _even(unit.first_ns, unit.last_ns, unit.copies)
                 elif since_ns < unit.first_ns <= until_ns:  # by far the most
                     times.append(unit.first_ns)
-            if since_ns < (space.gave_up_ns or 0) <= until_ns:
-                given_up += [space.gave_up_ns or 0] * MANY_ASKED
+            gave_up_ns = space.attempts.gave_up_ns or 0
+            if since_ns < gave_up_ns <= until_ns:
+                given_up += [gave_up_ns] * MANY_ASKED
         for track in lane.probes.values():
             if track.answered:
                 times += track.unanswered()

@@ -18,7 +18,7 @@ from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.gone import Gone, Types, sent_of
 from netdissect.track.noting import add_copy, note_acked, note_dropped
-from netdissect.track.placed import Placed
+from netdissect.track.setting import Setting
 from netdissect.track.unit import Carried, Unit
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class SpaceScribe:
         """Those of several units that have not left, by number; behind one some that have."""
 
     def run(
-        self, space: Placed, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Open the record that consecutive new units share, newer than all before."""
         record = self._apart(space, seq, wire_seq, None, frame, time_ns)
@@ -302,7 +302,7 @@ class SpaceScribe:
         if self.keeps:
             self.gone.keep(record)
 
-    def _back(self, space: Placed, seq: int) -> UnitRecord:
+    def _back(self, space: Setting, seq: int) -> UnitRecord:
         """Return a record for further copies of a unit whose own has left."""
         record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
         self.gone.tell(record)
@@ -336,7 +336,7 @@ class SpaceScribe:
         return parts
 
     def first(
-        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Open the record of a new unit."""
         self._order += 1
@@ -346,7 +346,7 @@ class SpaceScribe:
         return record
 
     def lone(
-        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Open the record of a unit whose number is another one's, or nobody's: what comes later
         is no copy of it.
@@ -357,7 +357,7 @@ class SpaceScribe:
         return record
 
     def _apart(
-        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord:
         resend = space.rule.resend
         copy = Copy(frame, time_ns, "original")
@@ -382,7 +382,7 @@ class SpaceScribe:
 
     def again(
         self,
-        space: Placed,
+        space: Setting,
         unit: Unit,
         seq: int,
         copied: bool,  # noqa: FBT001 - as in `_again`
@@ -398,7 +398,7 @@ class SpaceScribe:
 
     def _again(
         self,
-        space: Placed,
+        space: Setting,
         record: UnitRecord,
         copied: bool,  # noqa: FBT001 - called from two places
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -430,7 +430,7 @@ class SpaceScribe:
 
     def late(
         self,
-        space: Placed,
+        space: Setting,
         seq: int,
         copied: bool,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -485,14 +485,14 @@ class SpaceScribe:
             unit.record.extra["reported"] = "lost"
 
     def _open(
-        self, space: Placed, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
+        self, space: Setting, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
     ) -> UnitRecord:
         """Open a record, and remember it until it has left."""
         record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
         self._untold.append(record)
         return record
 
-    def place(self, space: Placed) -> None:
+    def place(self, space: Setting) -> None:
         """Say of what has not left yet only what holds where the capture is now known to be."""
         for record in self._untold:
             if space.receiver_near:
@@ -506,7 +506,7 @@ class SpaceScribe:
                     copy.basis = "observed" if space.sender_near else "inferred"
 
     def gap(
-        self, space: Placed, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+        self, space: Setting, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
         """Note skipped numbers, `stride` apart."""
         text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
@@ -518,7 +518,7 @@ class SpaceScribe:
             space,
         )
 
-    def note_gap(self, gap: ConnectionEvent, space: Placed) -> None:
+    def note_gap(self, gap: ConnectionEvent, space: Setting) -> None:
         """Remember a gap, for numbers that come late."""
         if len(self._gaps) == MAX_GAPS:
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)

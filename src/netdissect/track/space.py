@@ -1,88 +1,151 @@
-"""One sequence space in one direction: its numbers and units. `unit` is the hot path."""
+"""One sequence space in one direction: takes its units, has its parts keep what is to be known.
+
+`numbers` knows which numbers were used, `kept` the units under them; `acks` reads which of them are
+acknowledged, `answers` how quickly; `repeats` judges further copies, `attempts` counts them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Final
 
-from netdissect.model.diagnosis import Burst
 from netdissect.model.native import ABSENT, i64
-from netdissect.model.policy import AckRule
-from netdissect.track.ledger import CONTENT, MAX_OUTSTANDING, TIME
-from netdissect.track.repeats import OVERTAKEN_BY, Repeated
-from netdissect.track.unit import Stray, Unit
+from netdissect.model.policy import AckRule, SpaceRule
+from netdissect.model.reports import Parting, SoFar, SpaceReport
+from netdissect.track.acks import Acks
+from netdissect.track.answers import Answers
+from netdissect.track.attempts import Attempts
+from netdissect.track.findings import Findings
+from netdissect.track.kept import CONTENT, MAX_OUTSTANDING, Kept
+from netdissect.track.numbers import LEAST_BURST, Numbers, Stray, Strays
+from netdissect.track.recorder import Scribe
+from netdissect.track.repeats import Repeats
+from netdissect.track.setting import Setting
+from netdissect.track.tally import scribe_of
+from netdissect.track.unit import Carried, Unit, Units
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
+__all__ = ["Space"]
 
-MAX_MISSING: Final = 1024
-"""Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
-MAX_STRAYS = 64
-"""Numbers per space that stand alone, remembered for their acknowledgements."""
-LEAST_BURST: Final = 2
-"""Fewer numbers in a row that are missing are no burst of losses."""
-MAX_BURSTS = 32
-"""Bursts kept per space, the longest."""
+_MS: Final = 1_000_000
+_WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
 
-class Space(Repeated):
+class Space(Units):
     """Units of one space in one direction, from their first copy to their report."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_keeps", "_other", "acks", "answers", "attempts", "carrier", "current", "direction",
+        "forgotten", "held_ns", "kept", "numbers", "on_sight", "peer", "peer_seen", "plain",
+        "recorder", "renewed", "repeats", "setting", "strays", "units",
+    )  # fmt: skip
+
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+    ) -> None:
+        self.direction = direction
+        self.recorder = None if recorder is None else scribe_of(recorder, direction, rule)
+        self.setting = Setting(rule, direction, findings)
+        self.numbers = Numbers(self.setting)
+        self.kept = Kept()
+        self.answers = Answers(self.setting)
+        self.acks = Acks(self.setting, self.numbers, self.kept, self.answers)
+        self.repeats = Repeats(self.setting, self.numbers, self.kept, self.recorder)
+        self.attempts = Attempts(rule.resend)
+        self.strays = Strays(self.setting, self.numbers)
+        self.units = self.plain = 0
+        """All units, and those of them that nobody acknowledges."""
+        self.forgotten = 0
+        """Copies of numbers that are not remembered: what they are cannot be told."""
+        self.carrier: Space | None = None
+        """Space whose units carry those of this one."""
+        self.current: Unit | None = None
+        """As a carrier: the unit of the datagram at hand."""
+        self.peer: Any = None
+        """Lane of the other direction; None = not known."""
+        self.peer_seen = False
+        """True once the other direction has a datagram in the capture."""
+        self.on_sight: Callable[[], None] | None = None
+        """Called where something new is known that tells where the capture was taken."""
+        self.renewed: Parting | None = None
+        """Where its sender had forgotten the connection first."""
+        self._other: tuple[int, int] | None = None
+        """(number, frame) of the newest copy that held something else than the one before it."""
+        self.obey(rule)
+
+    def obey(self, rule: SpaceRule) -> None:
+        """Take the rules of a dialect, now that it is known."""
+        self.setting.rule = rule
+        self.numbers.obey(rule)
+        self.kept.settled.most = rule.memory
+        self.acks.rule = rule.ack
+        self.repeats.obey(rule)
+        self.attempts.obey(rule.resend)
+        self.answers.obey(rule.quality)
+        if self.recorder is not None:
+            self.recorder.gone.remember(rule.memory)
+        self._keeps = rule.ack is not AckRule.NONE
+        self.held_ns = int(rule.ack_held_ms * _MS)
+        """How long its receiver may hold an acknowledgement back."""
+        self.repeats.retime(None)
+
+    @property
+    def rule(self) -> SpaceRule:
+        """Return the rules of the space."""
+        return self.setting.rule
+
+    # -- numbers and units -------------------------------------------------------------------------
 
     def unit(  # noqa: C901, PLR0912 - hot path: calls would cost more than what they do
-        self,
-        wire_seq: i64,
-        labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
-        content: Any,
-        type_: str | None,
-        frame: int,
-        time_ns: int,
-    ) -> None:
+        self, wire_seq: i64, labelled: bool | None, content: Any, type_: str | None,  # noqa: FBT001 - as in the event
+        frame: int, time_ns: int,
+    ) -> None:  # fmt: skip
         """Take one copy of a unit that its sender wants acknowledged."""
-        last = self.newest
+        numbers = self.numbers
+        last = numbers.newest
         if last == ABSENT:
-            last = self._begin(wire_seq)
-        ahead = (wire_seq - last) & self._mask
+            last = numbers.begin(wire_seq)
+        ahead = (wire_seq - last) & numbers.mask
         mark: i64 = hash(content)
         if ahead == 1:
             seq: i64 = last + 1
-            self.newest = seq
-            if self._counted is not None and self._counted.copies:
-                self._counted.judge(0, seq, time_ns)
+            numbers.newest = seq
+            if self.repeats.counted is not None and self.repeats.counted.copies:
+                self.repeats.counted.judge(0, seq, time_ns)
         else:
-            if self._is_far(ahead, last):
+            if numbers.is_far(ahead, last, self.repeats.waiting()):
                 if self._alone(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
                     return
-                last = self.reached()
-                ahead = (wire_seq - last) & self._mask
-            if 0 < ahead <= self._half:
+                last = numbers.reached()
+                ahead = (wire_seq - last) & numbers.mask
+            if 0 < ahead <= numbers.half:
                 seq = last + ahead
                 self._advance(last, seq, frame, time_ns)
             else:
                 seq = last + ahead
                 if ahead:
-                    seq -= self._modulus
+                    seq -= numbers.modulus
                 if self._begins_anew(seq, labelled, mark, frame, time_ns):
-                    seq = self._begin(wire_seq) + 1
-                    self.newest = seq
+                    seq = numbers.begin(wire_seq) + 1
+                    numbers.newest = seq
                 elif self._repeats(seq, labelled, mark, type_, frame, time_ns):
                     return
         self.units += 1
         record = None
         if self.recorder is not None:
-            record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
-        unit = Unit(time_ns, mark, time_ns + self.delay_ns, frame, record)
+            number = wire_seq & numbers.mask
+            record = self.recorder.first(self.setting, seq, number, type_, frame, time_ns)
+        unit = Unit(time_ns, mark, time_ns + self.setting.delay_ns, frame, record)
         self.current = unit
         if self._keeps:
-            outstanding = self.outstanding
+            outstanding = self.kept.outstanding
             outstanding[seq] = unit
             if not self.units & 255 or len(outstanding) > MAX_OUTSTANDING:
-                self.shed(time_ns)
+                self._shed(time_ns)
         else:
-            self.remember(seq, unit)
+            self.kept.remember(seq, unit)
         if self.carrier is not None:
-            self._load(self._one(seq))
+            self._load(Carried.of(self, seq))
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -93,311 +156,405 @@ class Space(Repeated):
         if self.units == before:
             return
         self.plain += 1
-        unit = self.current
-        if self._stray is not None and self._stray.unit is unit:
-            self._stray.plain = True
-        seq = next(reversed(self.outstanding), None)
-        if seq is not None and unit is not None and self.outstanding[seq] is unit:
-            del self.outstanding[seq]
-            self.remember(seq, unit)
+        stray = self.strays.newest
+        if stray is not None and stray.unit is self.current:
+            stray.plain = True
+        self.kept.settle_newest(self.current)
 
     def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
         """Take a number that something else than a unit has used."""
-        last = self.newest
+        numbers = self.numbers
+        last = numbers.newest
         if last == ABSENT:
-            last = self._begin(wire_seq)
-        ahead = (wire_seq - last) & self._mask
-        if ahead == 1 and (self._counted is None or not self._counted.copies):
-            self.newest = last + 1
-            self.skipped += 1
+            last = numbers.begin(wire_seq)
+        ahead = (wire_seq - last) & numbers.mask
+        if ahead == 1 and not self.repeats.waiting():
+            numbers.newest = last + 1
+            numbers.skipped += 1
             return
-        if self._is_far(ahead, last):
+        if numbers.is_far(ahead, last, self.repeats.waiting()):
             if self._alone(wire_seq, ahead, None, None, None, frame, time_ns):
                 return
-            last = self.reached()
-            ahead = (wire_seq - last) & self._mask
-        if 0 < ahead <= self._half:
+            last = numbers.reached()
+            ahead = (wire_seq - last) & numbers.mask
+        if 0 < ahead <= numbers.half:
             self._advance(last, last + ahead, frame, time_ns)
-            self.skipped += 1
+            numbers.skipped += 1
             return
-        seq = int(last + ahead - (self._modulus if ahead else 0))
-        if seq in self.missing:
+        seq = int(last + ahead - (numbers.modulus if ahead else 0))
+        if seq in numbers.missing:
             self._came(seq, time_ns)
-            self.skipped += 1
-        elif seq < self.first:
-            self._lower(seq)
-            self.skipped += 1
-
-    # -- numbers -----------------------------------------------------------------------------------
-
-    def _begin(self, wire_seq: i64) -> i64:
-        """Take the first number of an epoch as base; return the number before it."""
-        base = int(wire_seq & self._mask)
-        if self._spans is not None:
-            # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
-            base += ((self._spans[1] >> self.rule.bits) + 1) << self.rule.bits
-        self.first = base
-        return base - 1
+            numbers.skipped += 1
+        elif seq < numbers.first:
+            numbers.lower(seq)
+            numbers.skipped += 1
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""
-        self.newest = seq
-        if self._counted is not None:
-            self._counted.judge(seq - last - 1, seq, time_ns)
-        if seq == last + 1 or not self.consecutive:
+        numbers = self.numbers
+        numbers.newest = seq
+        if self.repeats.counted is not None:
+            self.repeats.counted.judge(seq - last - 1, seq, time_ns)
+        if seq == last + 1 or not numbers.consecutive:
             return
-        self._miss(last + 1, seq)
+        numbers.miss(last + 1, seq)
         if seq - last > LEAST_BURST:
-            self._burst(last, seq, frame, time_ns)
+            numbers.burst(last, seq, self._heard_ns(last, time_ns), frame, time_ns)
         if self.recorder is not None:
-            self.recorder.gap(self, last + 1, seq - 1, frame, time_ns)
-
-    def _burst(self, last: int, seq: int, frame: int, time_ns: int) -> None:
-        """Note how many numbers in a row are missing before `seq`."""
-        bursts = self.bursts
-        since_ns = self._heard_ns(last, time_ns)
-        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
-        if len(bursts) > MAX_BURSTS:
-            self.hit("MAX_BURSTS")
-            bursts.remove(min(bursts, key=lambda burst: burst.count))
-
-    def _overtaken_only(self, seq: int) -> None:
-        """Take back that a number was lost with others: its sender sends nothing again."""
-        for place, burst in enumerate(self.bursts):
-            if burst.low <= seq <= burst.high:
-                self.bursts[place] = replace(burst, count=burst.count - 1)
-                return
+            self.recorder.gap(self.setting, last + 1, seq - 1, frame, time_ns)
 
     def _heard_ns(self, last: int, time_ns: int) -> int:
         """Return when `last`, the newest number until now, came; now where nothing is known."""
-        unit, slot = self.outstanding.get(last), self.slot_of(last)
-        if unit is not None:
-            return unit.first_ns
-        return time_ns if slot < 0 else int(self._ring.cells[slot + TIME])
-
-    def _lower(self, seq: int) -> None:
-        """Take a number below all so far: those in between are still to come."""
-        if self.rule.consecutive:
-            self._miss(seq + 1, self.first)
-        self.first = seq
+        return int(self.kept.came_ns(last, time_ns))
 
     def _came(self, seq: int, time_ns: int) -> None:
         """Take a number that was skipped."""
-        self.missing.discard(seq)
-        if self.rule.resend is None and self.bursts:
-            self._overtaken_only(seq)
-        if self._counted is not None:
-            self._counted.came(seq, time_ns)
+        self.numbers.came(seq)
+        if self.repeats.counted is not None:
+            self.repeats.counted.came(seq, time_ns)
         if self.recorder is not None:
             self.recorder.came(seq)
 
-    def _miss(self, low: int, end: int) -> None:
-        """Remember the newest of the numbers from `low` to before `end` as not seen."""
-        if low >= end:
-            return
-        self.missing.add(max(low, end - MAX_MISSING), end)
-        if self.missing.size > MAX_MISSING:
-            self.hit("MAX_MISSING")
-            self.missing.keep(MAX_MISSING // 2)
-
     # -- numbers that stand alone ------------------------------------------------------------------
 
-    def _is_far(self, ahead: i64, last: i64) -> bool:
-        """Return whether a number `ahead` of the newest one is far from all that were seen."""
-        if ahead <= self._half:
-            # Where copies take numbers, those seen since the newest one have taken some.
-            used = 0 if self._counted is None else len(self._counted.copies)
-            return ahead > self.reach + used
-        seq = last + ahead - self._modulus
-        if self.rule.restarts_at_will and last - seq > self.rule.stride_reach:
-            return True  # What says that the numbers begin anew may not be in the capture.
-        if seq >= self.first:
-            return False
-        first = self.rule.first_seq
-        if self.started and self._spans is None and first is not None and seq < first:
-            return True
-        return seq < self.first - self.reach
-
     def _alone(
-        self,
-        wire_seq: i64,
-        ahead: i64,
-        labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        mark: int | None,
-        type_: str | None,
-        frame: int,
-        time_ns: int,
-    ) -> bool:
+        self, wire_seq: i64, ahead: i64, labelled: bool | None, mark: int | None,  # noqa: FBT001 - as in `unit`
+        type_: str | None, frame: int, time_ns: int,
+    ) -> bool:  # fmt: skip
         """Take a number far from all before; return False where it confirms the one before it, so
         that both count as the others do. `mark` is None for a number of no unit.
         """
-        last = self.reached()
-        wire_seq &= self._mask
-        before = self._stray
+        numbers = self.numbers
+        last = numbers.reached()
+        wire_seq &= numbers.mask
+        before = self.strays.newest
         if before is not None and before.last == last:
-            step = (wire_seq - before.wire_seq) & self._mask
+            step = (wire_seq - before.wire_seq) & numbers.mask
             if step == 0:
                 if before.unit is not None and mark is not None:
                     self._again(before.seq, before.unit, labelled, mark, type_, frame, time_ns)
                 return True
-            if step <= self.reach:
+            if step <= numbers.reach:
                 self._confirm(before)
                 return False
-        seq = last + (ahead if ahead <= self._half else ahead - self._modulus)
-        if 0 < self.first - seq <= self.reach:
-            self.find(
-                "number-before-first", frame, time_ns, self.direction,
-                f"{wire_seq} is before {self.first & self._mask}, the first", seq=seq,
-            )  # fmt: skip
-        else:
-            self.find(
-                "sequence-jump", frame, time_ns, self.direction,
-                jump_text(seq - last), seq=seq, before=last,
-            )  # fmt: skip
+        seq = last + (ahead if ahead <= numbers.half else ahead - numbers.modulus)
+        self.strays.note(wire_seq, seq, frame, time_ns)
         unit = None if mark is None else self._apart(seq, mark, type_, frame, time_ns)
-        self._stands(Stray(wire_seq, seq, last, unit, frame, time_ns))
+        self.strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns))
         return True
-
-    def _stands(self, stray: Stray) -> None:
-        """Remember a number that stands alone, for the next one and for its acknowledgement."""
-        self._stray = stray
-        strays = self._strays
-        strays.pop(stray.wire_seq, None)
-        strays[stray.wire_seq] = stray
-        if len(strays) > MAX_STRAYS:
-            self.hit("MAX_STRAYS")
-            del strays[next(iter(strays))]
 
     def _confirm(self, stray: Stray) -> None:
         """Count a number with the others, now that the next one follows it."""
-        self._stray = None
-        self._strays.pop(stray.wire_seq, None)
+        numbers = self.numbers
+        self.strays.confirm(stray)
         seq, unit = stray.seq, stray.unit
         if seq > stray.last:
             self._advance(stray.last, seq, stray.frame, stray.time_ns)
         else:
-            self.find(
-                "numbers-restart", stray.frame, stray.time_ns, self.direction,
-                "numbers start again", seq=seq,
-            )  # fmt: skip
+            self.setting.find_restart(stray.frame, stray.time_ns, seq=seq)
             self.restart()
-            seq = self._begin(stray.wire_seq) + 1
-            self.newest = seq
+            seq = numbers.begin(stray.wire_seq) + 1
+            numbers.newest = seq
         if unit is None:
-            self.skipped += 1
+            numbers.skipped += 1
             return
-        self.apart -= 1
+        numbers.apart -= 1
         if self.recorder is not None:
             self.recorder.adopt(unit, seq, stray.wire_seq)
         if stray.plain or stray.acked or not self._keeps:
-            self.remember(seq, unit)
+            self.kept.remember(seq, unit)
         else:
-            self.outstanding[seq] = unit
+            self.kept.outstanding[seq] = unit
 
-    def _unsent(self, base: int, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a number beyond the newest: of one that stands alone, or of
-        none.
-        """
-        stray = self._strays.get(base & self._mask)
+    def unsent(self, base: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a number that stands alone, or of none."""
+        stray = self.strays.known(base & self.numbers.mask)
         if stray is None:
-            super()._unsent(base, frame, time_ns)
+            self.acks.unsent(base, frame, time_ns)
         elif stray.unit is not None and not stray.acked:
             stray.acked = True
-            self.acked += 1
+            self.answers.acked += 1
             if self.recorder is not None:
                 ambiguous = stray.unit.copies > 1
                 self.recorder.acked(stray.unit, frame, time_ns, ambiguous=ambiguous)
-            self._deliver(stray.unit, frame, time_ns)
+            stray.unit.deliver(frame, time_ns)
+
+    def _apart(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> Unit:
+        """Take a unit whose number is no evidence of those between it and others."""
+        self.units += 1
+        self.numbers.apart += 1
+        record = None
+        if self.recorder is not None:
+            wire_seq = seq & self.numbers.mask
+            record = self.recorder.lone(self.setting, seq, wire_seq, type_, frame, time_ns)
+        due_ns = time_ns + self.setting.delay_ns
+        unit = self.current = Unit(time_ns, content, due_ns, frame, record)
+        return unit
 
     def _begins_anew(
-        self,
-        seq: int,
-        labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        mark: i64,
-        frame: int,
-        time_ns: int,
+        self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
     ) -> bool:
         """Return whether a number that was used before shows that its sender numbers afresh, and
         end the epoch: it holds something else, and so did the one before it, just now. What says
         so may not be in the capture.
         """
-        unit, slot = self.outstanding.get(seq), self.slot_of(seq)
-        content = mark
-        if unit is not None:
-            content = unit.content
-        elif slot >= 0:
-            content = self._ring.cells[slot + CONTENT]
+        content = self.kept.content_of(seq, mark)
         # What its sender marks as sent again differs by the mark; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
         before, self._other = self._other, (seq, frame)
         if before is None or before[0] != seq - 1 or before[1] == frame:
             return False
-        self.find(
-            "numbers-restart", frame, time_ns, self.direction, "numbers start again", seq=seq
-        )
+        self.setting.find_restart(frame, time_ns, seq=seq)
         self.restart()
         return True
 
     # -- further copies ----------------------------------------------------------------------------
 
     def _repeats(
-        self,
-        seq: int,
-        labelled: bool | None,  # noqa: FBT001 - as in `unit`
-        content: i64,
-        type_: str | None,
-        frame: int,
-        time_ns: int,
-    ) -> bool:
+        self, seq: int, labelled: bool | None, content: i64, type_: str | None,  # noqa: FBT001 - as in `unit`
+        frame: int, time_ns: int,
+    ) -> bool:  # fmt: skip
         """Take a number that is not newer; return False where it is a first copy that came late."""
-        unit = self.outstanding.get(seq)
+        numbers = self.numbers
+        unit = self.kept.outstanding.get(seq)
         if unit is not None:
             self._again(seq, unit, labelled, content, type_, frame, time_ns)
             return True
-        slot = self.slot_of(seq)
+        slot = self.kept.slot_of(seq)
         if slot >= 0:
             self._settled_again(seq, slot, labelled, content, type_, frame, time_ns)
             return True
-        if seq in self.missing:
+        if seq in numbers.missing:
             self._came(seq, time_ns)
-        elif seq >= self.first and self.rule.consecutive:
+        elif seq >= numbers.first and self.rule.consecutive:
             # It was seen, or it is older than the memory of skipped numbers: nobody can tell.
-            self.hit("memory")
+            self.setting.hit("memory")
             self.forgotten += 1
             self.current = None
             return True
-        elif seq < self.first:
-            self._lower(seq)
+        elif seq < numbers.first:
+            numbers.lower(seq)
         # Where the capture begins later, what is sent again now may have been first sent before.
-        fresh = self.started or (self.rule.resend is None and seq > self.first)
+        fresh = self.setting.started or (self.rule.resend is None and seq > numbers.first)
         if self.rule.consecutive and fresh:
-            self.disorder += 1
-            if self.disorder <= MIN_DISORDER:
+            numbers.disorder += 1
+            if numbers.disorder <= MIN_DISORDER:
                 self._sight()
-        self.out_of_order += 1
-        self.findings.add("out-of-order", frame, time_ns, self.direction)
-        if self.soonest_ns:
-            self._late_first(seq, time_ns)
+        numbers.out_of_order += 1
+        self.setting.findings.add("out-of-order", frame, time_ns, self.direction)
+        self.repeats.held_first(seq, time_ns)
         return False
 
-    def _late_first(self, seq: int, time_ns: int) -> None:
-        """Remember how late a first copy is, as those show that were sent later and came before."""
-        held_ns = 0
-        outstanding = self.outstanding
-        last = min(seq + OVERTAKEN_BY, int(self.newest))
-        for later in range(seq + 1, last + 1):
-            slot = self.slot_of(later)
-            if slot >= 0:
-                held_ns = max(held_ns, time_ns - int(self._ring.cells[slot + TIME]))
-            elif outstanding:
-                unit = outstanding.get(later)
-                if unit is not None:
-                    held_ns = max(held_ns, time_ns - int(unit.first_ns))
-        self._hold(seq, held_ns)
+    def _again(
+        self, seq: int, unit: Unit, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
+        type_: str | None, frame: int, time_ns: int,
+    ) -> None:  # fmt: skip
+        """Take a further copy of a unit that is not acknowledged."""
+        if self.repeats.is_reuse(content, unit.content):
+            self._reused(seq, content, type_, frame, time_ns)
+            return
+        copied = self.repeats.again(seq, unit, labelled, content, frame, time_ns)
+        if not copied and unit.copies == self.attempts.limit and self.peer is not None:
+            self.attempts.note(seq, unit, self.peer.last_ns)
+        self.current = None if copied else unit
+        if self.carrier is not None:
+            self._load(Carried.of(self, seq))
 
+    def _settled_again(
+        self, seq: int, slot: i64, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
+        type_: str | None, frame: int, time_ns: int,
+    ) -> None:  # fmt: skip
+        """Take a further copy of a unit that is settled."""
+        if self.repeats.is_reuse(content, self.kept.settled.cells[slot + CONTENT]):
+            self._reused(seq, content, type_, frame, time_ns)
+            return
+        copies = self.repeats.settled_again(seq, slot, labelled, content, frame, time_ns)
+        self.current = None
+        if 0 < self.attempts.limit <= copies:
+            self.attempts.spent_ns = time_ns + self.setting.delay_ns
 
-def jump_text(step: int) -> str:
-    """Return what a finding says of a number `step` away from the newest one."""
-    way = "ahead" if step > 0 else "back"
-    return f"number jumps {way} by {abs(step)}; it stands alone unless later ones confirm it"
+    def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
+        """Take other content under a number whose units are never sent again."""
+        self._apart(seq, content, type_, frame, time_ns)
+        self.repeats.note_reused(seq, frame, time_ns)
+
+    def _load(self, item: Carried) -> None:
+        """Note with the unit of the datagram at hand that it carries units of this space."""
+        carrier = self.carrier
+        if carrier is not None and carrier.current is not None:
+            carrier.current.load(item)
+
+    # -- acknowledgements --------------------------------------------------------------------------
+
+    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+        """Take an acknowledgement."""
+        self.acks.take(self, base, bits, frame, time_ns)
+
+    def nack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+        """Take feedback that tells once and for all what was delivered."""
+        self.acks.nack(self, base, bits, frame, time_ns)
+
+    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+        """Take the first acknowledgement of a unit."""
+        copies = unit.copies
+        if copies > 1:
+            if copies == self.attempts.limit and time_ns > unit.due_ns:
+                # Its sender had dropped it when this acknowledgement came.
+                self.answers.heard(unit.last_ns, frame)
+                self.end(seq, unit, seen=True)
+                return
+            self.attempts.forget(seq)
+        telling = self.answers.settled(seq, unit, frame, time_ns)
+        self.kept.remember(seq, unit)
+        if self.recorder is not None:
+            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
+        if telling:
+            self._sight()  # it may turn a copy of this very unit
+        unit.deliver(frame, time_ns)
+
+    def told_lost(self, seq: int, unit: Unit) -> None:
+        """Take that the receiver has told that a unit did not come."""
+        if self.recorder is not None:
+            self.recorder.reported(unit)
+        self.end(seq, unit, seen=True)
+
+    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of what carried these units."""
+        for seq in range(item.first, item.first + item.count):
+            unit = self.kept.take_out(seq)
+            if unit is not None:
+                self.settle(seq, unit, frame, time_ns)
+
+    def _sight(self) -> None:
+        if self.on_sight is not None:
+            self.on_sight()
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+        """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        setting, attempts = self.setting, self.attempts
+        seen = seen and not setting.findings.misses
+        given_up = attempts.all_made(unit)
+        if given_up:
+            attempts.give_up(setting, seq, unit)
+        self.answers.unacked += seen or given_up
+        self.kept.remember(seq, unit)
+        if self.recorder is not None:
+            word = "given_up" if given_up else "unacked" if seen else "unknown"
+            # Each copy is answered: that all answers were lost where others came is not likely.
+            lost = given_up and not setting.receiver_near and self._heard_since(unit)
+            lost = lost and not setting.findings.misses and not attempts.was_in_vain(seq)
+            self.recorder.dropped(unit, word, lost=lost)
+        if given_up:
+            attempts.forget(seq)
+
+    def _heard_since(self, unit: Unit) -> bool:
+        """Return whether anything of the other direction came after the last copy of a unit."""
+        return self.peer is not None and bool(self.peer.last_ns > unit.last_ns)
+
+    def end_all(self, end_ns: int, patience_ns: int) -> None:
+        """Settle what is open at the end: acknowledgements could have been seen until `end_ns`, and
+        those of units sent within `patience_ns` before may still come.
+        """
+        self.repeats.forget()
+        for seq, unit in list(self.kept.outstanding.items()):
+            waited = end_ns - unit.last_ns > patience_ns
+            self.end(seq, unit, seen=self.peer_seen and waited)
+        self.kept.outstanding.clear()
+
+    def _shed(self, now_ns: int) -> None:
+        """Settle units that have waited too long, and a quarter where there are too many."""
+        leaving, over = self.kept.leaving(now_ns)
+        if over:
+            self.setting.hit("MAX_OUTSTANDING", len(leaving))
+        outstanding = self.kept.outstanding
+        for seq in leaving:
+            unit = outstanding[seq]
+            del outstanding[seq]
+            self.end(seq, unit, seen=not over and self._heard_since(unit))
+
+    def may_restart(self, time_ns: int) -> bool:
+        """Return whether a RESTART at this time counts."""
+        del time_ns
+        return True
+
+    def restart(self) -> None:
+        """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
+        if self.numbers.newest == ABSENT:
+            return
+        self.repeats.forget()
+        for seq, unit in list(self.kept.outstanding.items()):
+            self.end(seq, unit, seen=False)
+        self.kept.outstanding.clear()
+        self.numbers.restart()
+        self.acks.feedback = None
+        self.strays.newest = None
+        self.current = None
+        self._other = None
+
+    def release(self) -> None:
+        """Let go of everything that refers back here, so that no cyclic garbage is left."""
+        self.on_sight = self.recorder = self.answers.on_answer = None
+        self.carrier = self.current = self.peer = None
+        self.acks.rule = None
+        self.repeats.release()
+
+    # -- report ------------------------------------------------------------------------------------
+
+    def report(self) -> SpaceReport:
+        """Return the figures; call `end_all` before."""
+        first, last = self.numbers.span()
+        answers, repeats = self.answers, self.repeats
+        # By place: names cost as much as all the figures.
+        return SpaceReport(
+            self.rule.name,
+            self.direction,
+            self.units,
+            self.units + repeats.retransmissions + repeats.duplicates,  # copies
+            repeats.retransmissions,
+            repeats.duplicates,
+            answers.acked,
+            answers.unacked,
+            self.units - answers.acked - answers.unacked,  # unknown
+            self.never_seen(),
+            self.numbers.out_of_order,
+            self.attempts.given_up,
+            first,
+            last,
+            self.kept.max_copies,
+            self.rule.consecutive,
+            answers.rtt.summary(),
+            None if answers.lateness is None else answers.lateness.summary(),
+            self.setting.delay_ns / 1e6 if self.setting.delay_ns else None,  # timer, ms
+            tuple(self.numbers.bursts),
+            self._extra(),
+            self.numbers.skipped,  # others
+            self.rule.copies_take_numbers,
+        )
+
+    def so_far(self) -> SoFar:
+        """Return what is known by now of what was lost."""
+        told, numbers = self.acks.feedback, self.numbers
+        lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
+        came = self.units + self.repeats.numbered() + numbers.skipped
+        return SoFar(self.rule.name, came, self.never_seen(), lost, delivered)
+
+    def never_seen(self) -> int:
+        """Return how many numbers were not seen of those up to the newest."""
+        return self.numbers.never_seen(self.units + self.repeats.numbered())
+
+    def _extra(self) -> dict[str, Any]:
+        strays = self.strays.count()
+        extra: dict[str, Any] = {"strays": strays} if strays else {}
+        if self.forgotten:
+            extra["forgotten"] = self.forgotten
+        told, quality = self.acks.feedback, self.answers.quality
+        if told is not None:
+            extra |= told.counts()
+            # Next to the sender this is what it was told; elsewhere some of it may not reach it.
+            extra["feedback_at"] = _WHERE[self.setting.sender_near]
+        if quality is not None and quality.peak:
+            extra["poor_quality_run"] = quality.peak
+        return extra

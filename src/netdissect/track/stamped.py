@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
-from netdissect.model.reports import UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space
 from netdissect.track.unit import Unit
-from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["MAX_STAMPED", "StampedSpace"]
 
@@ -50,47 +48,51 @@ class StampedSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one copy of a unit; `content` is a pair of its stamp and what it holds."""
+        numbers = self.numbers
+        setting = self.setting
+        kept = self.kept
         stamp, inner = content
-        last = self.last
-        seq = -1 if last is None else self.extend(wire_seq)
+        fresh = numbers.newest == ABSENT
+        seq = -1 if fresh else numbers.extend(wire_seq)
         known = self.stamps.get(seq)
         if known is not None:
             labelled = stamp not in known
-        elif last is not None and (seq in self.outstanding or self.slot_of(seq) >= 0):
-            self.hit("MAX_STAMPED")
+        elif not fresh and (seq in kept.outstanding or kept.slot_of(seq) >= 0):
+            setting.hit("MAX_STAMPED")
         super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
         if known is None:
-            seq = self.extend(wire_seq)
+            seq = numbers.extend(wire_seq)
             self.stamps[seq] = {stamp: time_ns}
             if len(self.stamps) > MAX_STAMPED:
                 oldest = next(iter(self.stamps))
                 del self.stamps[oldest]
-                if oldest in self.outstanding:
-                    self.hit("MAX_STAMPED")
+                if oldest in kept.outstanding:
+                    setting.hit("MAX_STAMPED")
         elif labelled and len(known) >= MAX_STAMPS:
-            self.hit("MAX_STAMPS")
+            setting.hit("MAX_STAMPS")
         elif labelled:
             known[stamp] = time_ns
-            unit = self.outstanding.get(seq)
+            unit = kept.outstanding.get(seq)
             resend = self.rule.resend
             if unit is not None and resend is not None:
-                delay = self.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
+                delay = setting.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
                 unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit's copy with the stamp `bits`."""
-        last = self.last
-        if last is None or self.ack_rule is None:
-            self.name_unheard(base)
+        numbers = self.numbers
+        last = numbers.newest
+        if last == ABSENT or self.acks.rule is None:
+            self.acks.name_unheard(base)
             return
-        seq = self.extend(base)
-        unit = self.take_out(seq)
+        seq = numbers.extend(base)
+        unit = self.kept.take_out(seq)
         if unit is not None:
             self._answered(seq, unit, self.stamps.get(seq, {}).get(bits), frame, time_ns)
         elif seq > last:
-            self._unsent(base, frame, time_ns)
-        elif seq in self.missing:
-            self._unseen(seq, frame, time_ns)
+            self.unsent(base, frame, time_ns)
+        elif seq in numbers.missing:
+            self.acks.unseen(seq, frame, time_ns)
 
     def _answered(
         self, seq: int, unit: Unit, sent_ns: int | None, frame: int, time_ns: int
@@ -98,25 +100,18 @@ class StampedSpace(Space):
         """Settle a unit; `sent_ns`: when the copy that is answered came by, None = it was not
         seen.
         """
-        rtt = self.rtt
-        telling = False
+        answers = self.answers
         sample = -1 if sent_ns is None else time_ns - sent_ns
         if sample < 0:
-            rtt.ambiguous += 1
-        else:
-            lowest = rtt.lowest
-            rtt.add(sample)
-            telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
-        self.acked += 1
-        self.remember(seq, unit)
+            answers.rtt.ambiguous += 1
+        telling = answers.took(sample)
+        answers.acked += 1
+        self.kept.remember(seq, unit)
         if telling:
             self._sight()
         if self.recorder is not None:
             named = sample if sample >= 0 else ABSENT
             self.recorder.acked(unit, frame, time_ns, ambiguous=sample < 0, sample_ns=named)
-
-    def _turned(self, record: UnitRecord) -> None:
-        """Take nothing: an answer names its copy."""
 
     def restart(self) -> None:
         """Begin a new epoch."""

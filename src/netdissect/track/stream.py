@@ -13,8 +13,8 @@ from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import StreamPiece, TcpSegment
+from netdissect.track.answers import SETTLED_NS
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.noting import note_acked, note_dropped
 from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir

@@ -14,7 +14,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Scribe
-from netdissect.track.space import MAX_MISSING, Space
+from netdissect.track.space import Space
 
 __all__ = ["StridedSpace"]
 
@@ -43,12 +43,13 @@ class StridedSpace(Space):
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those that should have come before it."""
+        numbers = self.numbers
         super()._advance(last, seq, frame, time_ns)
         slowed = self._judge(seq - last)
-        in_order, before = self.units - self.out_of_order, self.taken + 1
+        in_order, before = self.units - numbers.out_of_order, self.taken + 1
         self.taken = in_order
-        if self.acked != self.acked_before:
-            self.acked_before = self.acked
+        if self.answers.acked != self.acked_before:
+            self.acked_before = self.answers.acked
             self.acked_at = last
         reach = self.rule.stride_reach
         if self.acked_at == ABSENT or last - self.acked_at > reach:
@@ -64,12 +65,10 @@ class StridedSpace(Space):
         if step == stride or step % stride or step > reach or slowed:
             return
         lacking = list(range(int(last) + stride, int(seq), stride))
-        missing = self.missing
+        missing = numbers.missing
         for number in lacking:
             missing.add(number, number + 1)
-        if missing.size > MAX_MISSING:
-            self.hit("MAX_MISSING")
-            missing.keep(MAX_MISSING // 2)
+        numbers.bound_missing()
         self._open = (lacking, frame, time_ns)
         slow = self.rule.slow_step
         if not slow or seq % slow:
@@ -86,7 +85,7 @@ class StridedSpace(Space):
             return False
         lacking, frame, time_ns = self._open
         self._open = None
-        missing = self.missing
+        missing = self.numbers.missing
         slow = self.rule.slow_step
         stride = self.stride
         if slow and step > stride > 0 and stride * (len(lacking) + 1) + step >= slow:
@@ -97,8 +96,8 @@ class StridedSpace(Space):
             return True
         lost = [seq for seq in lacking if seq in missing]
         self.lost += len(lost)
-        if lost and self.recorder is not None and not self.sender_near:
-            self.recorder.gap(self, lost[0], lost[-1], frame, time_ns, self.stride)
+        if lost and self.recorder is not None and not self.setting.sender_near:
+            self.recorder.gap(self.setting, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
 
     def _came(self, seq: int, time_ns: int) -> None:
@@ -113,10 +112,10 @@ class StridedSpace(Space):
         self.stride = 0
         self._open = None
         self.acked_at = ABSENT
-        self.taken = self.units - self.out_of_order
+        self.taken = self.units - self.numbers.out_of_order
 
     def report(self) -> SpaceReport:
         """Return the figures; `never_seen` are the numbers that did not come."""
         found = super().report()
-        found.never_seen = 0 if self.sender_near else max(0, self.lost)
+        found.never_seen = 0 if self.setting.sender_near else max(0, self.lost)
         return found

@@ -11,8 +11,8 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.intervals import Intervals
 from netdissect.track.noting import note_acked
-from netdissect.track.placed import Placed
 from netdissect.track.recorder import MAX_COPIES, Scribe, SpaceScribe
+from netdissect.track.setting import Setting
 from netdissect.track.sums import Span, Summed, by_place
 from netdissect.track.unit import Carried, Unit
 
@@ -60,7 +60,7 @@ class Tally(SpaceScribe):
     # -- sent --------------------------------------------------------------------------------------
 
     def run(
-        self, space: Placed, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Count consecutive new units, newer than all before."""
         del frame
@@ -74,7 +74,7 @@ class Tally(SpaceScribe):
         ]
 
     def first(
-        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Count a new unit."""
         del type_, frame
@@ -82,7 +82,7 @@ class Tally(SpaceScribe):
         return None
 
     def lone(
-        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Count a unit whose number is no evidence of those between it and others."""
         del seq, wire_seq, type_, frame
@@ -95,7 +95,7 @@ class Tally(SpaceScribe):
 
     def again(
         self,
-        space: Placed,
+        space: Setting,
         unit: Unit,
         seq: int,
         copied: bool,  # noqa: FBT001 - as in `SpaceScribe`
@@ -119,7 +119,7 @@ class Tally(SpaceScribe):
 
     def late(
         self,
-        space: Placed,
+        space: Setting,
         seq: int,
         copied: bool,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -190,13 +190,13 @@ class Tally(SpaceScribe):
         span.decided += 1
         span.lost += 1
 
-    def place(self, space: Placed) -> None:
+    def place(self, space: Setting) -> None:
         """Take nothing: what hangs on where the capture was taken is decided at the end."""
 
     # -- numbers that were skipped -----------------------------------------------------------------
 
     def gap(
-        self, space: Placed, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+        self, space: Setting, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
         """Count skipped numbers, `stride` apart, in the span of the next one."""
         del frame
@@ -235,7 +235,7 @@ class Tally(SpaceScribe):
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _new(self, space: Placed, time_ns: i64, units: i64, arrived: i64) -> None:
+    def _new(self, space: Setting, time_ns: i64, units: i64, arrived: i64) -> None:
         """Count new units of a datagram; `arrived`: so many numbers more are known to have come."""
         if space.delay_ns:
             self.sums.repeating = True

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import TcpSegment
+from netdissect.track.answers import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
-from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.noting import add_copy, note_acked, note_dropped
 from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir

@@ -1,13 +1,11 @@
-"""A unit that waits for its acknowledgement, a number that stands alone, and further copies."""
+"""A unit that waits for its acknowledgement, what a datagram carries, and further copies."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import Copy, UnitRecord
 
-__all__ = ["Carried", "Repeats", "Stray", "Unit"]
+__all__ = ["Carried", "CopyMemory", "Unit", "Units"]
 
 
 @mypyc_attr(free_list_len=1)
@@ -39,6 +37,50 @@ class Unit:
         self.last_carried: Carried | None = None
         """First and last of what it carries."""
 
+    def load(self, item: Carried) -> None:
+        """Note that its datagram carries further units."""
+        last = self.last_carried
+        if last is None:
+            self.carried = item
+        else:
+            last.further = item
+        self.last_carried = item
+
+    def deliver(self, frame: int, time_ns: int) -> None:
+        """Take its acknowledgement as one of all that it carries."""
+        item = self.carried
+        while item is not None:
+            item.space.delivered(item, frame, time_ns)
+            item = item.further
+
+
+class Units:
+    """The units of a space, as acknowledgements settle them. A class, not a protocol: compiled,
+    methods of a protocol are looked up by name.
+    """
+
+    __slots__ = ()
+
+    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+        """Take the first acknowledgement of a unit, which waits no more."""
+        raise NotImplementedError
+
+    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+        """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        raise NotImplementedError
+
+    def told_lost(self, seq: int, unit: Unit) -> None:
+        """Take that the receiver has told that a unit did not come."""
+        raise NotImplementedError
+
+    def unsent(self, base: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a number beyond the newest."""
+        raise NotImplementedError
+
+    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of what carried these units."""
+        raise NotImplementedError
+
 
 class Carried:
     """Consecutive units of a space that a datagram carries."""
@@ -48,11 +90,10 @@ class Carried:
     )  # fmt: skip
 
     def __init__(
-        self, space: Any, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
+        self, space: Units, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
         record: UnitRecord | None, *, is_open: bool,
     ) -> None:  # fmt: skip
         self.space = space
-        """Their ledger, of which this module knows nothing."""
         self.first: i64 = first
         self.count: i64 = count
         self.open = is_open
@@ -68,35 +109,18 @@ class Carried:
         """What the datagram carries behind them: nearly always nothing, so lists would cost more.
         """
 
-
-class Stray:
-    """A number far from all before, and the unit that has it."""
-
-    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
-
-    def __init__(
-        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
-    ) -> None:
-        self.wire_seq = wire_seq
-        self.seq = seq
-        self.last = last
-        """Newest number when it came."""
-        self.unit = unit
-        """None where the number is that of something else than a unit."""
-        self.frame = frame
-        self.time_ns = time_ns
-        self.plain = False
-        """True for a unit that nobody acknowledges."""
-        self.acked = False
-        """True once an acknowledgement has named it."""
+    @staticmethod
+    def of(space: Units, seq: i64) -> Carried:
+        """Return a unit, which waits on its own, as something that a datagram carries."""
+        return Carried(space, seq, 1, 0, 0, 0, None, is_open=False)
 
 
-class Repeats:
+class CopyMemory:
     """What a space remembers of further copies: most spaces never have one."""
 
     __slots__ = (
-        "again_in", "again_of", "doubtful", "held", "in_vain", "late", "placed", "soon",
-        "together_from", "together_ns", "waited_ns",
+        "again_in", "again_of", "doubtful", "held", "late", "placed", "soon", "together_from",
+        "together_ns", "waited_ns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -121,5 +145,3 @@ class Repeats:
         """... how many were doubtful before, ..."""
         self.waited_ns: i64 = 0
         """... and how long their direction was silent before all that came with them."""
-        self.in_vain: set[int] = set()
-        """Open units sent as often as permitted while the other direction was not heard."""

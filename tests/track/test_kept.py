@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
-from netdissect.track.ledger import EXPIRY_NS
+from netdissect.track.kept import EXPIRY_NS
 from netdissect.track.recorder import Recorder
 from tracking import MS, RESEND, rule, space
 
@@ -19,14 +19,14 @@ from tracking import MS, RESEND, rule, space
 def test_timers_follow_the_round_trip(smoothed, delay_ms, guard_ms) -> None:
     resend = ResendRule(50.0, rtt_factor=1.2, floor_ms=10.0, guard_ms=25.0, guard_rtt_factor=0.5)
     made, _ = space(resend=resend)
-    made.retime(smoothed)
-    assert (made.delay_ns, made.guard_ns) == (delay_ms * MS, guard_ms * MS)
+    made.repeats.retime(smoothed)
+    assert (made.setting.delay_ns, made.repeats.guard_ns) == (delay_ms * MS, guard_ms * MS)
 
 
 def test_an_own_window_replaces_the_guard() -> None:
     made, _ = space(duplicate_window_ms=3.0)
-    made.retime(40.0)
-    assert made.guard_ns == 3 * MS
+    made.repeats.retime(40.0)
+    assert made.repeats.guard_ns == 3 * MS
 
 
 def test_units_without_ack_are_settled_after_a_minute() -> None:
@@ -37,9 +37,9 @@ def test_units_without_ack_are_settled_after_a_minute() -> None:
         made.unit(1, None, b"x", "Thing", 1, 0)
         for number in range(2, 600):
             made.unit(number, None, b"x", "Thing", number, EXPIRY_NS + number * MS)
-        assert 1 not in made.outstanding
+        assert 1 not in made.kept.outstanding
         # Where nothing of the other direction came, no acknowledgement could have been seen.
-        assert made.unacked == unacked
+        assert made.answers.unacked == unacked
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_exhausted_units_name_the_moment() -> None:
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.end_all(1000 * MS, 0)
-    assert made.gave_up_ns == 300 * MS
+    assert made.attempts.gave_up_ns == 300 * MS
     assert made.report().given_up == 1
     assert anomalies[-1].evidence["copies"] == RESEND.attempts
 
@@ -72,7 +72,7 @@ def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.peer.last_ns = 900 * MS
-    record = made.outstanding[1].record
+    record = made.kept.outstanding[1].record
     made.end_all(1000 * MS, 0)
     assert (record.outcome, record.lost) == ("given_up", lost)
 
@@ -87,7 +87,7 @@ def test_senders_that_never_stop_give_nothing_up() -> None:
 
 def test_remarks_of_the_protocol_stand_in_the_message() -> None:
     made, anomalies = space(remarks={"sequence-jump": "seen after a restart"})
-    made.find("sequence-jump", 1, 0, 0, "jumps", step=9)
+    made.setting.find("sequence-jump", 1, 0, 0, "jumps", step=9)
     assert anomalies[0].message == "things jumps; seen after a restart"
     assert anomalies[0].evidence == {"space": "things", "step": 9}
 
@@ -96,14 +96,14 @@ def test_a_dialect_learnt_later_changes_the_rules_and_keeps_the_counts() -> None
     made, _ = space()
     made.unit(1, None, b"x", "Thing", 1, 0)
     made.obey(rule(resend=ResendRule(7.0)))
-    assert (made.units, made.delay_ns) == (1, 7 * MS)
+    assert (made.units, made.setting.delay_ns) == (1, 7 * MS)
 
 
 def test_nothing_is_kept_where_nothing_is_acknowledged() -> None:
     made, _ = space(ack=AckRule.NONE)
     for number in range(1, 100):
         made.unit(number, None, b"x", "Thing", number, number * MS)
-    assert not made.outstanding
+    assert not made.kept.outstanding
     report = made.report()
     assert (report.units, report.unknown, report.max_copies) == (99, 99, 1)
 
@@ -114,4 +114,4 @@ def test_release_leaves_no_way_back() -> None:
     made.release()
     made.ack(1, 0, 1, 0)
     assert made.on_sight is None
-    assert made.acked == 0
+    assert made.answers.acked == 0

@@ -1,0 +1,124 @@
+"""How quickly the units of one space were answered, and what their sender concludes from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from netdissect.model.native import i64
+from netdissect.model.policy import QualityRule
+from netdissect.track.feedback import Quality
+from netdissect.track.lateness import Lateness
+from netdissect.track.reservoir import RttReservoir
+from netdissect.track.setting import Setting
+from netdissect.track.unit import Unit
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
+
+__all__ = ["PAUSE_NS", "SETTLED_NS", "Answers"]
+
+SETTLED_NS: Final = 1 << 62
+"""Later than anything: no acknowledgement is waited for any more."""
+PAUSE_NS: Final = 1_000_000_000
+"""A shorter pause is none: programs and networks hesitate that long without harm."""
+
+
+class Answers:
+    """Counts settled units, and keeps their round trips."""
+
+    __slots__ = (
+        "_setting", "acked", "lateness", "loss_quality", "newest_ns", "on_answer", "rtt",
+        "try_quality", "unacked",
+    )  # fmt: skip
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self.acked = 0
+        self.unacked = 0
+        """Units of which an acknowledgement could have been seen and was not."""
+        self.rtt = RttReservoir()
+        self.lateness: Lateness | None = None
+        """What resends added; None before the first one that was acknowledged."""
+        self.newest_ns: i64 = 0
+        """When that was sent of the newest unit that is acknowledged."""
+        self.on_answer: Callable[[int, int, int], None] | None = None
+        """Called with direction, time of sending and frame of the answer where nothing sent for
+        longer than a pause was answered before.
+        """
+        self.loss_quality: Quality | None = None
+        self.try_quality: Quality | None = None
+
+    def obey(self, rule: QualityRule | None) -> None:
+        """Take the rules of a dialect."""
+        if rule is None:
+            self.loss_quality = self.try_quality = None
+        elif self.quality is None or self.quality.rule != rule:
+            made = Quality(rule)
+            self.loss_quality = made if rule.measure == "loss" else None
+            self.try_quality = made if rule.measure == "attempts" else None
+
+    @property
+    def quality(self) -> Quality | None:
+        """Return the state of the quality rule, None where there is none."""
+        return self.loss_quality or self.try_quality
+
+    def heard(self, sent_ns: i64, frame: int) -> None:
+        """Take that what was sent at a time is answered."""
+        ahead_ns = sent_ns - self.newest_ns
+        if ahead_ns > 0:
+            if ahead_ns > PAUSE_NS and self.on_answer is not None:
+                self.on_answer(self._setting.direction, sent_ns, frame)
+            self.newest_ns = sent_ns
+
+    def took(self, sample_ns: i64) -> bool:
+        """Take a round trip; return whether that tells where the capture was taken."""
+        if sample_ns < 0:
+            return False
+        rtt = self.rtt
+        lowest = rtt.lowest
+        rtt.add(sample_ns)
+        return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
+
+    def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
+        """Take the acknowledgement of a unit that was sent more than once."""
+        rtt = self.rtt
+        rtt.ambiguous += 1
+        if self.lateness is None:
+            findings = self._setting.findings
+            self.lateness = Lateness(self._setting.rule.name, findings.late_ms)
+        usual_ns = rtt.lowest if rtt.samples else 0
+        first = (unit.frame, unit.first_ns)
+        self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
+
+    def settled(self, seq: int, unit: Unit, frame: int, time_ns: int) -> bool:
+        """Count an acknowledged unit; return whether that tells where the capture was taken."""
+        # Once per unit: `heard`, written out, and no call.
+        sent_ns, copies = unit.last_ns, unit.copies
+        if sent_ns > self.newest_ns:
+            if sent_ns - self.newest_ns > PAUSE_NS:
+                self.heard(sent_ns, frame)
+            self.newest_ns = sent_ns
+        telling = False
+        if copies == 1:
+            telling = self.took(time_ns - unit.first_ns)
+        else:
+            self.came_late(seq, unit, copies, time_ns)
+        self.acked += 1
+        quality = self.try_quality
+        if quality is not None:
+            if copies == 1 and quality.calm:
+                quality.keep(1)
+            else:
+                self.outcome(quality, copies, frame, time_ns)
+        return telling
+
+    def outcome(self, quality: Quality, value: int, frame: int, time_ns: int) -> None:
+        """Take an outcome that its sender's rule counts, and report where it breaks the rule."""
+        if quality.outcome(value, time_ns):
+            self._setting.find(
+                "poor-quality", frame, time_ns, self._setting.direction,
+                "loses more than its sender tolerates",
+            )  # fmt: skip
+
+    def release(self) -> None:
+        """Let go of the connection."""
+        self.on_answer = None

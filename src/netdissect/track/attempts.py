@@ -1,0 +1,72 @@
+"""Units of one space that were sent as often as their sender permits."""
+
+from __future__ import annotations
+
+from netdissect.model.native import i64
+from netdissect.model.policy import Exhausted, ResendRule
+from netdissect.track.setting import Setting
+from netdissect.track.unit import Unit
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """How often a sender sends a unit, and what it gave up."""
+
+    __slots__ = ("_in_vain", "gave_up_ns", "given_up", "limit", "spent_ns")
+
+    def __init__(self, resend: ResendRule | None) -> None:
+        self.given_up = 0
+        self.gave_up_ns: int | None = None
+        """When the sender gave up the last unit that it had sent as often as it may."""
+        self.spent_ns: int | None = None
+        """When the timer after the last copy was due of a unit that was acknowledged, and yet sent
+        as often as it may be or more often.
+        """
+        self._in_vain: set[int] | None = None
+        """Open units sent as often as permitted while the other direction was not heard; None
+        before the first one, as in most spaces there is none.
+        """
+        self.obey(resend)
+
+    def obey(self, resend: ResendRule | None) -> None:
+        """Take the rules of a dialect."""
+        self.limit: i64 = 0
+        """Transmissions that the sender permits; 0 = no limit."""
+        if resend is not None and resend.exhausted is not Exhausted.NEVER:
+            self.limit = resend.attempts or 0
+
+    def all_made(self, unit: Unit) -> bool:
+        """Return True where the unit was sent exactly as often as its sender permits.
+
+        More copies than that show a sender whose limit is switched off.
+        """
+        return self.limit > 0 and unit.copies == self.limit
+
+    def note(self, seq: int, unit: Unit, heard_ns: int) -> None:
+        """Note of a unit that was just sent as often as permitted whether its later half was sent
+        while nothing of the other direction was heard: its answers may all have been lost then.
+        """
+        if heard_ns <= (unit.first_ns + unit.last_ns) >> 1:
+            if self._in_vain is None:
+                self._in_vain = set()
+            self._in_vain.add(seq)
+
+    def give_up(self, setting: Setting, seq: int, unit: Unit) -> None:
+        """Count and report a unit that was sent as often as permitted."""
+        self.given_up += 1
+        self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
+        setting.find(
+            "attempts-exhausted", unit.frame, unit.first_ns, setting.direction,
+            f"{seq % (1 << setting.rule.bits)} was sent {unit.copies} times, as often as permitted",
+            concluded_ns=unit.last_ns, seq=seq, copies=unit.copies,
+        )  # fmt: skip
+
+    def was_in_vain(self, seq: int) -> bool:
+        """Return whether the answers to an open unit may all have been lost."""
+        return self._in_vain is not None and seq in self._in_vain
+
+    def forget(self, seq: int) -> None:
+        """Forget a unit that waits no more."""
+        if self._in_vain is not None:
+            self._in_vain.discard(seq)

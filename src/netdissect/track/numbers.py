@@ -1,0 +1,263 @@
+"""The numbers of one space in one direction: which were used, which skipped, which stand alone.
+
+`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from netdissect.model.diagnosis import Burst
+from netdissect.model.native import ABSENT, i64
+from netdissect.model.policy import SpaceRule
+from netdissect.track.ranges import Recent
+from netdissect.track.setting import Setting
+from netdissect.track.unit import Unit
+
+__all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Numbers", "Stray", "Strays"]
+
+MAX_MISSING: Final = 1024
+"""Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
+MAX_STRAYS = 64
+"""Numbers per space that stand alone, remembered for their acknowledgements."""
+LEAST_BURST: Final = 2
+"""Fewer numbers in a row that are missing are no burst of losses."""
+MAX_BURSTS = 32
+"""Bursts kept per space, the longest."""
+
+
+class Numbers:
+    """What is known of the numbers up to the newest one."""
+
+    __slots__ = (
+        "_bits", "_never_before", "_setting", "apart", "bursts", "consecutive", "disorder", "first",
+        "half", "mask", "missing", "modulus", "newest", "out_of_order", "reach", "skipped", "spans",
+    )  # fmt: skip
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self.newest: i64 = ABSENT
+        self.first = 0
+        """Newest and oldest extended number."""
+        self.missing = Recent()
+        """Skipped numbers of which a copy may still come."""
+        self.skipped = 0
+        """Numbers used by something that is no unit."""
+        self.apart = 0
+        """Units whose number is another one's, or stands far from all others."""
+        self.out_of_order = 0
+        self.disorder = 0
+        """First copies out of order that only a network explains."""
+        self.bursts: list[Burst] = []
+        """The longest runs of numbers that were missing."""
+        self._never_before = 0
+        """Numbers spanned by the epochs that a restart has ended."""
+        self.spans: tuple[int, int] | None = None
+        """(first, last) of those epochs."""
+        self.obey(setting.rule)
+
+    def obey(self, rule: SpaceRule) -> None:
+        """Take the rules of a dialect."""
+        self._bits = rule.bits
+        self.modulus: i64 = 1 << rule.bits
+        self.mask: i64 = self.modulus - 1
+        self.half: i64 = self.modulus >> 1
+        # Where numbers are skipped at will, a far one is as good as any.
+        steady = rule.consecutive or rule.stride_reach
+        self.reach = min(rule.reach, int(self.half)) if steady else int(self.half)
+        self.consecutive = rule.consecutive
+
+    @property
+    def last(self) -> int | None:
+        """Return the newest number; None before the first one."""
+        return None if self.newest == ABSENT else self.newest
+
+    def reached(self) -> i64:
+        """Return the newest number; 0 before the first one."""
+        return 0 if self.newest == ABSENT else self.newest
+
+    def extend(self, wire_seq: i64) -> i64:
+        """Return the extended number closest to the newest one."""
+        newest = self.newest
+        if newest == ABSENT:
+            newest = 0
+        ahead = (wire_seq - newest) & self.mask
+        if ahead > self.half:
+            ahead -= self.modulus
+        return newest + ahead
+
+    @property
+    def seen(self) -> bool:
+        """Return True where anything of the space is in the capture."""
+        return self.newest != ABSENT or self.spans is not None
+
+    def skipped_start(self, first: int) -> bool:
+        """Return True where no copy of the protocol's first number is in the capture."""
+        return self.last is not None and self.spans is None and self.first > first
+
+    def is_far(self, ahead: i64, last: i64, used: int) -> bool:
+        """Return whether a number `ahead` of the newest one is far from all that were seen; `used`:
+        so many copies seen since may have taken numbers.
+        """
+        if ahead <= self.half:
+            return ahead > self.reach + used
+        rule, seq = self._setting.rule, last + ahead - self.modulus
+        if rule.restarts_at_will and last - seq > rule.stride_reach:
+            return True  # What says that the numbers begin anew may not be in the capture.
+        if seq >= self.first:
+            return False
+        first = rule.first_seq
+        if self._setting.started and self.spans is None and first is not None and seq < first:
+            return True
+        return seq < self.first - self.reach
+
+    def begin(self, wire_seq: i64) -> i64:
+        """Take the first number of an epoch as base; return the number before it."""
+        base = int(wire_seq & self.mask)
+        if self.spans is not None:
+            # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
+            base += ((self.spans[1] >> self._bits) + 1) << self._bits
+        self.first = base
+        return base - 1
+
+    def lower(self, seq: int) -> None:
+        """Take a number below all so far: those in between are still to come."""
+        if self.consecutive:
+            self.miss(seq + 1, self.first)
+        self.first = seq
+
+    def miss(self, low: int, end: int) -> None:
+        """Remember the newest of the numbers from `low` to before `end` as not seen."""
+        if low >= end:
+            return
+        self.missing.add(max(low, end - MAX_MISSING), end)
+        self.bound_missing()
+
+    def bound_missing(self) -> None:
+        """Forget the older half of the skipped numbers where there are too many."""
+        if self.missing.size > MAX_MISSING:
+            self._setting.hit("MAX_MISSING")
+            self.missing.keep(MAX_MISSING // 2)
+
+    def burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
+        """Note how many numbers in a row are missing between two; `since_ns`: when `last` came."""
+        bursts = self.bursts
+        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
+        if len(bursts) > MAX_BURSTS:
+            self._setting.hit("MAX_BURSTS")
+            bursts.remove(min(bursts, key=lambda burst: burst.count))
+
+    def came(self, seq: int) -> None:
+        """Take a number that was skipped: it was not lost with others, but overtaken, where its
+        sender sends nothing again.
+        """
+        self.missing.discard(seq)
+        for place, burst in enumerate(self.bursts if self._setting.rule.resend is None else ()):
+            if burst.low <= seq <= burst.high:
+                self.bursts[place] = replace(burst, count=burst.count - 1)
+                return
+
+    def restart(self) -> None:
+        """Begin a new epoch: the sender numbers afresh."""
+        self.missing = Recent()
+        if self.consecutive:
+            self._never_before += self.newest - self.first + 1
+        first = self.spans[0] if self.spans else self.first
+        self.spans = (first, self.newest)
+        self.newest = ABSENT
+
+    def span(self) -> tuple[int | None, int | None]:
+        """Return the first and the last number of all epochs."""
+        last = self.last
+        if self.spans is not None:
+            return self.spans[0], self.spans[1] if last is None else last
+        return None if last is None else self.first, last
+
+    def never_seen(self, units: int) -> int:
+        """Return how many numbers were not seen of those up to the newest; so many had a unit."""
+        if not self.consecutive:
+            return 0
+        span = self._never_before
+        if self.last is not None:
+            span += self.last - self.first + 1
+        return max(0, span - (units - self.apart + self.skipped))
+
+
+class Stray:
+    """A number far from all before, and the unit that has it."""
+
+    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
+
+    def __init__(
+        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
+    ) -> None:
+        self.wire_seq = wire_seq
+        self.seq = seq
+        self.last = last
+        """Newest number when it came."""
+        self.unit = unit
+        """None where the number is that of something else than a unit."""
+        self.frame = frame
+        self.time_ns = time_ns
+        self.plain = False
+        """True for a unit that nobody acknowledges."""
+        self.acked = False
+        """True once an acknowledgement has named it."""
+
+
+class Strays:
+    """Numbers that stand alone: the next one, or an acknowledgement, may confirm them."""
+
+    __slots__ = ("_by_wire", "_numbers", "_setting", "newest")
+
+    def __init__(self, setting: Setting, numbers: Numbers) -> None:
+        self._setting = setting
+        self._numbers = numbers
+        self.newest: Stray | None = None
+        """The newest one, while nothing confirms it."""
+        self._by_wire: dict[int, Stray] = {}
+
+    def add(self, stray: Stray) -> None:
+        """Remember a number that stands alone."""
+        self.newest = stray
+        by_wire = self._by_wire
+        by_wire.pop(stray.wire_seq, None)
+        by_wire[stray.wire_seq] = stray
+        if len(by_wire) > MAX_STRAYS:
+            self._setting.hit("MAX_STRAYS")
+            del by_wire[next(iter(by_wire))]
+
+    def note(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
+        """Report a number that stands alone."""
+        setting, numbers = self._setting, self._numbers
+        if 0 < numbers.first - seq <= numbers.reach:
+            setting.find(
+                "number-before-first", frame, time_ns, setting.direction,
+                f"{wire_seq} is before {numbers.first & numbers.mask}, the first", seq=seq,
+            )  # fmt: skip
+        else:
+            self.note_jump(seq, frame, time_ns)
+
+    def note_jump(self, seq: int, frame: int, time_ns: int) -> None:
+        """Report a number that stands alone, and is not just before the first one."""
+        last = int(self._numbers.reached())
+        way = "ahead" if seq > last else "back"
+        text = f"number jumps {way} by {abs(seq - last)}"
+        self._setting.find(
+            "sequence-jump", frame, time_ns, self._setting.direction,
+            f"{text}; it stands alone unless later ones confirm it", seq=seq, before=last,
+        )  # fmt: skip
+
+    def confirm(self, stray: Stray) -> None:
+        """Forget a number that counts with the others now."""
+        self.newest = None
+        self._by_wire.pop(stray.wire_seq, None)
+
+    def known(self, wire_seq: int) -> Stray | None:
+        """Return the one with this number on the wire; None where there is none."""
+        return self._by_wire.get(wire_seq)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return len(self._by_wire)
