@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 import console_docs
 from luafields import differences
 from netdissect import lookup
-from netdissect.dissect.lua import _check, rule
+from netdissect.dissect.lua import _check, _Maker, rule
 from netdissect.layers.base import Check
 from netdissect.layers.expr import E
+from netdissect.layers.fields import Varint
+from netdissect.wire.varint import VarintCodec
 
 CAPTURES = console_docs.ROOT / "captures"
 ALL = sorted(CAPTURES.glob("*/*.pcap*"))
@@ -78,6 +81,17 @@ def test_a_condition_is_the_same_in_lua() -> None:
     assert rule(E("kind == 6 or kind in (1, 2)")) == (
         "function(v) return OR(B(N(v.kind) == 6), B((N(v.kind) == 1 or N(v.kind) == 2))) end"
     )
+
+
+def test_numbers_of_a_plug_in_bring_their_own_lua() -> None:
+    """Wireshark stopped at the first of them: the script called a function that was not there."""
+    one_byte = VarintCodec("one", lambda data, at, _end: (data[at], at + 1), bytes, 0, 255)
+    made = _Maker()
+    with pytest.raises(TypeError, match="the VarintCodec one has no lua"):
+        made._kind(Varint("size", 0, one_byte))
+    read = "function(tvb, place, stop) return tvb(place, 1):uint(), place + 1 end"
+    made._kind(Varint("size", 0, replace(one_byte, lua=read)))
+    assert made.codecs == {"one": read}
 
 
 def test_a_check_is_true_or_false_in_lua() -> None:

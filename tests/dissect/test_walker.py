@@ -10,7 +10,8 @@ from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items, LsbBits, LsbPad, SizedBytes, Tail, Varint
+from netdissect.layers.fields import Items, SizedBytes, Tail, Varint
+from netdissect.layers.lsb import LsbBits, LsbPad
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.varint import KNET_7_8
 

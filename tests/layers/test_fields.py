@@ -5,24 +5,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.fields import ByteField, LEShortField
+from scapy.fields import BitField, ByteField, LEShortField
 from scapy.packet import fuzz
 
+from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.walker import Walker
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import (
     FieldFault,
+    Flag,
     IfLeft,
     Items,
-    LsbBits,
-    LsbPad,
-    LsbTail,
-    LsbVarULong,
     NulString,
     SizedBytes,
     Tail,
     Varint,
 )
+from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.wire.bits import BitString
 from netdissect.wire.varint import KNET_7_8
 
@@ -120,6 +120,31 @@ def test_faults_carry_a_code(field: Any, data: bytes, code: str) -> None:
     with pytest.raises(FieldFault) as caught:
         field.getfield(None, data)
     assert caught.value.code == code
+
+
+class Named(Layer):
+    name = "named"
+    fields_desc = [
+        Flag("loud"),
+        BitField("rest", 0, 7),
+        Varint("size", None, KNET_7_8, length_of="data"),
+        SizedBytes("data", b"", E("size")),
+        NulString("nick", b"me"),
+    ]
+
+
+def test_a_length_of_variable_size_is_that_of_its_field() -> None:
+    assert bytes(Named(data=b"abc")) == b"\x00\x03abcme\0"
+    assert bytes(Named(data=b"x" * 200))[1:3] == b"\xc8\x01"
+    assert bytes(Named(data=b"abc", size=7))[1] == 7
+
+
+def test_texts_and_flags_are_shown_as_such() -> None:
+    octets = bytes(Named(loud=1, nick="J\xf6rg"))
+    node, _scope, _used = Walker(Catalogue()).walk(Named, octets)
+    assert {child.name: child.value for child in node.children} == {
+        "loud": True, "rest": 0, "size": 0, "data": b"", "nick": "J\xf6rg",
+    }  # fmt: skip
 
 
 def test_overlong_varints_are_found() -> None:

@@ -16,7 +16,8 @@ from scapy.volatile import RandBin, RandNum, RandString
 
 from netdissect.dissect.names import range_of
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import Embedded, IfLeft, Items, LsbTail, Tail, innermost
+from netdissect.layers.fields import Embedded, IfLeft, Items, Tail, innermost
+from netdissect.layers.lsb import LsbTail
 from netdissect.wire.bits import BitString
 
 __all__ = [

@@ -36,18 +36,8 @@ from netdissect.dissect.derive_bits import lsb_body, with_words
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Check
 from netdissect.layers.expr import E
-from netdissect.layers.fields import (
-    Embedded,
-    IfLeft,
-    Items,
-    LsbBits,
-    LsbTail,
-    LsbVarULong,
-    NulString,
-    SizedBytes,
-    Tail,
-    Varint,
-)
+from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBytes, Tail, Varint
+from netdissect.layers.lsb import LsbBits, LsbTail, LsbVarULong
 from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = ["compile_reader", "module_source", "source"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from scapy.fields import ConditionalField
 
-from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
+from netdissect.layers.fields import IfLeft
+from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 
 __all__ = ["lsb_body", "with_words"]
 

@@ -36,20 +36,10 @@ from netdissect.dissect.engine import Request, layer_module
 from netdissect.dissect.names import layers_of
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import (
-    Embedded,
-    IfLeft,
-    Items,
-    LsbBits,
-    LsbPad,
-    LsbTail,
-    LsbVarULong,
-    NulString,
-    SizedBytes,
-    Tail,
-    Varint,
-)
+from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBytes, Tail, Varint
+from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.model.errors import UsageError
+from netdissect.wire.varint import OWN, VarintCodec
 
 __all__ = ["script"]
 
@@ -123,6 +113,7 @@ def _protocol(name: str, known: Mapping[str, Any], made: _Maker, more: Mapping[s
             "layers": layers,
             "tables": tables,
             "choose": {},
+            "codecs": made.codecs,
             **more,
         }
     )
@@ -226,6 +217,8 @@ class _Maker:
         it.
         """
         self.kinds: dict[str, str] = {}
+        self.codecs: dict[str, _Raw] = {}
+        """Families of numbers that the runtime does not know."""
         self._called: dict[type[Layer], str] = {}
         self._samples = tuple(samples)
 
@@ -261,6 +254,19 @@ class _Maker:
         if not self._samples or choose is None:
             return {}
         return {"rows": self.choice(partial(choose, {}))}
+
+    def _codec(self, codec: VarintCodec) -> str:
+        """Return the name of a family of numbers that the script can read.
+
+        Raises:
+            TypeError: nothing says in Lua how.
+
+        """
+        if codec.lua:
+            self.codecs[codec.name] = _Raw(codec.lua)
+        elif codec not in OWN:
+            raise TypeError(f"the VarintCodec {codec.name} has no lua")
+        return codec.name
 
     def _step(self, field: Any) -> dict[str, Any]:
         more: dict[str, Any] = {}
@@ -324,7 +330,7 @@ class _Maker:
         if isinstance(field, LsbTail):
             return {"k": "lsbtail"}
         if isinstance(field, Varint):
-            return {"k": "varint", "codec": field.codec.name}
+            return {"k": "varint", "codec": self._codec(field.codec)}
         if isinstance(field, Embedded):
             how = {"k": "embedded", "choose": getattr(field.choose, "__name__", "choose")}
             how |= self._chosen(field.choose)

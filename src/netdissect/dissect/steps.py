@@ -15,16 +15,8 @@ from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, 
 
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import (
-    Embedded,
-    FieldFault,
-    IfLeft,
-    Items,
-    LsbBits,
-    LsbPad,
-    Varint,
-    innermost,
-)
+from netdissect.layers.fields import Embedded, FieldFault, IfLeft, Items, Varint, innermost
+from netdissect.layers.lsb import LsbBits, LsbPad
 from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Field classes that Scapy lacks: LSB-first bits, varints, optional and counted fields.
+"""Field classes that Scapy lacks: varints, texts, optional and counted fields. `lsb` has bits.
 
 They are ordinary Scapy fields (build, show, fuzz and dissect work with stock Scapy). A field that
 cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what was read before it.
@@ -7,37 +7,30 @@ cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import index
 from typing import Any
 
 from scapy.config import conf
-from scapy.fields import Field, PacketField, PacketListField, StrField
+from scapy.fields import BitField, Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
 from netdissect.model.dissection import OCTETS, TEXT
 from netdissect.model.text import quoted
-from netdissect.wire.bits import BitString, extract, insert, slice_bits
-from netdissect.wire.varint import (
-    VarintCodec,
-    VarintError,
-    read_varulong_bits,
-    varulong_groups,
-)
+from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = [
     "Embedded",
     "FieldFault",
+    "Flag",
     "IfLeft",
     "Items",
-    "LsbBits",
-    "LsbPad",
-    "LsbTail",
-    "LsbVarULong",
     "NulString",
     "SizedBytes",
     "Tail",
+    "Utf8",
     "Varint",
     "innermost",
+    "octets_of",
+    "text",
 ]
 
 LIST_LIMIT = 65536
@@ -79,24 +72,22 @@ def innermost(field: Any) -> Any:
     return field
 
 
-def _split(state: Any) -> tuple[bytes, int]:
+def text(octets: bytes) -> str:
+    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(value: Any) -> bytes:
+    """Return the bytes of a text, or of what is bytes already."""
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
+
+
+def split(state: Any) -> tuple[bytes, int]:
     """Return (bytes, bits already consumed of the first one) of a Scapy dissection state."""
     return state if isinstance(state, tuple) else (state, 0)
 
 
-def _append(state: Any, number: int, size: int) -> Any:
-    """Append `size` bits to a Scapy build state, least significant bit first."""
-    done, pending, held = state if isinstance(state, tuple) else (state, 0, 0)
-    held |= (number & ((1 << size) - 1)) << pending
-    pending += size
-    octets = pending >> 3
-    done += (held & ((1 << 8 * octets) - 1)).to_bytes(octets, "little")
-    held >>= 8 * octets
-    pending &= 7
-    return (done, pending, held) if pending else done
-
-
-class _Limited:
+class Limited:
     """Random values of a number with limits, shared by the fields below."""
 
     __slots__ = ()
@@ -107,7 +98,7 @@ class _Limited:
         return RandNum(*self.limits)
 
 
-class _Enum(_Limited):
+class Named(Limited):
     """Display of a number by name, shared by the fields below."""
 
     names: dict[int, str] | None
@@ -132,7 +123,7 @@ class _Enum(_Limited):
         return x
 
 
-class _Octets:
+class Hex:
     """Display and random values of bytes of any number, shared by the fields below."""
 
     __slots__ = ()
@@ -146,153 +137,43 @@ class _Octets:
         return RandBin(RandNum(0, 40))
 
 
-class _Placed:
-    """A field that is read at any bit position; shared by the fields below."""
+class Utf8:
+    """Bytes that are shown as text, shared by the fields below."""
 
     __slots__ = ()
-    read_at: Callable[..., tuple[Any, int]]
-    """(bytes, bit) -> (the value that begins there, the bit behind it); raises FieldFault."""
-
-    def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
-        """Read it at the bit that a Scapy dissection state stands at."""
-        data, bit = _split(s)
-        value, end = self.read_at(data, bit)
-        rest, used = data[end >> 3 :], end & 7
-        return (rest, used) if used else rest, value
-
-
-class LsbBits(_Enum, _Placed, Field):  # type: ignore[misc]
-    """`size` bits, least significant first, at any bit position (see `netdissect.wire.bits`)."""
-
-    __slots__ = ["limits", "names", "signed", "size"]
-
-    def __init__(
-        self,
-        name: str,
-        default: int | None,
-        size: int,
-        names: dict[int, str] | None = None,
-        *,
-        signed: bool = False,
-    ) -> None:
-        Field.__init__(self, name, default)
-        self.size = size
-        self.names = names
-        self.signed = signed
-        self.limits = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)
-        self.sz = size / 8
-
-    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
-        """Read the bits; FieldFault `truncated` when they are not all there."""
-        if bit + self.size > 8 * len(data):
-            raise FieldFault("truncated", f"{self.name} needs {self.size} bits")
-        value = extract(data, bit, self.size)
-        if self.signed and value >> (self.size - 1):
-            value -= 1 << self.size
-        return value, bit + self.size
-
-    def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the bits; a value too large is cut to them."""
-        return _append(s, val or 0, self.size)
-
-    def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in bytes."""
-        return self.size / 8
-
-
-class LsbVarULong(_Limited, _Placed, Field):  # type: ignore[misc]
-    """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
-
-    __slots__ = ["keep", "limits"]
-
-    def __init__(self, name: str, default: int, keep: int = 64) -> None:
-        Field.__init__(self, name, default)
-        self.keep, self.limits = keep, (0, (1 << keep) - 1)
-
-    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
-        """Read up to ten groups; FieldFault when the data ends first or a tenth group goes on."""
-        before, window = bit & ~7, data[bit >> 3 : (bit >> 3) + 11]
-        value, after, complete = read_varulong_bits(
-            int.from_bytes(window, "little"), bit & 7, 8 * len(window)
-        )
-        value &= self.limits[1]
-        if not complete:
-            if 8 * len(data) < bit + 80:
-                raise FieldFault("truncated", f"{self.name} is an unterminated varULong", value)
-            raise FieldFault("overlong-varint", f"{self.name} has more than ten groups", value)
-        return value, before + after
-
-    def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the shortest form."""
-        return _append(s, *varulong_groups(val or 0))
-
-    def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in bytes of the shortest form."""
-        return varulong_groups(x or 0)[1] / 8
-
-
-class LsbTail(_Octets, _Placed, Field):  # type: ignore[misc]
-    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
-    zeros.
-    """
-
-    private = OCTETS
-
-    def __init__(self, name: str) -> None:
-        Field.__init__(self, name, b"")
-
-    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[BitString, int]:
-        """Take everything."""
-        return slice_bits(data, bit), 8 * len(data)
-
-    def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
-        """Append the bits (8 for each byte of a plain `bytes`), then fill the byte with zeros."""
-        return _close(_append(s, *insert(val or b"")), 0)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept text for its bytes."""
-        return x.encode() if isinstance(x, str) else x
+        return octets_of(x) if isinstance(x, str) else x
 
-    def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in bytes."""
-        return insert(x or b"")[1] / 8
+    def plain(self, value: bytes) -> Any:
+        """Return the text."""
+        return text(value)
 
-
-def _close(state: Any, padding: int) -> bytes:
-    if not isinstance(state, tuple):
-        return bytes(state)
-    done, pending, held = state
-    return bytes(done) + bytes([(held | padding << pending) & 0xFF])
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the text as Python would write it."""
+        return repr(text(octets_of(x or b"")))
 
 
-class LsbPad(_Placed, Field):  # type: ignore[misc]
-    """The unused high bits of the last byte; zero in every message that a real sender builds."""
+class Flag(BitField):  # type: ignore[misc]
+    """One bit, shown as a truth value. Layers fill in a default of None when they are built."""
 
-    def __init__(self) -> None:
-        Field.__init__(self, "padding", 0)
+    def __init__(self, name: str, default: int | None = 0) -> None:
+        BitField.__init__(self, name, default, 1)
 
-    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int | None, int]:
-        """Read up to the byte boundary; None where the message ends on one."""
-        used = bit & 7
-        return (data[bit >> 3] >> used, bit - used + 8) if used else (None, bit)
+    plain = staticmethod(bool)
 
-    def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
-        """Fill the byte."""
-        return _close(s, index(val or 0))
-
-    def i2len(self, pkt: Any, x: Any) -> float:
-        """Return 0: padding has no length of its own."""
-        return 0
-
-    def randval(self) -> Any:
-        """Return zero: padding is made, not chosen."""
-        return RandNum(0, 0)
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return True or False."""
+        return repr(bool(x))
 
 
-class Varint(_Enum, Field):  # type: ignore[misc]
-    """One number of a byte-oriented varint family."""
+class Varint(Named, Field):  # type: ignore[misc]
+    """One number of a byte-oriented varint family; `length_of`: the bytes of that field, unless
+    a number is given.
+    """
 
-    __slots__ = ["codec", "limits", "names"]
+    __slots__ = ["codec", "length_of", "limits", "names"]
 
     def __init__(
         self,
@@ -300,10 +181,13 @@ class Varint(_Enum, Field):  # type: ignore[misc]
         default: int | None,
         codec: VarintCodec,
         names: dict[int, str] | None = None,
+        *,
+        length_of: str | None = None,
     ) -> None:
         Field.__init__(self, name, default)
         self.codec, self.limits = codec, (codec.minimum, codec.maximum)
         self.names = names
+        self.length_of = length_of
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
         """Read one number; FieldFault `truncated` when its bytes run out."""
@@ -315,6 +199,9 @@ class Varint(_Enum, Field):  # type: ignore[misc]
 
     def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
         """Append the shortest form."""
+        if val is None and self.length_of is not None and pkt is not None:
+            measured, octets = pkt.getfield_and_val(self.length_of)
+            val = int(measured.i2len(pkt, octets))
         return s + self.codec.write(val or 0)
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
@@ -344,7 +231,7 @@ class IfLeft(Field):  # type: ignore[misc]
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
         """Read the inner field, or nothing."""
-        data, bit = _split(s)
+        data, bit = split(s)
         return self.fld.getfield(pkt, s) if 8 * len(data) - bit >= self.bits else (s, None)
 
     def addfield(self, pkt: Any, s: Any, val: Any) -> Any:
@@ -368,7 +255,7 @@ class IfLeft(Field):  # type: ignore[misc]
         return self.fld.randval()
 
 
-class Tail(_Octets, StrField):  # type: ignore[misc]
+class Tail(Hex, StrField):  # type: ignore[misc]
     """All remaining bytes."""
 
     __slots__ = ["private"]
@@ -386,7 +273,7 @@ def _leading(name: str, size: int, data: bytes) -> bytes:
     raise FieldFault("length-beyond-end", f"{name} wants {size} bytes, {len(data)} are left", data)
 
 
-class SizedBytes(_Octets, StrField):  # type: ignore[misc]
+class SizedBytes(Hex, StrField):  # type: ignore[misc]
     """`length` bytes, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
     are left.
     """
@@ -413,8 +300,8 @@ class SizedBytes(_Octets, StrField):  # type: ignore[misc]
         return s[len(octets) :], octets
 
 
-class NulString(StrField):  # type: ignore[misc]
-    """Bytes up to a NUL, or another mark of a subclass, which is not part of the value."""
+class NulString(Utf8, StrField):  # type: ignore[misc]
+    """Text up to a NUL, or another mark of a subclass, which is not part of the value."""
 
     __slots__ = ["private"]
     mark = b"\0"

@@ -18,6 +18,7 @@ __all__ = [
     "KNET_7_7_16",
     "KNET_7_8",
     "KNET_15_16",
+    "OWN",
     "TEEWORLDS",
     "VarintCodec",
     "VarintError",
@@ -59,6 +60,10 @@ class VarintCodec:
     """Smallest value."""
     maximum: int
     """Largest value."""
+    lua: str = ""
+    """For Wireshark: what `read` is as a function of Lua, (tvb, place, end) -> value, next place,
+    which calls `fault("truncated", text)`; "" = none but the runtime's own.
+    """
 
     def is_minimal(self, raw: bytes, value: int) -> bool:
         """Return whether `raw` is what `write` would have produced for `value`."""
@@ -189,6 +194,8 @@ KNET_7_7_16: Final = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 
 """1, 2 or 4 bytes. Source: kNet `VLE8_16_32`, include/kNet/VLEPacker.h."""
 KNET_15_16: Final = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7FFFFFFF)
 """2 or 4 bytes. Source: kNet `VLE16_32`, include/kNet/VLEPacker.h."""
+OWN: Final = (TEEWORLDS, KNET_7_8, KNET_7_7_16, KNET_15_16)
+"""Families that the runtime of the dissectors for Wireshark reads by itself."""
 
 
 # --- Riptide: groups of 8 bits at any bit position, least significant group first ----------------

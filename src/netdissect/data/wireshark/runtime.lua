@@ -431,6 +431,7 @@ local function dialect_of(P, tvb, transport)
 end
 
 local function register(P)
+  for name, read in pairs(P.codecs) do CODECS[name] = read end
   local proto = Proto(P.proto_name, P.title)
   P.proto, P.fields, P.experts = proto, {}, {}
   local makers = {

@@ -12,7 +12,7 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import LsbBits
+from netdissect.layers.lsb import LsbBits
 from netdissect.layers.riptide import DIALECTS, bits, octets
 from netdissect.layers.riptide.frames import message_layer
 from netdissect.wire.riptide import TYPES_20, TYPES_21, type_name

@@ -15,9 +15,9 @@ from scapy.fields import Field, FieldLenField
 from scapy.packet import Packet_metaclass
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
+from netdissect.layers.eoudp.fields import Flag, Nul, Text
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items, SizedBytes
+from netdissect.layers.fields import Items, SizedBytes, text
 from netdissect.wire.eoudp import (
     BIG,
     EXCLUDES_NUL,

@@ -12,18 +12,13 @@ from scapy.fields import Field, StrField
 from scapy.volatile import RandBin, RandFloat, RandNum
 
 from netdissect.layers.expr import E
-from netdissect.layers.fields import FieldFault, SizedBytes
+from netdissect.layers.fields import FieldFault, SizedBytes, Utf8
 from netdissect.model.dissection import TEXT
 from netdissect.wire.eoudp import DIGITS_LIMIT
 
-__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Truth", "Zeros", "text"]
+__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Truth", "Zeros"]
 
 SHOWN_DECIMALS = 6
-
-
-def text(octets: bytes) -> str:
-    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
-    return octets.decode("utf-8", "surrogateescape")
 
 
 def _encoding(name: str, octets: bytes) -> list[tuple[str, str]]:
@@ -134,19 +129,11 @@ class Floats(Field):  # type: ignore[misc]
         return list(self.default)
 
 
-class _Utf8:
-    """Bytes that are text."""
+class _Utf8(Utf8):
+    """Bytes that are to be UTF-8."""
 
     __slots__ = ()
     name: str
-
-    def plain(self, value: bytes) -> str:
-        """Return the text."""
-        return text(value)
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the text as Python would write it."""
-        return repr(text(bytes(x or b"")))
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
         """Return a finding for bytes that are not UTF-8."""

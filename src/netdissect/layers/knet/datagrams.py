@@ -23,9 +23,9 @@ from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items
+from netdissect.layers.fields import Flag, Items
 from netdissect.layers.knet.contents import chooser
-from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle, in_parts
+from netdissect.layers.knet.fields import Content, PayloadTail, Vle, in_parts
 from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, message_type

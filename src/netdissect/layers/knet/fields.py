@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scapy.fields import BitField, ByteField, FieldListField
+from scapy.fields import ByteField, FieldListField
 from scapy.volatile import RandNum
 
 from netdissect.layers.base import Gen
@@ -14,7 +14,7 @@ from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
 __all__ = [
-    "BoundedVle", "Content", "Flag", "OctetList", "PayloadTail", "Vle", "VleList",
+    "BoundedVle", "Content", "OctetList", "PayloadTail", "Vle", "VleList",
     "in_parts",
 ]  # fmt: skip
 
@@ -23,21 +23,6 @@ def in_parts(name: str, low_bits: int) -> Gen:
     """Return a number of two fields: its `..._low`, of so many bits, and its `..._high`."""
     low, high = f"{name}_low", f"{name}_high"
     return Gen(name, lambda fields: fields[high] << low_bits | fields[low])
-
-
-class Flag(BitField):  # type: ignore[misc]
-    """One bit that means yes or no."""
-
-    def __init__(self, name: str, default: int = 0) -> None:
-        BitField.__init__(self, name, default, 1)
-
-    def plain(self, value: int) -> bool:
-        """Return the value as the tree shows it."""
-        return bool(value)
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return True or False."""
-        return repr(bool(x))
 
 
 class Vle(Varint):

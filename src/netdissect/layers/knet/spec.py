@@ -19,7 +19,7 @@ from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items
+from netdissect.layers.fields import Flag, Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.datagrams import (
     FRAGMENT_COUNT,
@@ -27,7 +27,7 @@ from netdissect.layers.knet.datagrams import (
     KnetMessage,
     NumberedDatagram,
 )
-from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList, in_parts
+from netdissect.layers.knet.fields import Content, OctetList, Vle, VleList, in_parts
 from netdissect.wire.knet import SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 

@@ -26,10 +26,6 @@ class Line(NulString):
         """Return what is wrong with bytes that have no line feed."""
         return FieldFault(*endless(self.name, len(octets)), self.plain(octets))
 
-    def any2i(self, pkt: Any, x: Any) -> Any:
-        """Take text as UTF-8."""
-        return x.encode() if isinstance(x, str) else x
-
     def plain(self, value: bytes) -> str:
         """Return the text; bytes that are no UTF-8 read as U+FFFD, as in the receiver."""
         return value.decode("utf-8", "replace")

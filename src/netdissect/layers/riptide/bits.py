@@ -17,7 +17,8 @@ from typing import Any
 
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
+from netdissect.layers.fields import IfLeft
+from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.layers.riptide import common
 from netdissect.wire.riptide import DISCONNECT_REASONS, REJECT_REASONS, TYPES_21
 

@@ -10,10 +10,18 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from scapy.fields import BitField, Field
+from scapy.fields import Field
 from scapy.volatile import RandBin, RandNum, VolatileValue
 
-from netdissect.layers.fields import FieldFault, IfLeft, NulString, Tail, Varint
+from netdissect.layers.fields import (
+    FieldFault,
+    IfLeft,
+    NulString,
+    Tail,
+    Varint,
+    octets_of,
+    text,
+)
 from netdissect.model.dissection import TEXT
 from netdissect.model.text import quoted
 from netdissect.wire.varint import TEEWORLDS
@@ -21,14 +29,12 @@ from netdissect.wire.varint import TEEWORLDS
 __all__ = [
     "ArrayOf",
     "Decimal",
-    "Flag",
     "Maybe",
     "Number",
     "Octets",
     "OptionalTail",
     "Size",
     "Text",
-    "text",
 ]
 
 _SPACE = 32
@@ -37,25 +43,6 @@ KEPT_CONTROLS = frozenset(b"\r\n\t")
 _CONTROL = re.compile(b"[%b]" % bytes(range(_SPACE))).search
 _REPLACED = re.compile(b"[%b]" % bytes(set(range(_SPACE)) - KEPT_CONTROLS)).search
 """Finds a control that the ordinary sanitiser replaces."""
-
-
-def text(octets: bytes) -> str:
-    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
-    return octets.decode("utf-8", "surrogateescape")
-
-
-def octets_of(value: Any) -> bytes:
-    """Return the bytes of a text, or of what is bytes already."""
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
-
-
-class Flag(BitField):  # type: ignore[misc]
-    """One bit, shown as a truth value. The default None is filled in when the packet is built."""
-
-    def __init__(self, name: str, default: int | None = 0) -> None:
-        BitField.__init__(self, name, default, 1)
-
-    plain = staticmethod(bool)
 
 
 class Octets(Field):  # type: ignore[misc]
@@ -185,18 +172,6 @@ class Text(NulString):
         self.strict = strict
         self.shown = shown or name
 
-    def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept text for its bytes."""
-        return octets_of(x) if isinstance(x, str) else x
-
-    def plain(self, value: bytes) -> str:
-        """Return the text."""
-        return text(value)
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the text as Python would write it."""
-        return repr(text(octets_of(x or b"")))
-
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
         """Return a finding for characters that receivers replace by spaces."""
         if (_CONTROL if self.strict else _REPLACED)(value):
@@ -214,7 +189,7 @@ class Decimal(Text):
         """Accept a number for its digits."""
         return str(x).encode() if isinstance(x, int) else Text.any2i(self, pkt, x)
 
-    def plain(self, value: bytes) -> int | str:  # type: ignore[override]
+    def plain(self, value: bytes) -> int | str:
         """Return the number where the digits are one in its usual form."""
         try:
             number = int(value)

@@ -16,9 +16,9 @@ from scapy.packet import Raw
 from netdissect.layers.base import Check, Gen, Layer, listed
 from netdissect.layers.binding import choice_of, layer_of
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Embedded, Items
+from netdissect.layers.fields import Embedded, Flag, Items
 from netdissect.layers.teeworlds.controls import TwControlUnknown, control_layer
-from netdissect.layers.teeworlds.fields import Flag, Octets
+from netdissect.layers.teeworlds.fields import Octets
 from netdissect.layers.teeworlds.messages import (
     TwMessage,
     TwNamed,
