@@ -46,6 +46,34 @@ def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+def test_what_stands_beside_the_layers_is_derived_anew_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A size that the layers take from another file of their package stayed as it was."""
+    package = tmp_path / f"beside_{tmp_path.name.replace('-', '_')}"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "sizes.py").write_text("FIRST = 2")
+    (package / "layers.py").write_text(
+        "from scapy.fields import StrFixedLenField\n"
+        "from netdissect.layers.base import Layer\n"
+        f"from {package.name}.sizes import FIRST\n"
+        "class One(Layer):\n"
+        "    fields_desc = [StrFixedLenField('first', b'', FIRST)]\n"
+        "CODES = ()\nREADERS = [(One, ())]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    layers = f"{package.name}.layers"
+    assert kept.readers(layers).read_One(b"abcd", 0, 4) == (b"ab", 2)
+    (package / "sizes.py").write_text("FIRST = 3 ")
+    kept.readers.cache_clear()
+    engine.layer_module.cache_clear()
+    for module in (f"{package.name}.sizes", layers):
+        sys.modules.pop(module)
+    assert kept.readers(layers).read_One(b"abcd", 0, 4) == (b"abc", 3)
+
+
 def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache" / "netdissect").iterdir())
 

@@ -100,7 +100,8 @@ def _kept(layers: str, what: str, derived: Callable[[], str]) -> str:
 
 def _key(layers: str) -> str | None:
     """Return what changes with the source of the layers; None where it has no files."""
-    spec = find_spec(layers)
+    # Names, sizes and field classes may stand anywhere in the package, and readers hold them.
+    spec = find_spec(layers.partition(".")[0])
     if spec is None or spec.origin is None:
         return None
     origin = Path(spec.origin)
@@ -109,7 +110,7 @@ def _key(layers: str) -> str | None:
     try:
         for file in files:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-        # Field classes may come from beside the layers; a new netdissect derives anew, too.
+        # A new netdissect derives anew, too.
         for file in (Path(__file__).with_name("derive.py"), Path(__file__).with_name("names.py")):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     except OSError:
