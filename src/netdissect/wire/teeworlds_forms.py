@@ -80,6 +80,10 @@ class Form(NamedTuple):
     bits: str
     """Bits 7 to 2 of byte 0 by the letters above; `T` says that a token follows, `-` is 0."""
 
+    def chunk_size(self, first: int, second: int) -> int:
+        """Return the bytes of the message that the first two bytes of a chunk announce."""
+        return (first & SIZE_HIGH) << self.size_bits | second & (1 << self.size_bits) - 1
+
 
 def _form(dialect: str, bits: str, limit: int, *, head: int = HEADER, tail: int = 0) -> Form:
     family, size_bits = ("0.7", 6) if dialect == D07 else ("0.6", 4)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds_forms import HEADER, TOKEN_OCTETS, VITAL, Form
+from netdissect.wire.teeworlds_forms import HEADER, SIZE_HIGH, TOKEN_OCTETS, VITAL, Form
 
 __all__ = ["ChunkHead", "Opened", "chunk_heads", "chunk_of", "number_chunks"]
 
@@ -118,8 +118,7 @@ class ChunkHead:
     @property
     def size(self) -> int:
         """Return the bytes of the message that it announces."""
-        high, low = self.payload[self.at] & 0x3F, self.payload[self.at + 1] & self._mask
-        return high << self.form.size_bits | low
+        return self.form.chunk_size(self.payload[self.at], self.payload[self.at + 1])
 
     @property
     def _mask(self) -> int:
@@ -175,7 +174,7 @@ def number_chunks(opened: Opened, next_number: Callable[[], int]) -> list[ChunkH
 def chunk_of(message: bytes, form: Form, number: int | None = None, flags: int = 0) -> bytes:
     """Return a chunk that holds a message; one with a number is vital."""
     size, bits = len(message), form.size_bits
-    head = bytearray([flags | size >> bits & 0x3F, size & ((1 << bits) - 1), 0])
+    head = bytearray([flags | size >> bits & SIZE_HIGH, size & ((1 << bits) - 1), 0])
     if number is None:
         return bytes(head[:2]) + message
     head[0] |= VITAL

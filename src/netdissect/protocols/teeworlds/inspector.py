@@ -15,7 +15,6 @@ from netdissect.wire.teeworlds import message_rows
 from netdissect.wire.teeworlds_forms import (
     CONNLESS_FLAG,
     MAX_PACKET,
-    SIZE_HIGH,
     TOKEN_OCTETS,
     VITAL,
     Form,
@@ -138,7 +137,7 @@ def _parts(payload: bytes, form: Form) -> list[Part] | None:
         at, end = 0, len(data) - form.tail
         for _ in range(count):
             head = data[at]
-            size = (head & SIZE_HIGH) << form.size_bits | data[at + 1] & (1 << form.size_bits) - 1
+            size = form.chunk_size(head, data[at + 1])
             at += 3 if head & VITAL else 2
             if at + size > end:
                 return None

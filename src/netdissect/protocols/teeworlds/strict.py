@@ -140,7 +140,7 @@ def _chunks(  # noqa: PLR0911 - vetoes
             return None
         count -= 1
         first, second = body[position], body[position + 1]
-        size = (first & 0x3F) << bits | second & mask
+        size = (first & tw.SIZE_HIGH) << bits | second & mask
         position += 2
         if first & tw.VITAL:
             if position >= end:
