@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.kept import readers
 from netdissect_enet.rangecoder import RangeCoderError, decompress
-from netdissect_enet.rules import CRC, MAX_COMMANDS, NAMES
+from netdissect_enet.rules import CRC, MAX_COMMANDS, NAMES, PLAIN
 
 __all__ = ["ACK", "CONNECT", "DISCONNECT", "VERIFY", "Head", "read_datagram"]
 
@@ -22,22 +22,29 @@ _LEAST = 4
 
 
 class Head(NamedTuple):
-    """What stands before the commands."""
+    """What stands before the commands, as `EnetHead` has it."""
 
-    peer: int
+    timed: int
+    compressed: int
     session: int
+    peer: int
     sent_time: int | None
-    checksum: int | None
     start: int
     """Byte of the first command."""
-    compressed: bool
+
+
+_Reader = Callable[[bytes, int, int], Any]
 
 
 @cache
-def _readers() -> dict[int, Callable[[bytes, int, int], Any]]:
+def _readers() -> tuple[dict[str, _Reader], dict[int, _Reader]]:
+    """Return what reads a head, by dialect, and what reads a command, by number."""
     made = readers("netdissect_enet.layers")
     names = {number: "".join(part.title() for part in NAMES[number].split("_")) for number in NAMES}
-    return {number: getattr(made, f"read_Enet{name}") for number, name in names.items()}
+    return (
+        {PLAIN: made.read_EnetHead, CRC: made.read_EnetHeadCrc},
+        {number: getattr(made, f"read_Enet{name}") for number, name in names.items()},
+    )
 
 
 def read_datagram(octets: bytes, dialect: str) -> tuple[Head, list[Any], str] | None:
@@ -46,30 +53,23 @@ def read_datagram(octets: bytes, dialect: str) -> tuple[Head, list[Any], str] | 
     A command is the tuple of its fields in the order of its layer, its first four being bits, and
     the offset behind it last. `fault` is the code of what ended the parse, "" where nothing did.
     """
-    size = len(octets)
-    if size < 2:  # noqa: PLR2004 - the peer word
+    heads, _ = _readers()
+    read = heads[dialect](octets, 0, len(octets))
+    if read is None:
         return None
-    word = octets[0] << 8 | octets[1]
-    start = 4 if word & 0x8000 else 2
-    checked = dialect == CRC
-    end = start + 4 if checked else start
-    if end > size:
-        return None
-    head = Head(
-        word & 0xFFF, word >> 12 & 3,
-        octets[2] << 8 | octets[3] if word & 0x8000 else None,
-        int.from_bytes(octets[start:end], "big") if checked else None, end, bool(word & 0x4000),
-    )  # fmt: skip
+    *known, at = read
+    head = Head._make([*known[:5], at])
     if head.compressed:
         try:
-            octets, end = decompress(octets[end:]), 0
+            octets, at = decompress(octets[at:]), 0
         except RangeCoderError:
             return head, [], "enet-compression"
-    return head, *_commands(octets, end, timed=head.sent_time is not None)
+    return head, *_commands(octets, at, timed=bool(head.timed))
 
 
 def _commands(octets: bytes, at: int, *, timed: bool) -> tuple[list[Any], str]:
-    table, end = _readers(), len(octets)
+    _, table = _readers()
+    end = len(octets)
     found: list[Any] = []
     while end - at >= _LEAST and len(found) < MAX_COMMANDS:
         read = table.get(octets[at] & 0xF)

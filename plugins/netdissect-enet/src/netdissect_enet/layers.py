@@ -121,31 +121,44 @@ def command_layer(_fields: Any, octets: bytes) -> type[EnetCommand]:
     return COMMANDS.get(octets[0] & 0xF, EnetUnknown) if octets else EnetUnknown
 
 
-class EnetPacket(Layer):
-    """A datagram without a checksum: peer word, sent time, commands.
+class EnetHead(Layer):
+    """What stands before the commands: peer word and sent time.
 
     |T|C|ses|  peer number  |  T: sent time follows, C: compressed; 12 bits of peer number
     """
 
-    name = "enet"
-    check: ClassVar[list[Any]] = []
     fields_desc: ClassVar[list[Any]] = [
         BitField("has_sent_time", 0, 1),
         BitField("compressed", 0, 1),
         BitField("session", 0, 2),
         BitField("peer", NOBODY, 12),
         ConditionalField(ShortField("time_sent", 0), E("has_sent_time")),
-        ConditionalField(Items("commands", EnetCommand, choose=command_layer), E("not compressed")),
-        ConditionalField(Tail("packed", private=""), E("compressed")),
     ]
+
+
+class EnetHeadCrc(EnetHead):
+    """The same with a checksum."""
+
+    fields_desc: ClassVar[list[Any]] = [*EnetHead.fields_desc, XIntField("checksum", None)]
+
+
+_COMMANDS = [
+    ConditionalField(Items("commands", EnetCommand, choose=command_layer), E("not compressed")),
+    ConditionalField(Tail("packed", private=""), E("compressed")),
+]
+
+
+class EnetPacket(Layer):
+    """A datagram without a checksum."""
+
+    name = "enet"
+    fields_desc: ClassVar[list[Any]] = [*EnetHead.fields_desc, *_COMMANDS]
 
 
 class EnetPacketCrc(EnetPacket):
     """A datagram with a checksum; built for a peer that is not known yet, as CONNECT is."""
 
-    fields_desc: ClassVar[list[Any]] = [
-        *EnetPacket.fields_desc[:5], XIntField("checksum", None), *EnetPacket.fields_desc[5:],
-    ]  # fmt: skip
+    fields_desc: ClassVar[list[Any]] = [*EnetHeadCrc.fields_desc, *_COMMANDS]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the checksum unless it was given."""
@@ -230,7 +243,5 @@ def _check(
             walker.note("enet-checksum", "the checksum is wrong", field.bit_offset, 32)
 
 
-READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
-    (layer, ()) for layer in COMMANDS.values()
-]
+READERS = [(layer, ()) for layer in [EnetHead, EnetHeadCrc, *COMMANDS.values()]]
 """Layers whose derived readers `scan` calls."""
