@@ -111,7 +111,7 @@ def compiled(
         root: the checkout.
         into: directory for everything that is written.
         patterns: glob patterns below `src/netdissect`; packages' own files are left out.
-        hot: which of them are compiled with `HOT_OPTIONS`.
+        hot: which of them are compiled with `HOT_OPTIONS`, as mypyc's run-time library is.
         tell: is told of each step, with seconds since the start.
 
     """
@@ -136,9 +136,11 @@ def compiled(
         )  # fmt: skip
     tell(f"compiling {UNITS + HOT_UNITS} C files, {monotonic() - began:.0f} s")
     sources = [Path(source) for source in library.sources]
+    # What all compiled code calls, mypyc's own run-time library, is as hot as the hottest module.
+    hottest = [one for one in sources if one.name in often or not one.name.startswith("__native")]
     units = [
-        *_bundles([one for one in sources if one.name in often], into, "hot", HOT_UNITS),
-        *_bundles([one for one in sources if one.name not in often], into, "unit", UNITS),
+        *_bundles(hottest, into, "hot", HOT_UNITS),
+        *_bundles([one for one in sources if one not in hottest], into, "unit", UNITS),
     ]
     bundles = [([library], units)]
     for number, bundle in enumerate(_rounds(shims)):
