@@ -57,9 +57,9 @@ def figure(value: Any) -> str:
     """Return a number as it stands in a line; None is null."""
     if value is None:
         return "null"
-    if isinstance(value, float):
-        return _written(value)
-    return str(value)
+    if type(value) is int:  # compiled, a quicker `str` than that of any object
+        return str(value)
+    return _written(value) if isinstance(value, float) else str(value)
 
 
 def _written(value: float) -> str:
@@ -78,7 +78,8 @@ def _written(value: float) -> str:
             while part % 10 == 0:
                 part //= 10
                 scale //= 10
-            return f"{whole}.{str(scale + part)[1:]}"
+            digits = f"{scale + part}"  # `str` of it would be that of any object
+            return f"{whole}.{digits[1:]}"
     # Of infinity and NaN this is NaN: one subtraction for two questions.
     return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
 
