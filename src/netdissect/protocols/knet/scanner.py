@@ -50,7 +50,7 @@ _SPACES: Final = ("datagram", "reliable")
 class _Form:
     """What a dialect's message IDs of one byte mean, as numbers."""
 
-    __slots__ = ("ack", "asks", "control", "how", "places", "replies")
+    __slots__ = ("ack", "alone", "asks", "control", "how", "places", "replies")
 
     def __init__(self, how: Reader) -> None:
         self.how = how
@@ -58,6 +58,8 @@ class _Form:
         places = {name: place for place, name in enumerate(_TYPES)}
         self.places = bytes(places[name] for name in how.names)
         """Place in `_TYPES` of each."""
+        self.alone = [[name] for name in how.names]
+        """The types of a run of one, as most are. Shared, as events are never changed."""
         self.ack: i64 = how.names.index(PACKET_ACK)
         self.asks: i64 = how.names.index(PING_REQUEST)
         self.replies: i64 = how.names.index(PING_REPLY)
@@ -135,8 +137,7 @@ class KnetScanner(Scanner):
         if not self._parts:
             self._begin(sink, payload, number)
             if self._alike and not self._learning:
-                kind = how.names[self._same]
-                sink.run(_MESSAGES, base + self._first, [kind] * int(self._count))
+                sink.run(_MESSAGES, base + self._first, self._kinds())
             else:
                 self._tell(sink, payload, place, base, None)
             return None
@@ -219,6 +220,13 @@ class KnetScanner(Scanner):
         self._alike = self._same >= 0 and count == total and not asked
         return place == size
 
+    def _kinds(self) -> list[str]:
+        """Return the types of the reliable messages, which are all of one; not to be changed."""
+        form = self._form
+        if self._count == 1:
+            return form.alone[self._same]
+        return [form.how.names[self._same]] * int(self._count)
+
     def _begin(self, sink: Sink, payload: bytes, number: i64) -> None:
         """Tell of the datagram itself."""
         sink.begin()
@@ -238,7 +246,7 @@ class KnetScanner(Scanner):
         same = self._same
         types: list[str] | None = None
         if self._count:
-            types = [names[same]] * int(self._count) if same >= 0 else []
+            types = self._kinds() if same >= 0 else []
         ordered: list[int] | None = [] if self._asked else None
         number = base + self._first
         size: i64 = len(payload)
