@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from netdissect.model.claims import Hints
@@ -17,6 +18,14 @@ _ACK: Final = Ev.ACK
 _NACK: Final = Ev.NACK
 
 
+@cache
+def _messages(types: tuple[str, ...]) -> list[Event]:
+    """Return the MESSAGE of each type: shared by all connections, as events are never changed. With
+    hundreds of types it would be most of what a connection takes.
+    """
+    return [(_MESSAGE, name) for name in types]
+
+
 class Events(Sink):
     """Makes a list of what it is told: for whoever looks at events."""
 
@@ -25,8 +34,7 @@ class Events(Sink):
     def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
         self._types = types
         self._spaces = spaces
-        # Shared, as events are never changed.
-        self._messages: list[Event] = [(_MESSAGE, name) for name in types]
+        self._messages = _messages(types)
         self.listed: list[Event] = []
 
     def begin(self) -> None:
