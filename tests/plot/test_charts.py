@@ -146,6 +146,18 @@ def test_a_span_and_a_space_can_be_asked_for() -> None:
     assert charts("acks", history, Wanted("nothing")) == []
 
 
+@pytest.mark.parametrize("kind", ["acks", "rtt", "rate"])
+def test_the_sentence_is_of_the_span_that_is_shown(kind: str) -> None:
+    """It had the figures of the whole connection beside a picture of a second."""
+    history = gallery.histories(gallery.LOSSY)[1]
+    figures = [
+        int(re.search(r"([0-9,]+) (?:of|units|round|were)", chart.said)[1].replace(",", ""))
+        for wanted in (Wanted(), Wanted(start_ns=3_000_000_000, end_ns=4_000_000_000))
+        for chart in charts(kind, history, wanted)[:1]
+    ]
+    assert 0 < figures[1] < figures[0]
+
+
 def test_charts_that_are_compared_have_the_same_axes() -> None:
     found = [
         chart

@@ -42,6 +42,15 @@ class Wanted:
     octets: bool = False
     """Rates in bytes."""
 
+    def within(self, points: list[Point]) -> list[Point]:
+        """Return those of a chart that are wanted: its sentence is of them."""
+        first_ns, last_ns = self.start_ns or 0, self.end_ns
+        return [
+            point
+            for point in points
+            if point.time_ns >= first_ns and (last_ns is None or point.time_ns <= last_ns)
+        ]
+
     def since(self, zero_ns: int) -> Wanted:
         """Return the same with its times since the epoch."""
         start = None if self.start_ns is None else zero_ns + self.start_ns
@@ -173,15 +182,14 @@ def _acks(history: History, wanted: Wanted) -> Iterable[Chart]:
     for direction in Direction:
         tracks = history.shown(direction, wanted.space)
         if tracks:
-            yield _acked(history, direction, tracks)
+            yield _acked(history, wanted, direction, tracks)
 
 
 def _snapshots(history: History, wanted: Wanted) -> Iterable[Chart]:
-    del wanted
     for direction in Direction:
         tracks = history.shown(direction, "snapshot")
         if tracks:
-            chart = _acked(history, direction, tracks)
+            chart = _acked(history, wanted, direction, tracks)
             chart.kind = "snapshots"
             chart.series = [series for series in chart.series if series.shape != "probe"]
             chart.title = f"Snapshots until acknowledged, {way(direction)}"
@@ -196,7 +204,7 @@ def _snapshots(history: History, wanted: Wanted) -> Iterable[Chart]:
             yield chart
 
 
-def _acked(history: History, direction: int, tracks: list[Track]) -> Chart:
+def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]) -> Chart:
     chart = _chart(
         "acks", history, direction, f"Time until acknowledged, {way(direction)}",
         "milliseconds, by time of sending", "ms",
@@ -244,7 +252,8 @@ def _acked(history: History, direction: int, tracks: list[Track]) -> Chart:
     chart.notes += _thin_note(tracks)
     if local:
         chart.notes.append(LOCAL_NOTE)
-    chart.said = _acks_said(one, several, lanes)
+    one, several = wanted.within(one), wanted.within(several)
+    chart.said = _acks_said(one, several, {name: wanted.within(lanes[name]) for name in lanes})
     return chart
 
 
@@ -295,7 +304,9 @@ def _rtts(history: History, wanted: Wanted) -> Iterable[Chart]:
             ]),
             *_probe_series(history, direction, role),
         ]  # fmt: skip
-        values = sorted(point.value or 0.0 for one in chart.series for point in one.points)
+        values = sorted(
+            point.value or 0.0 for one in chart.series for point in wanted.within(one.points)
+        )
         smooth = [
             Point(unit.time_ns, unit.smooth_ms, unit.frame, "smoothed")
             for _, unit in units
@@ -348,6 +359,7 @@ def _rates(history: History, wanted: Wanted) -> Iterable[Chart]:
             chart.series.append(Series(f"{way(direction)}", "bar", role, bars))
             continue
         chart.series += _stacked(side, sign, role, way(direction))
+    rows = [[row for row in side if row.end_ns > start and row.start_ns <= end] for side in rows]
     chart.said = _rate_said(rows, octets=wanted.octets)
     yield chart
 
@@ -409,15 +421,15 @@ def _queues(history: History, wanted: Wanted) -> Iterable[Chart]:
                     Series(track.space, "steps", SIDES[direction], steps, track.waits.total)
                 )
         deepest = max(
-            (point.value or 0.0 for one in chart.series for point in one.points), default=0.0
+            (point.value or 0.0 for one in chart.series for point in wanted.within(one.points)),
+            default=0.0,
         )
-        chart.said = f"At most {deepest:,.0f} units waited at once."
+        chart.said = f"At most {counted(int(deepest), 'unit')} waited at once."
         chart.notes = _thin_note(tracks)
         yield chart
 
 
 def _silent(history: History, wanted: Wanted) -> Iterable[Chart]:
-    del wanted
     chart = _chart(
         "gaps", history, None, "Silence",
         "longer than a second and than five times the usual distance of two datagrams", "",
@@ -437,7 +449,9 @@ def _silent(history: History, wanted: Wanted) -> Iterable[Chart]:
         chart.series.append(Series(name, "bar", SIDES[direction], sent, lane=direction))
         for silence in history.silences(direction):
             length = silence.end_ns - silence.start_ns
-            total, longest = total + 1, max(longest, length)
+            late = wanted.end_ns is not None and silence.start_ns > wanted.end_ns
+            if not late and silence.end_ns >= (wanted.start_ns or 0):
+                total, longest = total + 1, max(longest, length)
             chart.bands.append(
                 Band(
                     silence.start_ns, silence.end_ns, "silence",
