@@ -69,32 +69,38 @@ class Evidence:
 
     def _unit(self, unit: UnitRecord) -> None:
         table = self._table
-        fates = [table.kind(copy.frame) for copy in unit.copies]
+        copies = unit.copies
         # All copies of a unit are of one direction: the first tells whether it was sent or
-        # received.
-        if fates[0] in _ARRIVALS:
-            self._received(unit, fates)
+        # received. Most units come once: no list is made of those.
+        first = table.kind(copies[0].frame)
+        if first in _ARRIVALS:
+            if first == COPY or len(copies) > 1:
+                self._received(unit)
             return
-        if len(fates) > 1:
-            self._sent_again(unit, [table.row(copy.frame) for copy in unit.copies])
-        arrived = DELIVERED in fates
+        if len(copies) > 1:
+            self._sent_again(unit, [table.row(copy.frame) for copy in copies])
         if unit.outcome != "acked":
             return
-        if arrived:
-            self.answered += table.flag(unit.copies[fates.index(DELIVERED)].frame, ANSWERED)
+        if first == DELIVERED:
+            self.answered += table.flag(copies[0].frame, ANSWERED)
+            return
+        fates = [table.kind(copy.frame) for copy in copies]
+        if DELIVERED in fates:
+            self.answered += table.flag(copies[fates.index(DELIVERED)].frame, ANSWERED)
         elif _MISSING.issuperset(fates):
             # Of two copies sent before the acknowledgement, either may be the one that arrived.
             before = [
-                copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
+                copy.frame for copy in copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
             row = table.row(before[0]) if len(before) == 1 else None
             if row is not None and row[0] == Fate.LOST and not row[1] & (AMBIGUOUS | SENT_AGAIN):
                 self.unseen += table.flag(before[0], ANSWERED)
 
-    def _received(self, unit: UnitRecord, fates: list[int]) -> None:
+    def _received(self, unit: UnitRecord) -> None:
         copied = 0
-        for copy, fate in zip(unit.copies, fates, strict=True):
-            copied += fate == COPY and self._counts(self._table.row(copy.frame))
+        for copy in unit.copies:
+            row = self._table.row(copy.frame)
+            copied += row[0] == COPY and self._counts(row)
         if copied:
             self._add(unit, "copied", copied)
 

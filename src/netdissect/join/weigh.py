@@ -97,20 +97,24 @@ class Reading(NamedTuple):
     doubtful_arrived: tuple[bool, ...]
 
 
-_State = tuple[int, ...]
-"""Of each arrival so far whose it is: the index of what was sent, -1 for none."""
+_State = bytes
+"""Of each datagram sent which arrival is its first, from 1, 0 for none so far; then of each arrival
+so far whose it is, from 1, 0 for nobody's.
+"""
+_OCTETS: Final = tuple([bytes((number,)) for number in range(256)])
 
 
 def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Reading:
     """Return what became of equal datagrams.
 
     Args:
-        sent: when each was sent, in order.
-        arrived: when each arrived, in order.
+        sent: when each was sent, in order; at most 255.
+        arrived: when each arrived, in order; at most 255.
         chances: what is known of their direction.
 
     """
-    states: list[_State] = [()]
+    size = len(sent)
+    states: list[_State] = [bytes(size)]
     weights: list[float] = [1.0]
     cut = False
     for time_ns in arrived:
@@ -123,20 +127,21 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Read
             states = [states[place] for place in ranked]
             weights = [weights[place] for place in ranked]
     whole = [
-        weight * chances.lost ** (len(sent) - len(set(state) - {-1}))
+        weight * chances.lost ** state.count(0, 0, size)
         for state, weight in zip(states, weights, strict=True)
     ]
     total: float = sum(whole)
     likely = [place for place, weight in enumerate(whole) if weight > 0]
     states = [states[place] for place in likely]
     weights = [whole[place] for place in likely]
-    best = _chosen(states, weights)
-    doubt_sent = [cut] * len(sent)
+    best = _chosen(states, weights, size)
+    doubt_sent = [cut] * size
     doubt_arrived = [cut] * len(arrived)
     if not cut and len(states) > 1:
         _doubts(states, weights, RULED_OUT * total, doubt_sent, doubt_arrived)
-    first = tuple([who >= 0 and who not in best[:index] for index, who in enumerate(best)])
-    return Reading(best, first, tuple(doubt_sent), tuple(doubt_arrived))
+    sender = tuple([whose - 1 for whose in best[size:]])
+    first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
+    return Reading(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
 
 
 def _extended(
@@ -162,40 +167,65 @@ def _extended(
             break
     # A copy lags behind the first arrival of what it copies, so each earlier arrival may be
     # needed.
+    size = len(sent)
+    number = len(states[0]) - size + 1
     again = [
         copied / (1 - copied) * chances.lags.density(time_ns - then)
-        for then in (arrived[: len(states[0])] if first else ())
+        for then in (arrived[: number - 1] if first else ())
     ]
     # Most readings are hopeless: they are weighed before they are made.
     found: list[float] = []
+    top = 0.0
     for place, state in enumerate(states):
         weight: float = weights[place]
-        found.append(weight * _APPEARED)
-        for index, chance in enumerate(first):
-            if index in state:
-                found.append(weight * again[state.index(index)])
+        for index in range(-1, len(first)):
+            if index < 0:
+                chance = _APPEARED
+            elif state[index]:
+                chance = again[state[index] - 1]
             else:
-                found.append(weight * chance)
-    top: float = max(found)
-    least: float = _HOPELESS * top
-    width = len(first) + 1
+                chance = first[index]
+            product = weight * chance
+            found.append(product)
+            if product > top:  # noqa: PLR1730 - the builtin would cost more
+                top = product
+    return _followed(states, found, top, number)
+
+
+def _followed(
+    states: list[_State], found: list[float], top: float, number: int
+) -> tuple[list[_State], list[float]]:
+    """Return those of all readings of arrival `number` that are not hopeless, the heaviest being 1.
+
+    Args:
+        states: the readings before it.
+        found: of each of them the weights, first that nobody sent it, then for each that may have.
+        top: the heaviest.
+        number: of the arrival, from 1.
+
+    """
+    least = _HOPELESS * top
+    width = len(found) // len(states)
     going: list[_State] = []
     going_weights: list[float] = []
     for place, weight in enumerate(found):
         if weight > least:
-            going.append((*states[place // width], place % width - 1))
+            state, whose = states[place // width], place % width
+            if whose and not state[whose - 1]:
+                state = state[: whose - 1] + _OCTETS[number] + state[whose:]
+            going.append(state + _OCTETS[whose])
             # In proportion to the heaviest: of many arrivals the products would vanish in a float.
             going_weights.append(weight / top)
     return going, going_weights
 
 
-def _chosen(states: list[_State], weights: list[float]) -> _State:
+def _chosen(states: list[_State], weights: list[float], size: int) -> _State:
     """Return the heaviest reading; of those that weigh about as much, one that supposes the least
     reordering.
     """
     least: float = _ALIKE * max(weights)
     alike = [
-        (_inversions(state), -weight, state)
+        (_inversions(state, size), -weight, state)
         for state, weight in zip(states, weights, strict=True)
         if weight >= least
     ]
@@ -206,13 +236,14 @@ def _rank(alike: tuple[int, float, _State]) -> tuple[int, float]:
     return alike[0], alike[1]
 
 
-def _inversions(state: _State) -> int:
+def _inversions(state: _State, size: int) -> int:
     """Return how often a first arrival comes after one that was sent later."""
-    newest, count = -1, 0
-    for index, who in enumerate(state):
-        if who >= 0 and who not in state[:index]:
-            count += who < newest
-            newest = max(newest, who)
+    newest, count = 0, 0
+    for index in range(size, len(state)):
+        whose = state[index]
+        if whose and state[whose - 1] == index - size + 1:
+            count += whose < newest
+            newest = max(newest, whose)
     return count
 
 
@@ -224,25 +255,27 @@ def _doubts(
     doubt_arrived: list[bool],
 ) -> None:
     """Mark what more than one possible reading says differently."""
+    size = len(doubt_sent)
     theirs: list[dict[int, float]] = [{} for _ in doubt_sent]
     """Of each datagram sent: the set of its arrivals as bits -> weight."""
-    whose: list[dict[int, float]] = [{} for _ in doubt_arrived]
-    """Of each arrival: whose it is, and whether it is the first of that -> weight."""
+    whose: list[list[float]] = [[0.0] * (2 * size + 2) for _ in doubt_arrived]
+    """Of each arrival: weight of twice whose it is, and one more where it is not the first."""
     for place, state in enumerate(states):
         weight: float = weights[place]
-        arrivals = [0] * len(doubt_sent)
-        earlier = 0
-        for index, who in enumerate(state):
-            bit = 2 << who if who >= 0 else 1
-            says = 2 * who + (1 if earlier & bit else 0)
-            earlier |= bit
-            if who >= 0:
-                arrivals[who] |= 1 << index
-            sums = whose[index]
-            sums[says] = sums.get(says, 0.0) + weight
+        arrivals = [0] * size
+        strayed = 0
+        for index, sums in enumerate(whose):
+            who = state[size + index]
+            if who:
+                sums[2 * who + (state[who - 1] <= index)] += weight
+                arrivals[who - 1] |= 1 << index
+            else:
+                sums[strayed] += weight
+                strayed = 1
         for index, bits in enumerate(arrivals):
-            sums = theirs[index]
-            sums[bits] = sums.get(bits, 0.0) + weight
-    for doubts, told in ((doubt_sent, theirs), (doubt_arrived, whose)):
-        for index, sums in enumerate(told):
-            doubts[index] = sum([weight >= least for weight in sums.values()]) > 1
+            weighed = theirs[index]
+            weighed[bits] = weighed.get(bits, 0.0) + weight
+    for index, weighed in enumerate(theirs):
+        doubt_sent[index] = sum([weight >= least for weight in weighed.values()]) > 1
+    for index, sums in enumerate(whose):
+        doubt_arrived[index] = sum([weight >= least for weight in sums]) > 1

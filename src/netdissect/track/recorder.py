@@ -93,7 +93,7 @@ class Recorder:
         while pending:
             head = pending[0]
             if isinstance(head, UnitRecord):
-                parts = head.extra.get("parts")
+                parts = head.extra.get("parts") if head.extra else None
                 if parts is not None:
                     pending.popleft()
                     head.told = True  # by its parts
@@ -365,7 +365,8 @@ class SpaceScribe:
             copy.attempts_left = resend.attempts - 1
         record = self._open(space, wire_seq, seq, type_, copy)
         record.next_resend_due_ns = time_ns + space.delay_ns if space.delay_ns else None
-        self._parent.touched.append((record, copy))
+        if not self.counted:  # nobody looks at the datagram then
+            self._parent.touched.append((record, copy))
         return record
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
