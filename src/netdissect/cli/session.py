@@ -113,6 +113,8 @@ _LOST = {
 }
 """Bound of the pipeline -> what is missing where it is hit."""
 
+_AGAIN = frozenset({"retransmission", "duplicate"})
+"""Kinds of copies of units that came more than once."""
 _CONFINED = frozenset({
     "anomalies", "connections", "diagnose", "diff", "export", "follow", "info", "ladder", "plot",
     "read", "report", "show", "stats", "timeline",
@@ -269,15 +271,16 @@ class Session:
         """Yield a record per datagram, in order of frames; with `early` the first ones before the
         whole file was looked at, in which only the vantage may be told otherwise.
         """
-        left = 0
+        skip = (0, 0)
         if early and self._is_long():
-            for record in self._early():
-                left += 1
+            for frame, record in self._early():
+                last, left = skip
+                skip = (frame, (left if frame == last else 0) + (record is not None))
                 if record is not None:
                     yield record
             # These lines are read while the whole file is looked at.
             sys.stdout.flush()
-        for item in self.both(timeline=False, skip=left):
+        for item in self.both(timeline=False, skip=skip):
             if isinstance(item, DatagramRecord):
                 yield item
 
@@ -288,8 +291,8 @@ class Session:
         file = Path(self.file)
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
 
-    def _early(self) -> Iterator[DatagramRecord | None]:
-        """Yield the records that leave early; None for each that nobody wants."""
+    def _early(self) -> Iterator[tuple[int, DatagramRecord | None]]:
+        """Yield the frames of what leaves early, and its records; None where nobody wants it."""
         from netdissect.pipeline.early import early_records  # noqa: PLC0415
 
         def make() -> Records:
@@ -299,7 +302,7 @@ class Session:
 
         for found in early_records(self.file, make, self.choices.options(others=self.others)):
             self._early_ns = found.first_ns
-            yield found.record
+            yield found.frame, found.record
 
     def observer(self) -> Records:
         """Return what makes records of the datagrams that a pipeline takes."""
@@ -314,10 +317,10 @@ class Session:
         return Scenes(told, remember=remember, **self.choices.decoding())
 
     def both(
-        self, *, timeline: bool = True, skip: int = 0
+        self, *, timeline: bool = True, skip: tuple[int, int] = (0, 0)
     ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
         """Yield records, and the timeline, in one pass; afterwards `reports` and `anomalies` are
-        filled, where they are kept. The first `skip` records are left out.
+        filled, where they are kept. `skip` as of `Records`.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
@@ -331,7 +334,10 @@ class Session:
             on_report=None if self.keeps_reports else self.forget,
             others=self.others,
         )
-        pipeline = Pipeline(self.ahead(options), recorder=records.recorder, observer=records)
+        options = self.ahead(options)
+        if self.needs is not None and self.needs <= _AGAIN and not timeline:
+            options = options.narrowed()
+        pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline, timeline=timeline)
         self.collect(pipeline.reports, pipeline.limits_hit)
         self.anomalies = found.listed()

@@ -152,7 +152,9 @@ def look_ahead(
         return options
     placing = replace(options, on_late=None, placing=True)
     found = first_look(source, placing, processes=processes, most=most, watch=watch)
-    return options if found is None else replace(options, near=found.near, begins=found.begins)
+    if found is None:
+        return options
+    return replace(options, near=found.near, begins=found.begins, repeated=found.repeated)
 
 
 def first_look(

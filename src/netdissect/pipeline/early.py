@@ -41,6 +41,7 @@ _AT_ONCE: Final = 16
 class Early(NamedTuple):
     """A datagram that leaves early."""
 
+    frame: int
     record: DatagramRecord | None
     """None where nobody wants it."""
     first_ns: int | None
@@ -131,7 +132,8 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
         both = zip(run.told[:sure], other.told, strict=False)
         same = [one == another for one, another in both]
         sure = same.index(False) if False in same else len(same)
-    return [Early(*each) for each in zip(run.made[:sure], firsts[:sure], strict=True)]
+    frames = [told[0] for told in run.told[:sure]]
+    return [Early(*each) for each in zip(frames, run.made[:sure], firsts[:sure], strict=True)]
 
 
 def _told(item: Seen) -> tuple[Any, ...]:

@@ -65,12 +65,12 @@ def iter_both(
 
     """
     records.recorder.events = timeline
+    if records.lazy:
+        records.held.needs = records.needs
     with rare_collections(), opened(source) as reader:
         for packets in Decapsulator().batches(reader.batches()):
             at = 0
             while at < len(packets):
-                if records.lazy and not records.skip:
-                    records.held.needs = records.needs
                 at, left = advance(packets, at, pipeline, records, timeline=timeline)
                 yield from left
         pipeline.finish(reader.info.last_time_ns)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias
 
@@ -74,7 +75,9 @@ class Options:
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
     such look. What hangs on it is then told right from the start.
     """
-    only: frozenset[int] | None = None
+    repeated: AbstractSet[int] | None = None
+    """Connections with a unit that came more than once, from the same look; None = not known."""
+    only: AbstractSet[int] | None = None
     """Connections whose datagrams, units and events are wanted, by the numbers of `begins`; None =
     all. Of the others only the reports are made.
     """
@@ -91,7 +94,16 @@ class Options:
     collected; None = they are kept as they are.
     """
     placing: bool = False
-    """Whether only `Analysis.begins` and `near` are wanted: no connection is reported."""
+    """Whether only `Analysis.begins`, `near` and `repeated` are wanted: no connection is reported.
+    """
+
+
+    def narrowed(self) -> Options:
+        """Return the options of who wants to see nothing but units that came more than once."""
+        if self.repeated is None:
+            return self
+        only = self.repeated if self.only is None else self.only & self.repeated
+        return replace(self, only=only)
 
 
 @dataclass(slots=True)
@@ -105,6 +117,8 @@ class Analysis:
     """Frames at which connections begin, in order: see `Options.begins`."""
     near: dict[int, Near] = field(default_factory=dict)
     """Connection -> where the capture was taken, of those that tell: see `Options.placing`."""
+    repeated: set[int] | None = None
+    """Connections with a unit that came more than once; None where not looked for, or too many."""
     anomalies: list[Anomaly] = field(default_factory=list)
     """In order of discovery; of very many the worst, see `MAX_ANOMALIES`."""
     protocols: dict[str, dict[str, int]] = field(default_factory=dict)

@@ -99,8 +99,8 @@ class Records:
         """Kinds of copies of units, one of which a datagram carries that somebody wants, None for
         any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
         """
-        self.skip = 0
-        """How many of the first datagrams are wanted by nobody: they left early."""
+        self.skip = (0, 0)
+        """The records that left early: all of frames before this one, and so many of its own."""
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._requests: dict[tuple[str, str, int, str], Request] = {}
         """How datagrams of a protocol, dialect, direction and transport were read last."""
@@ -150,21 +150,31 @@ class Records:
 
     def next(self, item: Seen) -> DatagramRecord | None:
         """Return the record of a datagram that leaves; None where nobody wants it."""
-        needs = self.needs
-        if self.skip:
-            self.skip -= 1
-            needs = frozenset()
-        if needs is None or not self.lazy:
+        if self._is_wanted(item) and not self._left_early(item.frame):
             return self.record_of(item)
-        for _, copy in item.touched:
-            if None in needs or copy.kind in needs:
-                return self.record_of(item)
         if item.connection is not None and item.protocol is not None:
             inspector = self._inspector(item.connection, item.protocol)
             if inspector is not None and inspector.wants(item.events):
                 dialect = item.connection.hints.dialects[item.direction]
                 self._pass(item.connection, _Unwanted(item.frame, dialect, item))
         return None
+
+    def _is_wanted(self, item: Seen) -> bool:
+        needs = self.needs
+        if needs is None or not self.lazy:
+            return True
+        for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
+            if None in needs or copy.kind in needs:
+                return True
+        return False
+
+    def _left_early(self, frame: int) -> bool:
+        """Return whether the next record of a frame has left before."""
+        last, left = self.skip
+        if frame == last and left:
+            self.skip = (last, left - 1)
+            return True
+        return frame < last
 
     # -- called by who wants the records -----------------------------------------------------------
 

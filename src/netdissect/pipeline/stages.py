@@ -71,6 +71,7 @@ class Pipeline(Packets):
         self.reports = Reports(lines=self.options.lines)
         self.near: dict[int, Near] = {}
         """See `Options.placing`."""
+        self.repeated: set[int] | None = set() if self.options.placing else None
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
@@ -192,6 +193,7 @@ class Pipeline(Packets):
             connections=self.reports,
             begins=array("q", sorted(self.begun.frames)),
             near=self.near,
+            repeated=self.repeated,
             anomalies=anomalies.listed(),
             protocols=self.counts,
             other_datagrams=self.other_datagrams,
@@ -211,6 +213,8 @@ class Pipeline(Packets):
         numbers = common_numbers([self.begun])[0]
         self.reports.renumber(numbers)
         self.near = {numbers[number - 1]: near for number, near in self.near.items()}
+        if self.repeated is not None:
+            self.repeated = {numbers[number - 1] for number in self.repeated}
         return numbers
 
     @property
@@ -453,6 +457,16 @@ class Pipeline(Packets):
         while len(flow.earlier) > kept:
             self._conclude(*flow.earlier.pop(0), end_ns)
 
+    def _placed(self, connection: Connection) -> None:
+        """Keep what a first look is for, of a connection that has ended."""
+        near = place(connection)
+        if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:
+            self.near[connection.number] = near
+        if self.repeated is not None and connection.findings.repeated:
+            self.repeated.add(connection.number)
+            if len(self.repeated) > MAX_REPORTS:
+                self.repeated = None
+
     def _conclude(self, connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
         """Conclude a connection and hand its report on."""
         if assembler is not None:
@@ -462,9 +476,7 @@ class Pipeline(Packets):
                     connection.further(direction, *at, events)
         self._table.ended(connection)
         if self.options.placing:
-            near = place(connection)
-            if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:
-                self.near[connection.number] = near
+            self._placed(connection)
             return
         report = conclude(connection, end_ns)
         told: set[tuple[str, int | None]] = set()

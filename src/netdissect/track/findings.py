@@ -115,6 +115,14 @@ class Findings:
             found[limit] = found.get(limit, 0) + bound.times
         return found
 
+    @property
+    def repeated(self) -> bool:
+        """Return whether a unit may have come more than once."""
+        repeats = self.repeats
+        return (
+            "retransmission" in repeats or "duplicate" in repeats or len(repeats) >= MAX_CODES
+        )
+
     def totals(self) -> dict[str, int]:
         """Return how many were found of each severity."""
         return {label: self.by_severity[place] for label, place in _LABELS}
