@@ -273,6 +273,24 @@ def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> No
         assert all("retransmission" in (record.kinds or ()) for record in made)
 
 
+@pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)
+def test_a_first_look_tells_which_connections_repeat_anything(path: Path) -> None:
+    options = look_ahead(str(path), Options())
+    again = {
+        record.connection
+        for record in _read(path, lazy=True)
+        if any(kind != "original" for kind in record.kinds or ())
+    }
+    assert options.repeated is not None
+    assert again <= options.repeated
+    assert options.narrowed().only == options.repeated
+
+
+def test_where_nothing_is_repeated_no_connection_is_looked_at_for_resends() -> None:
+    path = CAPTURES / "knet" / "udp_clean_session.pcap"
+    assert look_ahead(str(path), Options()).repeated == set()
+
+
 @pytest.mark.skipif(hot_path() == "compiled", reason="compiled methods are not replaced")
 def test_what_a_filter_throws_out_is_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []

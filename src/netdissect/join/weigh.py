@@ -8,10 +8,12 @@ are ambiguous and the heaviest reading is told of them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import Final, NamedTuple
+
+from netdissect.model.native import i64, vec
 
 __all__ = ["MAX_READINGS", "Chances", "Delays", "Reading", "weigh"]
 
@@ -45,7 +47,7 @@ class Delays:
 
     def __init__(self, known: Sequence[int], longest_ns: int, usual_ns: int = 1) -> None:
         self.known = sorted(known)
-        self._known = [float(delay) for delay in self.known]  # compared with floats
+        self._known = vec[i64](self.known)
         size = len(self.known)
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
         # As wide as Silverman's rule makes such windows: spread of the middle half times n^(-1/5).
@@ -58,10 +60,23 @@ class Delays:
 
     def density(self, delay_ns: int) -> float:
         """Return the density of a delay, per ns."""
-        low = bisect_left(self._known, delay_ns - self._width)
-        high = bisect_right(self._known, delay_ns + self._width)
+        low = self._before(ceil(delay_ns - self._width))
+        high = self._before(floor(delay_ns + self._width) + 1)
         near = self._near if delay_ns <= self._usual else 0.0
-        return self._unheard + near + (high - low) * self._each
+        return self._unheard + near + float(high - low) * self._each
+
+    def _before(self, limit: i64) -> i64:
+        """Return how many delays are below a limit."""
+        known = self._known
+        low: i64 = 0
+        high: i64 = len(known)
+        while low < high:
+            middle = (low + high) >> 1
+            if known[middle] < limit:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def quantile(self, share: float) -> int:
         """Return the delay that a share of all does not exceed; 0 without any."""
