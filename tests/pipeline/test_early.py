@@ -44,8 +44,7 @@ def _compare(path: Path) -> int:
     shown = [_shown(each.record) for each in early]
     whole = _all(path)
     assert shown == whole[: len(shown)]
-    last = early[-1].frame if early else 0
-    skip = (last, sum(each.frame == last for each in early))
+    skip = early[-1].skip if early else (0, 0)
     assert _all(path, skip) == whole[len(shown) :]
     return len(shown)
 

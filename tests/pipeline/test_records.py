@@ -283,7 +283,9 @@ def test_a_first_look_tells_which_connections_repeat_anything(path: Path) -> Non
     }
     assert options.repeated is not None
     assert again <= options.repeated
-    assert options.narrowed().only == options.repeated
+    assert options.narrowed({"retransmission"}).only == options.repeated
+    assert options.narrowed({"retransmission", None}).only is None
+    assert options.narrowed(None).only is None
 
 
 def test_where_nothing_is_repeated_no_connection_is_looked_at_for_resends() -> None:

@@ -32,6 +32,7 @@ from netdissect.system import lean, sandbox
 if TYPE_CHECKING:
     from netdissect.filters import Filter
     from netdissect.pipeline import Analysis, Intervals, Options, Reading
+    from netdissect.pipeline.early import Early
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
     from netdissect.pipeline.scenes import Scenes, Told
@@ -113,8 +114,6 @@ _LOST = {
 }
 """Bound of the pipeline -> what is missing where it is hit."""
 
-_AGAIN = frozenset({"retransmission", "duplicate"})
-"""Kinds of copies of units that came more than once."""
 _CONFINED = frozenset({
     "anomalies", "connections", "diagnose", "diff", "export", "follow", "info", "ladder", "plot",
     "read", "report", "show", "stats", "timeline",
@@ -273,11 +272,10 @@ class Session:
         """
         skip = (0, 0)
         if early and self._is_long():
-            for frame, record in self._early():
-                last, left = skip
-                skip = (frame, (left if frame == last else 0) + (record is not None))
-                if record is not None:
-                    yield record
+            for found in self._early():
+                self._early_ns, skip = found.first_ns, found.skip
+                if found.record is not None:
+                    yield found.record
             # These lines are read while the whole file is looked at.
             sys.stdout.flush()
         for item in self.both(timeline=False, skip=skip):
@@ -291,8 +289,8 @@ class Session:
         file = Path(self.file)
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
 
-    def _early(self) -> Iterator[tuple[int, DatagramRecord | None]]:
-        """Yield the frames of what leaves early, and its records; None where nobody wants it."""
+    def _early(self) -> list[Early]:
+        """Return what leaves early."""
         from netdissect.pipeline.early import early_records  # noqa: PLC0415
 
         def make() -> Records:
@@ -300,9 +298,7 @@ class Session:
             records.needs = self.needs
             return records
 
-        for found in early_records(self.file, make, self.choices.options(others=self.others)):
-            self._early_ns = found.first_ns
-            yield found.frame, found.record
+        return early_records(self.file, make, self.choices.options(others=self.others))
 
     def observer(self) -> Records:
         """Return what makes records of the datagrams that a pipeline takes."""
@@ -334,9 +330,7 @@ class Session:
             on_report=None if self.keeps_reports else self.forget,
             others=self.others,
         )
-        options = self.ahead(options)
-        if self.needs is not None and self.needs <= _AGAIN and not timeline:
-            options = options.narrowed()
+        options = self.ahead(options).narrowed(None if timeline else self.needs)
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline, timeline=timeline)
         self.collect(pipeline.reports, pipeline.limits_hit)

@@ -41,11 +41,12 @@ _AT_ONCE: Final = 16
 class Early(NamedTuple):
     """A datagram that leaves early."""
 
-    frame: int
     record: DatagramRecord | None
     """None where nobody wants it."""
     first_ns: int | None
     """Time of the first frame, as far as it was known then."""
+    skip: tuple[int, int]
+    """What is left out of the records of the whole file once this one has left: see `Records`."""
 
 
 class _Run:
@@ -132,8 +133,13 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
         both = zip(run.told[:sure], other.told, strict=False)
         same = [one == another for one, another in both]
         sure = same.index(False) if False in same else len(same)
-    frames = [told[0] for told in run.told[:sure]]
-    return [Early(*each) for each in zip(frames, run.made[:sure], firsts[:sure], strict=True)]
+    found: list[Early] = []
+    skip = (0, 0)
+    for told, record, first_ns in zip(run.told[:sure], run.made, firsts, strict=False):
+        left = skip[1] if told[0] == skip[0] else 0
+        skip = (told[0], left + (record is not None))
+        found.append(Early(record, first_ns, skip))
+    return found
 
 
 def _told(item: Seen) -> tuple[Any, ...]:

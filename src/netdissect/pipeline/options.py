@@ -35,6 +35,8 @@ __all__ = [
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
+_AGAIN: Final = frozenset({"retransmission", "duplicate"})
+"""Kinds of copies of units that came more than once."""
 
 
 Near: TypeAlias = tuple[bool | None, bool | None, bool]
@@ -98,9 +100,11 @@ class Options:
     """
 
 
-    def narrowed(self) -> Options:
-        """Return the options of who wants to see nothing but units that came more than once."""
-        if self.repeated is None:
+    def narrowed(self, kinds: AbstractSet[str | None] | None) -> Options:
+        """Return the options of who wants to see only datagrams with a copy of these kinds, None =
+        all datagrams.
+        """
+        if self.repeated is None or kinds is None or not kinds <= _AGAIN:
             return self
         only = self.repeated if self.only is None else self.only & self.repeated
         return replace(self, only=only)
