@@ -233,6 +233,11 @@ def many(name: str, capture: Path, folder: Path, count: int) -> None:
         judge(name, words, whole, chance.uniform(0, takes_s), folder)
 
 
+def test_every_command_is_signalled(capture: Path, tmp_path: Path) -> None:
+    """`browse` takes a terminal and has tests of its own."""
+    assert set(commands(capture, tmp_path)) == set(NAMES)
+
+
 @needs_capture
 @pytest.mark.parametrize("name", FEW)
 def test_a_signal_ends_a_command_with_a_whole_line(
