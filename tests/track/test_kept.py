@@ -68,13 +68,42 @@ def test_exhausted_units_name_the_moment() -> None:
 def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_ms, lost) -> None:
     """That all answers were lost is unlikely only while others came."""
     made, _ = space(Recorder().of(1))
-    made.peer = SimpleNamespace(last_ns=heard_ms * MS)
+    made.peer = SimpleNamespace(last_ns=heard_ms * MS, spaces={})
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.peer.last_ns = 900 * MS
     record = made.kept.outstanding[1].record
     made.end_all(1000 * MS, 0)
     assert (record.outcome, record.lost) == ("given_up", lost)
+
+
+def given_up(record_of):
+    made, _ = space(Recorder().of(1))
+    made.peer = SimpleNamespace(last_ns=390 * MS, spaces={})
+    for attempt in range(RESEND.attempts):
+        made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
+    record = made.kept.outstanding[1].record
+    record_of(made)
+    made.end_all(2000 * MS, 0)
+    return record.outcome, record.lost
+
+
+def test_what_is_acknowledged_after_it_was_given_up_is_not_lost() -> None:
+    assert given_up(lambda _: None) == ("given_up", True)
+    assert given_up(lambda made: made.ack(1, 0, 9, 1000 * MS)) == ("given_up", None)
+
+
+@pytest.mark.parametrize(("numbers", "lost"), [(range(1, 40), True), (range(1, 40, 2), None)])
+def test_where_hardly_any_answer_comes_nothing_is_called_lost(numbers, lost) -> None:
+    """Units of the other side, which are sent again as well, are missing in the end."""
+    other, _ = space()
+    for number in numbers:
+        other.unit(number, None, b"x", "Thing", number, number * MS)
+
+    def answered(made) -> None:
+        made.peer.spaces[made.setting.rule.name] = other
+
+    assert given_up(answered) == ("given_up", lost)
 
 
 def test_senders_that_never_stop_give_nothing_up() -> None:

@@ -24,8 +24,8 @@ class Attempts:
         as often as it may be or more often.
         """
         self._in_vain: set[int] | None = None
-        """Open units sent as often as permitted while the other direction was not heard; None
-        before the first one, as in most spaces there is none.
+        """Open units sent as often as permitted while the other direction was not heard, or that it
+        has answered too late; None before the first one, as in most spaces there is none.
         """
         self.obey(resend)
 
@@ -48,9 +48,13 @@ class Attempts:
         while nothing of the other direction was heard: its answers may all have been lost then.
         """
         if heard_ns <= (unit.first_ns + unit.last_ns) >> 1:
-            if self._in_vain is None:
-                self._in_vain = set()
-            self._in_vain.add(seq)
+            self.not_lost(seq)
+
+    def not_lost(self, seq: int) -> None:
+        """Note that a unit sent as often as permitted is not known to be lost."""
+        if self._in_vain is None:
+            self._in_vain = set()
+        self._in_vain.add(seq)
 
     def give_up(self, setting: Setting, seq: int, unit: Unit) -> None:
         """Count and report a unit that was sent as often as permitted."""
@@ -63,7 +67,7 @@ class Attempts:
         )  # fmt: skip
 
     def was_in_vain(self, seq: int) -> bool:
-        """Return whether the answers to an open unit may all have been lost."""
+        """Return whether the answers to an open unit may all have been lost, or came too late."""
         return self._in_vain is not None and seq in self._in_vain
 
     def forget(self, seq: int) -> None:

@@ -29,6 +29,10 @@ __all__ = ["Space"]
 
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
+A_FEW: Final = 3
+MANY: Final = 10
+"""So many units that never came, and at least one in so many, are no accident: each is sent again.
+"""
 
 
 class Space(Units):
@@ -400,8 +404,9 @@ class Space(Units):
         copies = unit.copies
         if copies > 1:
             if copies == self.attempts.limit and time_ns > unit.due_ns:
-                # Its sender had dropped it when this acknowledgement came.
+                # Its sender had dropped it when this acknowledgement came, but it was not lost.
                 self.answers.heard(unit.last_ns, frame)
+                self.attempts.not_lost(seq)
                 self.end(seq, unit, seen=True)
                 return
             self.attempts.forget(seq)
@@ -446,9 +451,20 @@ class Space(Units):
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not setting.receiver_near and self._heard_since(unit)
             lost = lost and not setting.findings.misses and not attempts.was_in_vain(seq)
+            lost = lost and not self._answers_fail()
             self.recorder.dropped(unit, word, lost=lost)
         if given_up:
             attempts.forget(seq)
+
+    def _answers_fail(self) -> bool:
+        """Return whether the direction of the answers lacks many units for all that its sender has
+        sent each again: of what came back as rarely, nobody can tell which way was lost.
+        """
+        other = None if self.peer is None else self.peer.spaces.get(self.setting.rule.name)
+        if other is None or other.numbers.newest == ABSENT:
+            return False
+        missing, numbers = other.numbers.missing.size, other.numbers
+        return bool(missing >= A_FEW and MANY * missing > numbers.newest - numbers.first)
 
     def _heard_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
