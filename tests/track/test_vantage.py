@@ -44,6 +44,7 @@ def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=N
         (sight(9.9, 90, disorder=2), sight(10.1, 159, disorder=20), "unknown", (None, False)),
         (sight(12.5, 723), sight(11.4, 965, disorder=7), "unknown", (None, False)),
         (sight(9), sight(21, disorder=7), "client", (True, False)),
+        (sight(39, 74), sight(65, 75), "unknown", (None, False)),
         (sight(0.3, usual_ms=47), sight(0.1, usual_ms=1), "server", (False, True)),
         (sight(0.3, usual_ms=7), sight(0.1, usual_ms=1), "unknown", (True, True)),
     ],

@@ -123,9 +123,10 @@ class Vantage:
     def word(self) -> str:
         """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
         for side, sight in enumerate(self.sights):
-            doubt = sight.disorder or not _is_quicker(sight, self.sights[1 - side])
+            slow = sight.answers >= MIN_ANSWERS and sight.quickest_ns > self._tick_ns[side]
+            doubt = sight.disorder or slow or not _is_quicker(sight, self.sights[1 - side])
             if self.near[side] is None and doubt:
-                return "unknown"  # it answers no sooner, or what it sends has crossed a network too
+                return "unknown"  # as slow as across a network, or what it sends has crossed one
         return _WORDS.get(self.near, "unknown")
 
     @property
