@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from netdissect.model.native import i64
+from typing import Any, Final
+
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import Exhausted, ResendRule
 from netdissect.track.setting import Setting
 from netdissect.track.unit import Unit
 
 __all__ = ["Attempts"]
+
+A_FEW: Final = 3
+MANY: Final = 10
+"""So many units that never came, and at least one in so many, are no accident: each is sent again.
+"""
 
 
 class Attempts:
@@ -66,9 +73,20 @@ class Attempts:
             concluded_ns=unit.last_ns, seq=seq, copies=unit.copies,
         )  # fmt: skip
 
-    def was_in_vain(self, seq: int) -> bool:
-        """Return whether the answers to an open unit may all have been lost, or came too late."""
-        return self._in_vain is not None and seq in self._in_vain
+    def tell_loss(self, setting: Setting, seq: int, peer: Any) -> bool:
+        """Return whether no answer to a unit that was given up means that nothing of it came.
+
+        Each copy is answered: that all answers were lost where others came is not likely, unless
+        the direction of the answers, `peer`, lacks many units for all that its sender has sent each
+        again. Of what came back as rarely, nobody can tell which way was lost.
+        """
+        if setting.findings.misses or (self._in_vain is not None and seq in self._in_vain):
+            return False
+        other = None if peer is None else peer.spaces.get(setting.rule.name)
+        if other is None or other.numbers.newest == ABSENT:
+            return True
+        missing, numbers = other.numbers.missing.size, other.numbers
+        return bool(missing < A_FEW or MANY * missing <= numbers.newest - numbers.first)
 
     def forget(self, seq: int) -> None:
         """Forget a unit that waits no more."""

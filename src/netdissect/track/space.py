@@ -29,10 +29,6 @@ __all__ = ["Space"]
 
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
-A_FEW: Final = 3
-MANY: Final = 10
-"""So many units that never came, and at least one in so many, are no accident: each is sent again.
-"""
 
 
 class Space(Units):
@@ -448,23 +444,11 @@ class Space(Units):
         self.kept.remember(seq, unit)
         if self.recorder is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
-            # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not setting.receiver_near and self._heard_since(unit)
-            lost = lost and not setting.findings.misses and not attempts.was_in_vain(seq)
-            lost = lost and not self._answers_fail()
+            lost = lost and attempts.tell_loss(setting, seq, self.peer)
             self.recorder.dropped(unit, word, lost=lost)
         if given_up:
             attempts.forget(seq)
-
-    def _answers_fail(self) -> bool:
-        """Return whether the direction of the answers lacks many units for all that its sender has
-        sent each again: of what came back as rarely, nobody can tell which way was lost.
-        """
-        other = None if self.peer is None else self.peer.spaces.get(self.setting.rule.name)
-        if other is None or other.numbers.newest == ABSENT:
-            return False
-        missing, numbers = other.numbers.missing.size, other.numbers
-        return bool(missing >= A_FEW and MANY * missing > numbers.newest - numbers.first)
 
     def _heard_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
