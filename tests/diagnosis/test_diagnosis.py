@@ -18,12 +18,14 @@ from click.testing import CliRunner
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.diagnosis import Neighbours, diagnose
+from netdissect.diagnosis.answers import answer
 from netdissect.diagnosis.causes import cause_of
 from netdissect.diagnosis.words import NO_SILENCE, line, verdict
 from netdissect.model.diagnosis import Burst, Cause, Limits, Loss
-from netdissect.model.reports import ConnectionReport
+from netdissect.model.packets import SIDES
+from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary
 from netdissect.pipeline import Options
-from twocaptures import Record, followed_by, goes_on, rewritten
+from twocaptures import Record, followed_by, goes_on, held_back, rewritten
 
 TESTS = Path(__file__).parents[1]
 CAPTURES = TESTS.parent / "captures"
@@ -240,6 +242,28 @@ def test_a_sender_that_repeats_for_losses_is_told() -> None:
     for name in ("eoudp/rfc02_lossy_server.pcap", "knet/udp_fragments_loss.server.pcap"):
         (report,) = analyze(str(CAPTURES / name)).connections
         assert report.codes["high-resend"] >= 1
+
+
+def test_a_path_that_stands_still_for_a_while_is_told(tmp_path: Path) -> None:
+    """By few pings, next to who asks alone: the far side answers as quickly as ever."""
+    far, near = (CAPTURES / "knet" / f"udp_fragments_loss.{side}.pcap" for side in SIDES)
+    (report,) = analyze(str(far)).connections
+    port = int(report.server.rpartition(":")[2])
+    held = partial(held_back, port, 2_000_000_000, 5_000_000_000)
+    (slow,) = analyze(rewritten(far, tmp_path / "slow.pcap", held(600_000_000))).connections
+    (quick,) = analyze(rewritten(far, tmp_path / "quick.pcap", held(50_000_000))).connections
+    assert slow.codes["rtt-spike"] == 1
+    for other in (report, quick, *analyze(str(near)).connections):
+        assert "rtt-spike" not in other.codes
+
+
+def test_round_trips_that_vary_are_told() -> None:
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_loss8.client.pcap")).connections
+    for samples, slow_ms, wanted in ((23, 240.0, ["jitter"]), (23, 190.0, []), (19, 240.0, [])):
+        rtt = RttSummary(samples, 0, 60.0, 140.0, slow_ms, slow_ms)
+        varied = replace(report, probes=[ProbeReport("ping", 0, samples, samples, rtt)])
+        codes = [found.code for found in answer(varied, Limits())]
+        assert [code for code in codes if code in {"jitter", "rtt-spike"}] == wanted
 
 
 def test_the_limits_are_the_readers() -> None:

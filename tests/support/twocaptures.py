@@ -174,3 +174,19 @@ def with_port(old: int, new: int, *, since: int = 0) -> Change:
         yield ethernet(packet)
 
     return with_ip(port)
+
+
+def held_back(port: int, since_ns: int, until_ns: int, by_ns: int) -> Change:
+    """Delay what comes from a port in a span; what follows waits for it."""
+
+    def change(found: list[Record]) -> Iterable[Record]:
+        start, last, moved = found[0][0], 0, []
+        for time, data, wire in found:
+            at = time
+            if int.from_bytes(data[34:36], "big") == port:
+                late = since_ns <= time - start < until_ns
+                at = last = max(last, time + by_ns * late)
+            moved.append((at, data, wire))
+        return sorted(moved, key=lambda record: record[0])
+
+    return change

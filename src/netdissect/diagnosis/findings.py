@@ -6,10 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT, is_impatient, limit_of
+from netdissect.diagnosis.measures import (
+    BY_DESIGN,
+    MIN_SENT,
+    crosses,
+    is_impatient,
+    limit_of,
+)
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import ConnectionReport, SpaceReport
+from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport
 
 __all__ = ["Found", "findings_of"]
 
@@ -18,6 +24,10 @@ SPIKE: Final = 4.0
 LATE_UNITS: Final = 3
 """Units that came late before it is told: one or two also wait for a program that was busy."""
 _FEW: Final = 2 * MIN_SENT
+_PROBES: Final = 5
+"""Answers to probes before one of them is unlike the others."""
+_AT_ONCE: Final = 1.5
+"""Units whose usual round trip is at most so many times the shortest are acknowledged at once."""
 
 
 @dataclass(slots=True)
@@ -53,7 +63,7 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
     for space in report.spaces:
         yield from _resends(space, found, span, limits)
         yield from _bursts(space, report, limits)
-    yield from _round_trips(found, report, span, limits)
+    yield from _round_trips(report, span, limits)
     for direction, late in enumerate(found.lag.added):
         if late.beyond >= LATE_UNITS and late.worst:
             worst = late.worst[0]
@@ -119,20 +129,67 @@ def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Ite
 
 
 def _round_trips(
-    found: Diagnosis, report: ConnectionReport, span: dict[str, Any], limits: Limits
+    report: ConnectionReport, span: dict[str, Any], limits: Limits
 ) -> Iterator[Found]:
-    usual, slow = found.lag.path_ms, found.lag.p95_ms
-    if usual is None or slow is None:
-        return
-    enough = [probe.rtt for probe in report.probes if probe.rtt.samples >= _FEW]
-    most = max((rtt.maximum or 0.0 for rtt in enough), default=0.0)
+    answered = _answered(report)
+    spikes = [rtt for rtt in answered if _is_spike(rtt, limits)]
+    spikes += [
+        rtt
+        for rtt in _at_once(report)
+        if _slower(rtt) > limits.jitter and _is_spike(rtt, limits)
+    ]
     evidence = {"basis": "observed", **span}
-    if most > SPIKE * usual and most - usual > limits.rtt_spike:
-        text = f"{most:.0f} ms, usually {usual:.0f} ms"
+    if spikes:
+        spike = max(spikes, key=_longest)
+        text = f"{spike.maximum:.0f} ms, usually {spike.p50:.0f} ms"
         yield Found("rtt-spike", None, text, evidence=evidence)
-    if enough and slow - usual > limits.jitter and slow > 2 * usual:
-        text = f"half within {usual:.0f} ms, 95% within {slow:.0f} ms"
+        return
+    uneven = max((rtt for rtt in answered if rtt.samples >= MIN_SENT), key=_slower, default=None)
+    if uneven is not None and _slower(uneven) > limits.jitter:
+        text = f"half within {uneven.p50:.0f} ms, 95% within {uneven.p95:.0f} ms"
         yield Found("jitter", None, text, evidence=evidence)
+
+
+def _answered(report: ConnectionReport) -> list[RttSummary]:
+    """Return the round trips of probes, which are answered at once; those that the asking side
+    states where the capture stands next to the other one.
+    """
+    found = [
+        probe.rtt if crosses(report, probe.direction) else probe.declared
+        for probe in report.probes
+    ]
+    return [rtt for rtt in found if rtt.samples >= _PROBES]
+
+
+def _at_once(report: ConnectionReport) -> list[RttSummary]:
+    """Return the round trips of units that are usually acknowledged at once, where many took long
+    and none was sent again: what is lost delays what comes after it.
+    """
+    return [
+        space.rtt
+        for space in report.spaces
+        if space.timer_ms is not None
+        and not space.retransmissions
+        and space.rtt.samples >= MIN_SENT
+        and crosses(report, space.direction)
+        and (space.rtt.p50 or 0.0) <= _AT_ONCE * (space.rtt.minimum or 0.0)
+    ]
+
+
+def _is_spike(rtt: RttSummary, limits: Limits) -> bool:
+    # Of a few, the first took long where a program was still starting.
+    least = limits.rtt_spike * (1 if rtt.samples >= _FEW else 2)
+    return _longest(rtt) > least and (rtt.maximum or 0.0) > SPIKE * (rtt.p50 or 0.0)
+
+
+def _longest(rtt: RttSummary) -> float:
+    """Return how much longer than the usual one the longest took, milliseconds."""
+    return (rtt.maximum or 0.0) - (rtt.p50 or 0.0)
+
+
+def _slower(rtt: RttSummary) -> float:
+    """Return how much longer than the usual one 5% took, milliseconds."""
+    return (rtt.p95 or 0.0) - (rtt.p50 or 0.0)
 
 
 def _end(report: ConnectionReport, found: Diagnosis) -> Iterator[Found]:

@@ -10,8 +10,8 @@ from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
 __all__ = [
-    "MIN_SENT", "around_of", "closed_window", "is_impatient", "lag_of", "limit_of", "loss_of",
-    "spans",
+    "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "lag_of", "limit_of",
+    "loss_of", "spans",
 ]  # fmt: skip
 
 MIN_SENT = 20
@@ -168,18 +168,19 @@ def lag_of(report: ConnectionReport) -> Lag:
 
 def _path(report: ConnectionReport) -> RttSummary | None:
     """Return the round trips that cross the whole path, probes first."""
-    whole = [
-        [
-            item.rtt
-            for item in items
-            # Next to the side that answers, a round trip has nothing of the path in it.
-            if item.rtt.samples and report.vantage != SIDES[1 - item.direction]
-        ]
+    probes, units = (
+        [each.rtt for each in items if each.rtt.samples and crosses(report, each.direction)]
         for items in (report.probes, report.spaces)
-    ]
-    found = whole[0] or whole[1]
+    )
     # The path is in all of them; the others have some waiting of a program besides.
-    return min(found, key=lambda rtt: rtt.p50 or 0.0, default=None)
+    return min(probes or units, key=lambda rtt: rtt.p50 or 0.0, default=None)
+
+
+def crosses(report: ConnectionReport, direction: int) -> bool:
+    """Return whether what a side asks is seen to cross the path: next to the side that answers, a
+    round trip has nothing of the path in it.
+    """
+    return report.vantage != SIDES[1 - direction]
 
 
 def _added(report: ConnectionReport, direction: int) -> Late:
