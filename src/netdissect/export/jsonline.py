@@ -78,8 +78,7 @@ def _written(value: float) -> str:
             while part % 10 == 0:
                 part //= 10
                 scale //= 10
-            digits = f"{scale + part}"  # `str` of it would be that of any object
-            return f"{whole}.{digits[1:]}"
+            return f"{whole}.{str(scale + part)[1:]}"
     # Of infinity and NaN this is NaN: one subtraction for two questions.
     return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
 

@@ -244,7 +244,9 @@ class Quiet:
     ) -> tuple[str, int] | None:
         """Return why a side should have been heard between two moments: (basis, questions)."""
         pause_ns = until_ns - since_ns
-        if pause_ns <= self._short_ns(periods) or 0 < self._life.over_ns < until_ns:
+        if pause_ns <= TAIL_NS or pause_ns <= self._short_ns(periods):
+            return None
+        if 0 < self._life.over_ns < until_ns:
             return None
         asked = self._asked(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
@@ -270,7 +272,8 @@ class Quiet:
         """
         if periods != SILENT_PERIODS:
             return PAUSE_NS
-        return min(PAUSE_NS, max(TAIL_NS, int(PATIENT_TRIPS * slowest_ms(self._lanes, 0) * _MS)))
+        slow = slowest_ms(self._lanes, TAIL_NS // PATIENT_TRIPS)
+        return min(PAUSE_NS, max(TAIL_NS, int(PATIENT_TRIPS * slow * _MS)))
 
     def _is_busy(self, side: int, since_ns: int, alive_ms: float) -> bool:
         """Return whether a side usually speaks so often that its pauses are rare."""
