@@ -381,6 +381,7 @@ WORDS: list[Case] = [
     (["survey", LOSSY], 2, "--out"),
     (["survey", LOSSY, "--out", ""], 2, "where to? --out DATASET"),
     (["ladder", LOSSY, "1", "--svg", ""], 3, "No such file"),
+    (["ladder", LOSSY, "1", "--svg", "nosuch/"], 3, "nosuch/: Is a directory"),
     (["diff", LOSSY, "1", MANY], 2, "diff compares two captures"),
     (["diff", LOSSY, "1", "٣"], 2, "diff compares two captures"),
     (["export", LOSSY], 2, "what to write?"),
@@ -657,7 +658,7 @@ def test_what_nobody_can_be_told_changes_no_status() -> None:
     ids=lambda words: " ".join((words[0], words[-1])),
 )  # fmt: skip
 def test_a_full_disk_is_named(words: list[str]) -> None:
-    check([*words, "/dev/full"], 1, "netdissect: /dev/full: No space left on device")
+    check([*words, "/dev/full"], 3, "netdissect: /dev/full: No space left on device")
 
 
 @pytest.mark.parametrize("case", STDIN, ids=lambda case: str(case[1])[:30])

@@ -85,14 +85,16 @@ def _taking_place(path: str) -> Iterator[TextIO]:
     """Open a file that takes its place once all of it is written."""
     found = os.stat(path) if os.path.exists(path) else None  # noqa: PTH110, PTH116 - as given
     place = os.path.realpath(path)  # the link stays
-    if found is not None and not (
+    names_file = bool(os.path.basename(path))  # noqa: PTH119 - as given
+    if not names_file or (found is not None and not (
         stat.S_ISREG(found.st_mode)
         and found.st_nlink == 1
         and found.st_uid == os.geteuid()
         and os.access(path, os.W_OK)
         and os.access(os.path.dirname(place), os.W_OK)  # noqa: PTH120 - as given
-    ):
-        # A pipe, a file of several names or of somebody else's: it can only be written to.
+    )):  # fmt: skip
+        # A pipe, a file of several names or of somebody else's: it can only be written to. No name
+        # at all, or that of a folder, is refused.
         with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
             yield file
         return

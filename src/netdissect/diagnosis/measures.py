@@ -66,13 +66,21 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
         return None
     exact = best.consecutive and not best.retransmissions
     basis = "observed" if exact else "inferred"
-    return Loss(_numbers(best), best.never_seen, basis)
+    return Loss(_numbers(best), _missing(best), basis)
 
 
 def _numbers(space: SpaceReport) -> int:
     """Return how many numbers a direction has used, as far as the capture shows."""
-    again = space.retransmissions if space.copies_take_numbers else 0
-    return space.units + again + space.others + space.never_seen
+    return space.units + _of_copies(space) + space.others + _missing(space)
+
+
+def _missing(space: SpaceReport) -> int:
+    """Return how many numbers were never seen, but for those that copies have taken."""
+    return max(0, space.never_seen - _of_copies(space))
+
+
+def _of_copies(space: SpaceReport) -> int:
+    return space.retransmissions if space.copies_take_numbers else 0
 
 
 def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
@@ -84,7 +92,7 @@ def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
         and _numbers(space) >= MIN_SENT
     ]
     # Where messages travel in numbered datagrams, it is those that get lost.
-    return max(once, key=lambda space: (space.never_seen, _numbers(space)), default=None)
+    return max(once, key=lambda space: (_missing(space), _numbers(space)), default=None)
 
 
 def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceiling | None:

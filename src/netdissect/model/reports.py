@@ -79,6 +79,7 @@ class SpaceReport:
     unacked: int
     unknown: int
     never_seen: int
+    """Numbers up to the newest that no unit has; those that copies have taken are among them."""
     out_of_order: int
     given_up: int
     first_seq: int | None

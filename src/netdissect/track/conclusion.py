@@ -146,7 +146,7 @@ def _look_for_losses(connection: Connection) -> bool:
     if connection.findings.misses or False in connection.vantage.near:
         return False
     missing = [
-        max([each.never_seen() for each in lane.spaces.values() if each.answers.acked], default=0)
+        max([each.missing() for each in lane.spaces.values() if each.answers.acked], default=0)
         for lane in connection.lanes
     ]
     if 0 not in missing:

@@ -518,7 +518,7 @@ class Space(Units):
             answers.acked,
             answers.unacked,
             self.units - answers.acked - answers.unacked,  # unknown
-            self.never_seen(),
+            self.numbers.never_seen(self.units),
             self.numbers.out_of_order,
             self.attempts.given_up,
             first,
@@ -539,10 +539,10 @@ class Space(Units):
         told, numbers = self.acks.feedback, self.numbers
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
         came = self.units + self.repeats.numbered() + numbers.skipped
-        return SoFar(self.rule.name, came, self.never_seen(), lost, delivered)
+        return SoFar(self.rule.name, came, self.missing(), lost, delivered)
 
-    def never_seen(self) -> int:
-        """Return how many numbers were not seen of those up to the newest."""
+    def missing(self) -> int:
+        """Return how many numbers up to the newest are of units that were not seen."""
         return self.numbers.never_seen(self.units + self.repeats.numbered())
 
     def _extra(self) -> dict[str, Any]:
