@@ -216,12 +216,15 @@ class Strays:
         self._numbers = numbers
         self.newest: Stray | None = None
         """The newest one, while nothing confirms it."""
-        self._by_wire: dict[int, Stray] = {}
+        self._by_wire: dict[int, Stray] | None = None
+        """None before the first one, as in most spaces there is none."""
 
     def add(self, stray: Stray) -> None:
         """Remember a number that stands alone."""
         self.newest = stray
         by_wire = self._by_wire
+        if by_wire is None:
+            by_wire = self._by_wire = {}
         by_wire.pop(stray.wire_seq, None)
         by_wire[stray.wire_seq] = stray
         if len(by_wire) > MAX_STRAYS:
@@ -252,12 +255,13 @@ class Strays:
     def confirm(self, stray: Stray) -> None:
         """Forget a number that counts with the others now."""
         self.newest = None
-        self._by_wire.pop(stray.wire_seq, None)
+        if self._by_wire is not None:
+            self._by_wire.pop(stray.wire_seq, None)
 
     def known(self, wire_seq: int) -> Stray | None:
         """Return the one with this number on the wire; None where there is none."""
-        return self._by_wire.get(wire_seq)
+        return None if self._by_wire is None else self._by_wire.get(wire_seq)
 
     def count(self) -> int:
         """Return how many there are."""
-        return len(self._by_wire)
+        return 0 if self._by_wire is None else len(self._by_wire)

@@ -37,8 +37,10 @@ class Setting:
         """True over TCP, which hands no byte on twice: every further copy is the sender's."""
         self.delay_ns = 0
         """Resend delay that the sender works with now; 0 without a timer."""
-        self._beside: list[tuple[str, int, int, str, dict[str, Any]]] = []
-        """Findings that hold only next to the receiver, while that may still turn out."""
+        self._beside: list[tuple[str, int, int, str, dict[str, Any]]] | None = None
+        """Findings that hold only next to the receiver, while that may still turn out; None before
+        the first one, as in most spaces there is none.
+        """
 
     def hit(self, limit: str, times: int = 1) -> None:
         """Count that a bound was reached."""
@@ -67,9 +69,12 @@ class Setting:
         """Report what holds only next to the receiver, once the capture is known to be there for
         good; else it is not told.
         """
-        self._beside.append((code, frame, time_ns, text, evidence))
-        if len(self._beside) > MAX_BESIDE:
-            self._beside.pop()
+        beside = self._beside
+        if beside is None:
+            beside = self._beside = []
+        beside.append((code, frame, time_ns, text, evidence))
+        if len(beside) > MAX_BESIDE:
+            beside.pop()
             self.hit("MAX_BESIDE")
         if self.placed_for_good:
             self.place_for_good()
@@ -77,7 +82,8 @@ class Setting:
     def place_for_good(self) -> None:
         """Take that nothing more will be known about where the capture was taken."""
         self.placed_for_good = True
-        held, self._beside = self._beside, []
-        beside = self.receiver_near and not self.findings.misses
-        for code, frame, time_ns, text, evidence in held if beside else ():
+        held, self._beside = self._beside, None
+        if held is None or not self.receiver_near or self.findings.misses:
+            return
+        for code, frame, time_ns, text, evidence in held:
             self.find(code, frame, time_ns, self.direction, text, **evidence)

@@ -132,21 +132,19 @@ class Vantage:
     @property
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
+        sides = tuple(zip(SIDES, self.sights, strict=True))
         facts = [
             f"quickest of {sight.answers} answers of the {name} {_ms(sight.quickest_ns)}"
             + (f", most above {_ms(sight.usual_ns)}" if sight.outlier else "")
-            for name, sight in zip(SIDES, self.sights, strict=True)
+            for name, sight in sides
             if sight.heard
         ]
-        for word, counts in (
-            ("out of order", [sight.disorder for sight in self.sights]),
-            ("missing", [sight.missing for sight in self.sights]),
-        ):
-            facts += [
-                f"{count} units of the {name} {word}"
-                for name, count in zip(SIDES, counts, strict=True)
-                if count
-            ]
+        for name, sight in sides:
+            if sight.disorder:
+                facts.append(f"{sight.disorder} units of the {name} out of order")
+        for name, sight in sides:
+            if sight.missing:
+                facts.append(f"{sight.missing} units of the {name} missing")
         if self.near == (True, True):
             facts.append("no network between the two is visible")
         return "; ".join(facts) or "no answer of either side is in the capture"
