@@ -26,6 +26,14 @@ def objects(*words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
 
 
+def test_a_question_and_its_answer_are_told_in_two_lines() -> None:
+    asked = str(CAPTURES / "teeworlds" / "ddnet_server_info.pcap")
+    found = objects("diagnose", asked)
+    assert {one["ended"]["how"] for one in found} == {"info-only"}
+    lines = run("diagnose", asked).stdout.splitlines()
+    assert len([line for line in lines if line]) == 2 * len(found)
+
+
 @pytest.mark.parametrize(
     ("limits", "status"),
     [

@@ -49,7 +49,9 @@ def show_diagnoses(
         found = report.diagnosis
         screen.line(*_title(screen, report, found), hang=HANG)
         screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
-        for name, text in _facts(found, clock, file):
+        # Of a question and its answer there is no more to say.
+        brief = found.ending.how == "info-only"
+        for name, text in () if brief else _facts(found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
     if not number:
@@ -107,7 +109,7 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
             yield "the span", "; ".join(when + ", ".join(known) for when, known in told if known)
     lag = found.lag
     path = "round trip " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
-    if lag.p95_ms is not None:
+    if lag.p95_ms is not None and lag.p95_ms != lag.path_ms:
         path += f", 95% within {duration(lag.p95_ms)}"
     yield (
         "lag",
