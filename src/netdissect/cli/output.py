@@ -6,18 +6,16 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
 
 import click
 
+from netdissect.model.files import NOT_WHOLE, written_whole
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
 __all__ = ["Look", "one_view", "open_to_write", "print_json", "print_lines", "write_file"]
-
-_PART = ".part"
-"""What ends the name of a file that is not whole yet."""
 
 
 class Look(NamedTuple):
@@ -75,41 +73,40 @@ def open_to_write(path: str) -> Iterator[TextIO]:
         with _taking_place(path) as file:
             yield file
     except OSError as error:
-        if error.filename is None or str(error.filename).endswith(_PART):
+        if error.filename is None or str(error.filename).endswith(NOT_WHOLE):
             error.filename, error.filename2 = path, None
         raise
 
 
 @contextmanager
 def _taking_place(path: str) -> Iterator[TextIO]:
-    """Open a file that takes its place once all of it is written."""
+    """Open a file that takes its place once all of it is written, where it may."""
     found = os.stat(path) if os.path.exists(path) else None  # noqa: PTH110, PTH116 - as given
     place = os.path.realpath(path)  # the link stays
-    names_file = bool(os.path.basename(path))  # noqa: PTH119 - as given
-    if not names_file or (found is not None and not (
+    if not _may_take(path, place, found):
+        with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
+            yield file
+        return
+    with written_whole(place, 0o666) as file:
+        if found is not None:
+            os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
+        yield file
+
+
+def _may_take(path: str, place: str, found: os.stat_result | None) -> bool:
+    """Return whether a new file may take a place: nothing stands there, or a file of the user's
+    alone. A pipe, and a file of several names or of somebody else's, can only be written to; no
+    name at all, or that of a folder, is refused then.
+    """
+    if found is None:
+        return bool(os.path.basename(path))  # noqa: PTH119 - as given
+    return (
         stat.S_ISREG(found.st_mode)
         and found.st_nlink == 1
         and found.st_uid == os.geteuid()
         and os.access(path, os.W_OK)
         and os.access(os.path.dirname(place), os.W_OK)  # noqa: PTH120 - as given
-    )):  # fmt: skip
-        # A pipe, a file of several names or of somebody else's: it can only be written to. No name
-        # at all, or that of a folder, is refused.
-        with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
-            yield file
-        return
-    beside = f"{place}.{os.getpid():x}{_PART}"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-            if found is not None:
-                os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
-            yield file
-        os.replace(beside, place)  # noqa: PTH105 - as given
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(beside)  # noqa: PTH108 - as given
-        raise
+    )
 
 
 def one_view(*views: tuple[str, Any]) -> None:

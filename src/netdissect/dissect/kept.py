@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from netdissect._version import __version__
+from netdissect.model.files import written_whole
 
 __all__ = ["field_kinds", "folder", "readers"]
 
@@ -133,13 +135,5 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Keep a text, whole or not at all; not being able to is no fault."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(
-            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
+    with suppress(OSError), written_whole(path, 0o600) as file:
+        file.write(text)

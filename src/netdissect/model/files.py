@@ -9,14 +9,15 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import FileIO
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TextIO, TypeAlias
 
 from netdissect.model.errors import UsageError
 
 __all__ = [
+    "NOT_WHOLE",
     "Opened",
     "numbered_lines",
     "open_same",
@@ -24,10 +25,14 @@ __all__ = [
     "read_octets",
     "read_text",
     "unchanged",
+    "written_whole",
 ]
 
 _AT_ONCE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO waits for its other end."""
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NOT_WHOLE: Final = ".part"
+"""What ends the name of a file that is not whole yet."""
 MAX_LINE_OCTETS = 16 * 1024 * 1024
 """Of one line of standard input."""
 _NUMBER_BITS: Final = 64
@@ -130,6 +135,31 @@ def read_octets(path: str | os.PathLike[str], limit: int) -> bytes:
     if len(octets) > limit:
         raise ValueError(f"larger than {limit:,} bytes")
     return octets
+
+
+@contextmanager
+def written_whole(place: str | os.PathLike[str], mode: int) -> Iterator[TextIO]:
+    """Give a new text file to write, beside a place that it takes at the end: whatever happens
+    before, what stood there still does.
+
+    Args:
+        place: where it is to stand; a symbolic link there is replaced, not followed.
+        mode: rights of the file, less those that the process gives to none.
+
+    Raises:
+        OSError: it cannot be written; names the file beside.
+
+    """
+    beside = f"{os.fspath(place)}.{os.getpid():x}{NOT_WHOLE}"
+    descriptor = os.open(beside, _NEW, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(beside, place)  # noqa: PTH105 - as given
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108 - as given
+        raise
 
 
 def read_text(path: str | os.PathLike[str], limit: int) -> str:
