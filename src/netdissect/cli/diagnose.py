@@ -43,7 +43,7 @@ class Limit:
 
 
 def _known(part: Loss) -> float | None:
-    return part.share if part.is_seen or part.basis == "joined" else None
+    return part.share if part.is_known else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:

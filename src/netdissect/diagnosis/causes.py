@@ -11,6 +11,7 @@ from netdissect.diagnosis.measures import (
     is_impatient,
     lag_of,
     limit_of,
+    lost_hardly,
 )
 from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
@@ -25,8 +26,6 @@ _BADNESS: Final = {
 _RECOVERED: Final = 50
 _LOSSY: Final = 40
 _BRIEF_NS: Final = 1_000_000_000
-_HARDLY: Final = 0.01
-"""Share of a direction that was lost, of which the other one would not send much again."""
 
 
 def cause_of(
@@ -90,8 +89,7 @@ def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Lo
     """Return whether what a direction sent again was lost there: next to nothing of what came back
     was, and its senders are patient.
     """
-    back = loss[1 - direction]
-    if not back.is_seen or back.sent < MIN_SENT or (back.share or 0.0) > _HARDLY:
+    if not lost_hardly(loss[1 - direction]):
         return False
     slow_ms = lag_of(report).p95_ms
     again = [

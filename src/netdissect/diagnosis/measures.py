@@ -11,7 +11,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, Sp
 
 __all__ = [
     "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "lag_of", "limit_of",
-    "loss_of", "spans",
+    "loss_of", "lost_hardly", "spans",
 ]  # fmt: skip
 
 MIN_SENT = 20
@@ -21,6 +21,8 @@ SEGMENTS = "tcp"
 _MISSING = ("observed", "inferred")
 """What losses rest on that missing numbers show."""
 _UNKNOWN = Loss(0, 0, "unknown")
+_HARDLY = 0.01
+"""Share of a direction lost that is next to nothing."""
 _IMPATIENT = 1.5
 """A timer shorter than so many of the slower round trips fires on a clean path as well."""
 BY_DESIGN = 0.4
@@ -46,6 +48,11 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
     if report.quiet or report.misses_frames or not report.near[direction]:
         return _UNKNOWN  # what was sent into the dark, or may not be here, is no bound
     return _by_resends(spaces, streamed=report.transport == "tcp")
+
+
+def lost_hardly(part: Loss) -> bool:
+    """Return whether it is known that a direction lost next to nothing."""
+    return part.is_known and part.sent >= MIN_SENT and (part.share or 0.0) <= _HARDLY
 
 
 def _told(spaces: list[SpaceReport]) -> Loss | None:

@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from netdissect.diagnosis import words
-from netdissect.diagnosis.measures import MIN_SENT
+from netdissect.diagnosis.measures import lost_hardly
 from netdissect.model.diagnosis import Loss
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["Neighbours"]
 
-_FEW: Final = 0.01
-"""Share of a direction that is lost of a connection with a good link."""
 MAX_NEIGHBOURS: Final = 64
 """Connections of one server that are remembered, the first ones."""
 
@@ -94,8 +92,5 @@ def _heard(other: _Neighbour, way: int, start_ns: int, end_ns: int) -> bool:
 def _is_good(other: _Neighbour, report: ConnectionReport, way: int) -> bool:
     """Return whether another connection, most of the same time, lost next to nothing."""
     common_ns = min(other.last_ns, report.last_time_ns) - max(other.first_ns, report.first_time_ns)
-    part = other.loss[way]
-    known = part.is_seen or part.basis == "joined"
-    if not known or part.sent < MIN_SENT or (part.share or 0.0) > _FEW:
-        return False
-    return 2 * common_ns > report.last_time_ns - report.first_time_ns
+    most = 2 * common_ns > report.last_time_ns - report.first_time_ns
+    return most and lost_hardly(other.loss[way])

@@ -195,6 +195,11 @@ class Loss:
         return self.basis in ("observed", "inferred", "told")
 
     @property
+    def is_known(self) -> bool:
+        """Return whether the loss itself is known, from one capture or from two."""
+        return self.is_seen or self.basis == "joined"
+
+    @property
     def is_limit(self) -> bool:
         """Return whether less may have been lost."""
         return self.basis in ("bound", "inferred")
