@@ -524,9 +524,24 @@ def test_streams_are_looked_for_among_the_nearest_only(monkeypatch: pytest.Monke
         assert (len(found), compared) == ((count, count) if same else (0, 10 * count))
 
 
+Sides = tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]
+"""(time in ns, frame) of each of two captures."""
+
+
+def captured(folder: Path, sides: Sides) -> list[str]:
+    """Write two captures, each in order of time; return their paths."""
+    paths = []
+    for name, side in zip("ab", sides, strict=True):
+        paths.append(str(folder / f"{name}.pcap"))
+        with PcapWriter(paths[-1], 1) as writer:
+            for time_ns, data in sorted(side):
+                writer.write(time_ns, data)
+    return paths
+
+
 def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path) -> None:
     """Its delay may be far below that of others: the clocks tell, not the middle of all."""
-    sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
+    sides: Sides = ([], [])
     for number in range(200):
         sent_ns = 1_700_000_000 * S + number * 20_000_000
         for port, delay in (5000, 30_000_000), (6000, 4_000_000):
@@ -540,13 +555,7 @@ def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path)
             times = (sent_ns + delay, sent_ns) if back else (sent_ns, sent_ns + delay)
             for side, time in zip(sides, times, strict=True):
                 side.append((time, data))
-    paths = []
-    for name, side in zip("ab", sides, strict=True):
-        paths.append(str(tmp_path / f"{name}.pcap"))
-        with PcapWriter(paths[-1], 1) as writer:
-            for time, data in sorted(side):
-                writer.write(time, data)
-    with join(*paths) as found:
+    with join(*captured(tmp_path, sides)) as found:
         ways = [[(way.sent, way.lost) for way in one.ways] for one in found.report.conversations]
     assert sorted(ways) == [[(50, 0), (0, 0)], [(160, 0), (40, 0)]]
 
@@ -670,7 +679,7 @@ def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path:
     """A client that repeats itself for a dead server: 60 ms in which nothing passed, among equal
     datagrams too many to wait together, made some of them lost here and unsent there, for certain.
     """
-    sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
+    sides: Sides = ([], [])
     for number in range(600):
         sent_ns = 1_700_000_000 * S + number * 50_000_000
         body = b"%d" % number if number % 4 else b"again"
@@ -681,12 +690,6 @@ def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path:
         sides[1].append((sent_ns + delay, data))
         sides[1].append((sent_ns + 1_000_000, back))
         sides[0].append((sent_ns + 16_000_000, back))
-    paths = []
-    for name, found in zip("ab", sides, strict=True):
-        paths.append(str(tmp_path / f"{name}.pcap"))
-        with PcapWriter(paths[-1], 1) as writer:
-            for time_ns, data in sorted(found):
-                writer.write(time_ns, data)
-    with join(*paths) as found:
+    with join(*captured(tmp_path, sides)) as found:
         told = Counter(row.fate for capture in (0, 1) for _, row in found.fates(capture))
     assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}

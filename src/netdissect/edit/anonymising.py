@@ -19,7 +19,7 @@ from netdissect.edit.plain import block_bytes, option, options
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.flow import Decapsulator
-from netdissect.flow.ip import IP_READERS, IpHeader
+from netdissect.flow.ip import IP_READERS, OPTIONS_LIKE, IpHeader
 from netdissect.flow.links import (
     ETHERNET,
     ETHERTYPE_IPV4,
@@ -46,7 +46,7 @@ _ROUTES = frozenset({7, 131, 137})
 """Options of IPv4: recorded, loose and strict route."""
 _WITH_ADDRESSES = (1, 3)
 """Flags of a time stamp option whose stamps have addresses."""
-_EXTENSIONS, _ROUTING = frozenset({0, 43, 60}), 43
+_ROUTING = 43
 _SEGMENTS = 4
 _ADDRESSED = (0, 2, _SEGMENTS)
 """Types of routing headers that hold addresses."""
@@ -243,7 +243,7 @@ class _Frames:
 
     def _routing(self, out: bytearray, kind: int, at: int) -> None:
         """Rewrite the addresses in routing headers of IPv6 (RFC 8200, 6275, 8754)."""
-        while kind in _EXTENSIONS and at + 8 <= len(out):
+        while kind in OPTIONS_LIKE and at + 8 <= len(out):
             end = at + 8 * (out[at + 1] + 1)
             if kind == _ROUTING and out[at + 2] in _ADDRESSED:
                 last = end if out[at + 2] != _SEGMENTS else at + 8 + 16 * (out[at + 4] + 1)

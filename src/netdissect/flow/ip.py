@@ -11,7 +11,7 @@ from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "IpHeader"]
+__all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "OPTIONS_LIKE", "IpHeader"]
 
 MAX_EXTENSION_HEADERS = 16
 """Extension headers read in one packet."""
@@ -24,7 +24,7 @@ _FRAGMENT_BITS: Final = 0x3FFF
 _MORE: Final = 0x2000
 _OFFSET_BITS: Final = 0x1FFF
 
-_OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
+OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
 """Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-byte units less
 one.
 """
@@ -115,7 +115,7 @@ def _skip_extensions(
     too many.
     """
     for _ in range(MAX_EXTENSION_HEADERS + 1):
-        if protocol in _OPTIONS_LIKE:
+        if protocol in OPTIONS_LIKE:
             unit, extra = 8, 1
         elif protocol == _AUTHENTICATION:
             unit, extra = 4, 2

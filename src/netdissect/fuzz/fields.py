@@ -19,7 +19,7 @@ from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
 from netdissect.fuzz.seeds import Seed
 from netdissect.layers.expr import E
-from netdissect.layers.fields import innermost
+from netdissect.layers.fields import innermost, octets_of
 
 __all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
 
@@ -257,7 +257,7 @@ def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> 
     if place is None:
         return None
     old = place.value
-    data = old.encode("utf-8", "surrogateescape") if isinstance(old, str) else bytes(old)
+    data = octets_of(old)
     if chance.one_in(3):
         new, how = chance.choice(_STRINGS), "string"
     else:

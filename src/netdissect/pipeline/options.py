@@ -99,7 +99,6 @@ class Options:
     """Whether only `Analysis.begins`, `near` and `repeated` are wanted: no connection is reported.
     """
 
-
     def narrowed(self, kinds: AbstractSet[str | None] | None) -> Options:
         """Return the options of who wants to see only datagrams with a copy of these kinds, None =
         all datagrams.

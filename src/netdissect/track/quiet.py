@@ -132,14 +132,13 @@ class Quiet:
         if self._findings.misses:
             return
         for side, since, until in self._pauses:
-            bursts = [
-                burst
+            gone = any(
+                # Of numbers that were missing before the last packet the pause shows nothing.
+                burst.count >= GONE and burst.from_ns == since[0] and burst.to_ns >= until[0]
                 for space in self._lanes[side].spaces.values()
                 for burst in space.numbers.bursts
-                # Of numbers that were missing before the last packet the pause shows nothing.
-                if burst.count >= GONE and burst.from_ns == since[0] and burst.to_ns >= until[0]
-            ]
-            if bursts:
+            )
+            if gone:
                 self._add("silence", side, since, until, ("numbers", 0))
 
     def excuse(self, side: int, since_ns: int) -> None:
