@@ -34,12 +34,12 @@ class _Connection:
 
     __slots__ = ("first", "frame", "mid_stream", "ordinal", "second", "time_ns")
 
-    def __init__(self, key: FlowKey, ordinal: int, pool: Pool) -> None:
+    def __init__(self, key: FlowKey, way: FlowKey, ordinal: int, pool: Pool) -> None:
         self.ordinal = ordinal
         """Counts the connections on its addresses and ports, from 1."""
         self.first = Side(key, pool)
         """Whoever sent its first segment, ..."""
-        self.second = Side(reverse_key(key), pool)
+        self.second = Side(way, pool)
         """... and the other one."""
         self.mid_stream = True
         """True while no SYN of it was seen."""
@@ -58,7 +58,9 @@ class TcpStreams:
         self._stats = stats
         self._pool = Pool(stats)
         self._sides: dict[FlowKey, _Connection] = {}
-        """By the keys of both sides."""
+        """By the key of whoever sent first. The other side has an entry once it answers, which in a
+        flood it never does.
+        """
         self._count = 0
         self._idle: list[tuple[int, _Connection]] = []
         """Those to be forgotten next unless they go on, the longest idle last, with their latest
@@ -140,7 +142,12 @@ class TcpStreams:
         """Return the connection that a segment belongs to. A new SYN begins a new one."""
         connection = self._sides.get(key)
         if connection is None:
-            connection = self._open(key, 1, frame, into)
+            way = reverse_key(key)
+            connection = self._sides.get(way)
+            if connection is None:
+                connection = self._open(key, way, 1, frame, into)
+            else:
+                self._sides[key] = connection
         side, peer = connection.first, connection.second
         if side.key != key:
             side, peer = peer, side
@@ -153,7 +160,7 @@ class TcpStreams:
                 if not answers or side.isn != ABSENT:
                     connection.frame, connection.time_ns = frame, time_ns
                     _close(connection, into)
-                    connection = self._open(key, connection.ordinal + 1, frame, into)
+                    connection = self._open(key, peer.key, connection.ordinal + 1, frame, into)
                     side, peer = connection.first, connection.second
             connection.mid_stream = False
             if side.base != base:
@@ -167,13 +174,17 @@ class TcpStreams:
             side.base = seq
         return connection
 
-    def _open(self, key: FlowKey, ordinal: int, frame: i64, into: Packets) -> _Connection:
+    def _open(
+        self, key: FlowKey, way: FlowKey, ordinal: int, frame: i64, into: Packets
+    ) -> _Connection:
         self._stats.tcp_connections += 1
-        connection = _Connection(key, ordinal, self._pool)
+        connection = _Connection(key, way, ordinal, self._pool)
         connection.frame = frame
-        self._count += ordinal == 1  # further ones take the place of one
-        self._sides[connection.second.key] = connection
         self._sides[key] = connection
+        if ordinal > 1:
+            self._sides[way] = connection
+            return connection  # it took the place of one
+        self._count += 1
         if self._count > MAX_TCP_CONNECTIONS:
             self._evict(into)
         return connection
@@ -190,8 +201,9 @@ class TcpStreams:
         self._count -= 1
         self._stats.tcp_evicted += 1
         _close(old, into)
-        for side in (old.first, old.second):
-            self._sides.pop(side.key, None)
+        del self._sides[old.first.key]
+        if old.second.key in self._sides:
+            del self._sides[old.second.key]
 
     def _look(self) -> None:
         """Look which connections are idle for longest: all of them, which serves as many times."""

@@ -465,7 +465,7 @@ class Recogniser:
         is to be judged by its server.
         """
         protocol = self._known_alone.pop(name, None) if self._known_alone else None
-        if protocol is None and self.servers.recalls(*name):
+        if protocol is None and self.servers.recalls(name[0], name[1]):
             flow = self._made(name, packet)
             claim = self.servers.weak(flow) if self._table.flooded else None
             if claim is None:
