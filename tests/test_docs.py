@@ -33,6 +33,16 @@ def test_the_output_in_the_pages_is_real(page: Path, update_expected: bool) -> N
     assert f"$ netdissect {page.stem} --help" in text
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_begin_with_the_answer_and_an_example_and_end_with_the_options(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    assert lines[0] == f"# netdissect {page.stem}"
+    assert lines[1] == ""
+    assert lines[2][0].isalpha()
+    heads = [line for line in lines if line.startswith("## ")]
+    assert (heads[0], heads[-1]) == ("## Example", "## Options")
+
+
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_and_option_has_help(name: str) -> None:
     command = cli.get_command(None, name)  # type: ignore[arg-type]
