@@ -440,10 +440,10 @@ class Browser:
         """Have something typed, perhaps one of a few words."""
         self.prompt = Prompt(label, done, text=text, fields=among)
 
-    def ask_filter(self, text: str | None = None) -> None:
+    def ask_filter(self) -> None:
         """Have the filter typed."""
         self.prompt = Prompt(
-            "Filter /", self.filter, text=self.expression if text is None else text,
+            "Filter /", self.filter, text=self.expression,
             fields=self.backend.fields(), check=self.backend.check, history=self._filters,
         )  # fmt: skip
 

@@ -163,6 +163,10 @@ class Layer(_Base):  # type: ignore[misc]
     """Name in the tree of what its payload holds; "" = its fields stand beside those of the layer,
     None = the tree has none of it.
     """
+    pairing: ClassVar[bytes | None] = None
+    """Constant that `hashret` returns where nothing in a request is repeated in every answer:
+    `answers` alone pairs the two. None = as Scapy does.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fault: FieldFault | None = None
@@ -217,6 +221,10 @@ class Layer(_Base):  # type: ignore[misc]
             return super()._show_or_dump(*args, **kwargs)
         finally:
             title.name = name
+
+    def hashret(self) -> bytes:
+        """Return what a request and its answer have in common, for Scapy's `sr`."""
+        return super().hashret() if self.pairing is None else self.pairing
 
     def number_in(self, name: str) -> int | None:
         """Return the number in a field, None where it holds nothing, several or a random one."""

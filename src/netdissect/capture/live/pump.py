@@ -203,32 +203,16 @@ class Pump:
             self.error = self.error or error
 
 
-class PumpThread(threading.Thread):
+class PumpThread(Pump):
     """A pump in a thread, for a file or a pipe: that waits for its reader, and loses nothing."""
+
+    queue: FrameQueue
 
     def __init__(
         self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
     ) -> None:
         """Take where frames come from and go to; see `Pump`."""
-        super().__init__(name="capture", daemon=True)
-        self.queue = FrameQueue()
-        self._pump = Pump(source, sink=sink, autostop=autostop, show=show, queue=self.queue)
-
-    def run(self) -> None:
-        """Take frames until the source ends."""
-        self._pump.run()
-
-    @property
-    def packets(self) -> int:
-        """Return how many frames were taken so far."""
-        return self._pump.packets
-
-    @property
-    def written(self) -> int:
-        """Return how many of them are in the file."""
-        return self._pump.written
-
-    @property
-    def error(self) -> Exception | None:
-        """Return what ended the capture before its time."""
-        return self._pump.error
+        super().__init__(source, sink=sink, autostop=autostop, show=show, queue=FrameQueue())
+        self._thread = threading.Thread(target=self.run, name="capture", daemon=True)
+        self.start, self.is_alive = self._thread.start, self._thread.is_alive
+        self.join = self._thread.join

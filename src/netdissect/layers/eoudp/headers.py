@@ -94,6 +94,7 @@ class EoudpHeader(Layer):
     """
 
     name = "EOUDP"
+    pairing = b"eoudp"
     dialect: ClassVar[str] = ""
     """Name of the dialect."""
     length: ClassVar[int] = 0
@@ -105,6 +106,8 @@ class EoudpHeader(Layer):
         """Give every header its concluded values and rules, which depend on the dialect only."""
         super().__init_subclass__(**kwargs)
         dialect = cls.dialect
+        # Scapy keeps under this what a class calls `name`.
+        cls._name = f"EOUDP {dialect}"
         cls.length = sum(int(field.sz) for field in cls.fields_desc)
         unit = "s" if dialect in DOCUMENTS else "ms"
         cls.generated = (
@@ -187,10 +190,6 @@ class EoudpHeader(Layer):
             self.dialect, self.command_number, len(self.payload) if size is None else size
         )
         return f"EOUDP {command} {self.id}"
-
-    def hashret(self) -> bytes:
-        """Return a constant: an answer names the id in its content, not in its header."""
-        return b"eoudp"
 
     def answers(self, other: Any) -> bool:
         """Return whether this is the ACK of `other`, or the acceptance of a CONNECT."""
@@ -295,7 +294,6 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
 class EoudpRfc02(EoudpHeader):
     """RFC_02, the seed document; time stamp in seconds."""
 
-    name = "EOUDP rfc02"
     dialect = "rfc02"
     fields_desc = _fields("f", "Q", flagged=False)
 
@@ -303,7 +301,6 @@ class EoudpRfc02(EoudpHeader):
 class EoudpRfc01(EoudpHeader):
     """RFC_01 and the Details section of RFC_02: the same header, other command numbers."""
 
-    name = "EOUDP rfc01"
     dialect = "rfc01"
     fields_desc = _fields("f", "Q", flagged=False)
 
@@ -311,7 +308,6 @@ class EoudpRfc01(EoudpHeader):
 class EoudpRfc03(EoudpHeader):
     """RFC_03: 64-bit time stamp in seconds, truth value before the size."""
 
-    name = "EOUDP rfc03"
     dialect = "rfc03"
     fields_desc = _fields("d", "Q")
 
@@ -319,7 +315,6 @@ class EoudpRfc03(EoudpHeader):
 class EoudpEarly(EoudpHeader):
     """Releases v1.0: no flag; milliseconds as f32 (steps of 131 s); one stray zero."""
 
-    name = "EOUDP exodia-early"
     dialect = "exodia-early"
     fields_desc = _fields("f", "Q", flagged=False, zeros=1)
 
@@ -327,7 +322,6 @@ class EoudpEarly(EoudpHeader):
 class Eoudp30(EoudpHeader):
     """31 December 2023: flag, and eight stray zeros."""
 
-    name = "EOUDP exodia-30"
     dialect = "exodia-30"
     fields_desc = _fields("f", "Q", zeros=8)
 
@@ -335,7 +329,6 @@ class Eoudp30(EoudpHeader):
 class EoudpMid(EoudpHeader):
     """Releases v1.1: flag; milliseconds as f32."""
 
-    name = "EOUDP exodia-mid"
     dialect = "exodia-mid"
     fields_desc = _fields("f", "Q")
 
@@ -343,7 +336,6 @@ class EoudpMid(EoudpHeader):
 class EoudpLate(EoudpHeader):
     """Releases v1.2 and v1.3: flag; milliseconds as f64."""
 
-    name = "EOUDP exodia-late"
     dialect = "exodia-late"
     fields_desc = _fields("d", "Q")
 
@@ -351,7 +343,6 @@ class EoudpLate(EoudpHeader):
 class EoudpLateLong32(EoudpHeader):
     """exodia-late where C `long` has four bytes; entity ids of the contents shrink too."""
 
-    name = "EOUDP exodia-late-long32"
     dialect = "exodia-late-long32"
     fields_desc = _fields("d", "I", zeros=8)
 
@@ -359,7 +350,6 @@ class EoudpLateLong32(EoudpHeader):
 class EoudpMidLong32(EoudpHeader):
     """exodia-mid where C `long` has four bytes."""
 
-    name = "EOUDP exodia-mid-long32"
     dialect = "exodia-mid-long32"
     fields_desc = _fields("f", "I", zeros=8)
 
@@ -367,7 +357,6 @@ class EoudpMidLong32(EoudpHeader):
 class EoudpEarlyLong32(EoudpHeader):
     """exodia-early where C `long` has four bytes."""
 
-    name = "EOUDP exodia-early-long32"
     dialect = "exodia-early-long32"
     fields_desc = _fields("f", "I", flagged=False, zeros=9)
 

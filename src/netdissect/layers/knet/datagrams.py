@@ -26,7 +26,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Flag, Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import Content, PayloadTail, Vle, in_parts
-from netdissect.layers.knet.pairs import HASH, is_answer
+from netdissect.layers.knet.pairs import is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, message_type
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
@@ -57,17 +57,14 @@ class KnetConnect(Layer):
     """The client's first datagram: eight zero bytes, or whatever its application supplies."""
 
     name = "kNet connect datagram"
-    fields_desc = [PayloadTail("data")]
+    pairing = b"knet"
+    fields_desc = [PayloadTail()]
     generated = (Gen("null", lambda fields: fields["data"] == NULL_CONNECT),)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not args and "data" not in kwargs:
             self.fields["data"] = NULL_CONNECT
-
-    def hashret(self) -> bytes:
-        """Return a constant: whatever the server sends first is the answer."""
-        return HASH
 
 
 def _number(fields: Any) -> int | None:
@@ -269,16 +266,13 @@ class KnetDatagram(NumberedDatagram):
     """A datagram of knet-2.x; `packet_id` may be given instead of its two parts."""
 
     name = "kNet datagram"
+    pairing = b"knet"
     dialect: ClassVar[str] = "knet-2.x"
     item: ClassVar[type[KnetMessage]] = KnetMessage
     fields_desc = _header(KnetMessage)
     low_bits = 6
     generated = (in_parts("packet_id", low_bits),)
     checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
-
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
 
     def answers(self, other: Any) -> bool:
         """Return whether a message in this answers one in `other`, acknowledges that datagram, or

@@ -11,7 +11,7 @@ from scapy.volatile import RandNum
 from netdissect.layers.base import Gen
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
-from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
+from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, VarintCodec, VarintError
 
 __all__ = [
     "BoundedVle", "Content", "OctetList", "PayloadTail", "Vle", "VleList",
@@ -72,19 +72,8 @@ class BoundedVle(Vle):
         return RandNum(self.low, self.high)
 
 
-class VleList(FieldListField):  # type: ignore[misc]
-    """`count` numbers of one family."""
-
-    def __init__(self, name: str, codec: VarintCodec, count: Callable[[Any], int]) -> None:
-        FieldListField.__init__(self, name, [], Vle("", 0, codec), count_from=count)
-
-    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
-        """Read exactly `count` numbers; FieldFault `truncated` where they run out."""
-        values = []
-        for _ in range(self.count_from(pkt)):
-            s, value = self.field.getfield(pkt, s)
-            values.append(value)
-        return s, values
+class _Counted(FieldListField):  # type: ignore[misc]
+    """`count` numbers."""
 
     def randval(self) -> Any:
         """Return no numbers: the count says how many there are."""
@@ -94,6 +83,21 @@ class VleList(FieldListField):  # type: ignore[misc]
         """Return the step of the dissector for Wireshark."""
         item = tools.item(self.field)
         return {"k": "array", "item": item, "count": tools.rule(self.count_from)}
+
+
+class VleList(_Counted):
+    """`count` numbers of 1 to 4 bytes."""
+
+    def __init__(self, name: str, count: Callable[[Any], int]) -> None:
+        FieldListField.__init__(self, name, [], Vle("", 0, KNET_7_8), count_from=count)
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
+        """Read exactly `count` numbers; FieldFault `truncated` where they run out."""
+        values = []
+        for _ in range(self.count_from(pkt)):
+            s, value = self.field.getfield(pkt, s)
+            values.append(value)
+        return s, values
 
     def derive(self, writer: Any) -> None:
         """Write the reader's lines: a loop over the numbers."""
@@ -108,7 +112,7 @@ class VleList(FieldListField):  # type: ignore[misc]
         writer.forget(item)
 
 
-class OctetList(FieldListField):  # type: ignore[misc]
+class OctetList(_Counted):
     """`count` numbers of one byte."""
 
     def __init__(self, name: str, count: Callable[[Any], int]) -> None:
@@ -121,11 +125,6 @@ class OctetList(FieldListField):  # type: ignore[misc]
             raise FieldFault("truncated", f"{self.name} needs {count} bytes")
         return s[count:], list(s[:count])
 
-    def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
-        item = tools.item(self.field)
-        return {"k": "array", "item": item, "count": tools.rule(self.count_from)}
-
     def derive(self, writer: Any) -> None:
         """Write the reader's lines."""
         writer.put(f"k = {writer.condition(self.count_from)}")
@@ -133,18 +132,14 @@ class OctetList(FieldListField):  # type: ignore[misc]
         writer.put(f"{writer.name(self)} = list(buf[p:p + k])")
         writer.put("p += k")
 
-    def randval(self) -> Any:
-        """Return no numbers: the count says how many there are."""
-        return []
-
 
 class PayloadTail(Tail):
     """All remaining bytes, shown as `payload` (a name that Scapy keeps for itself)."""
 
     shown = "payload"
 
-    def __init__(self, name: str = "data") -> None:
-        Tail.__init__(self, name)
+    def __init__(self) -> None:
+        Tail.__init__(self, "data")
 
 
 _ONE_OCTET = 127

@@ -1,4 +1,4 @@
-"""Which kNet message answers which: for Scapy's `sr`, which pairs by `hashret` and `answers`.
+"""Which kNet message answers which: for Scapy's `sr`, which pairs by `answers`.
 
 Source: docs/protocols/knet.md, control messages.
 """
@@ -11,10 +11,9 @@ from typing import Any
 from netdissect.layers.knet import contents as layers
 from netdissect.wire.knet import ACK_BITS, PACKET_SPAN
 
-__all__ = ["HASH", "is_answer"]
+__all__ = ["is_answer"]
 
-HASH = b"knet"
-"""What `hashret` returns: nothing in a request is repeated in every answer."""
+
 def is_answer(messages: Iterable[Any], asked: Iterable[Any], packet_id: int | None = None) -> bool:
     """Return whether one of `messages` answers one of `asked`, or acknowledges their datagram."""
     wanted = [message.content for message in asked or ()]

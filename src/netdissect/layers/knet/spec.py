@@ -29,7 +29,7 @@ from netdissect.layers.knet.datagrams import (
 )
 from netdissect.layers.knet.fields import Content, OctetList, Vle, VleList, in_parts
 from netdissect.wire.knet import SPECIFICATION
-from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
+from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["KnetSpecDatagram", "KnetSpecHeader", "KnetSpecMessage"]
 
@@ -103,10 +103,10 @@ _HEADER = [
     BitField("packet_id_high", 0, 6),
     ConditionalField(ByteField("in_order_delta_count", 0), E("in_order")),
     ConditionalField(
-        VleList("in_order_deltas", KNET_7_8, E("in_order_delta_count")), E("in_order")
+        VleList("in_order_deltas", E("in_order_delta_count")), E("in_order")
     ),
     ConditionalField(
-        VleList("in_order_datagram_indexes", KNET_7_8, E("in_order_delta_count")), E("in_order")
+        VleList("in_order_datagram_indexes", E("in_order_delta_count")), E("in_order")
     ),
 ]
 

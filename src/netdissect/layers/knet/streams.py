@@ -14,7 +14,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import BoundedVle, Content
-from netdissect.layers.knet.pairs import HASH, is_answer
+from netdissect.layers.knet.pairs import is_answer
 from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
@@ -84,6 +84,7 @@ class KnetStream(StreamLayer):
     """Messages back to back."""
 
     name = "kNet stream"
+    pairing = b"knet"
     fields_desc: list[Any] = [_messages(KnetTcpMessage)]
 
     @classmethod
@@ -96,10 +97,6 @@ class KnetStream(StreamLayer):
                 break
             at = end
         return at
-
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
 
     def answers(self, other: Any) -> bool:
         """Return whether a message in this answers a message in `other`."""

@@ -16,6 +16,7 @@ __all__ = ["RiptideMessage", "acked", "from_server", "missing_message_id", "reas
 class RiptideMessage(Layer):
     """What all Riptide messages have in common; `type_id` selects the class."""
 
+    pairing = b"riptide"
     type_names: ClassVar[tuple[str, ...]] = TYPES_21
     """Type names of the dialect by number."""
     generated: ClassVar[tuple[Gen, ...]] = ()
@@ -42,10 +43,6 @@ class RiptideMessage(Layer):
         """Return the message's type by name; None where not even the type was read."""
         kind = fields.get("type")
         return None if kind is None else str(kind)
-
-    def hashret(self) -> bytes:
-        """Return a constant: an answer is told by its type, and by the number that it names."""
-        return b"riptide"
 
     def answers(self, other: Any) -> bool:
         """Return whether this is the reply to a Connect, the echo of a Welcome or Heartbeat, or the

@@ -52,6 +52,7 @@ class _Frame(StreamLayer):
     """A length and one message."""
 
     name = "Riptide frame"
+    pairing = b"riptide"
     prefix_octets: ClassVar[int]
     checks = (
         Check(
@@ -68,10 +69,6 @@ class _Frame(StreamLayer):
         head = cls.prefix_octets
         size = head + int.from_bytes(data[:head], "little")
         return size if head < size <= len(data) else 0
-
-    def hashret(self) -> bytes:
-        """Return a constant: an answer is told by the message."""
-        return b"riptide"
 
     def answers(self, other: Any) -> bool:
         """Return whether the message answers that of `other`."""

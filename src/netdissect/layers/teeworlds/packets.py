@@ -27,7 +27,7 @@ from netdissect.layers.teeworlds.messages import (
     connless_layer,
     message_layer,
 )
-from netdissect.layers.teeworlds.pairs import HASH, is_answer
+from netdissect.layers.teeworlds.pairs import is_answer
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import (
     CONNLESS_VERSION,
@@ -264,6 +264,7 @@ class TwPacket(Layer):
 
     __slots__ = ["packed"]
 
+    pairing = b"teeworlds"
     form: ClassVar[Form]
     dialect: ClassVar[str]
     """Its name without prefix."""
@@ -286,10 +287,6 @@ class TwPacket(Layer):
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the dialects that the bytes may be of."""
         return choice_of("teeworlds", bytes(_pkt))
-
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
 
     def answers(self, other: Any) -> bool:
         """Return whether this answers a message of `other`."""
@@ -466,9 +463,7 @@ def _connless07(fields: Any, octets: bytes) -> type[Layer]:
 class _Connless(Layer):
     """What packets outside any connection have in common."""
 
-    def hashret(self) -> bytes:
-        """Return a constant: answers are told by their messages."""
-        return HASH
+    pairing = b"teeworlds"
 
     def answers(self, other: Any) -> bool:
         """Return whether this answers a message of `other`."""

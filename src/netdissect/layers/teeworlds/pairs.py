@@ -1,4 +1,4 @@
-"""Which Teeworlds packet answers which: for Scapy's `sr`, which pairs by `hashret` and `answers`.
+"""Which Teeworlds packet answers which: for Scapy's `sr`, which pairs by `answers`.
 
 Source: docs/protocols/teeworlds.md, handshakes, login and server browser.
 """
@@ -9,10 +9,7 @@ from typing import Any
 
 from scapy.packet import NoPayload
 
-__all__ = ["HASH", "is_answer"]
-
-HASH = b"teeworlds"
-"""What `hashret` returns: nothing in a request is repeated in every answer."""
+__all__ = ["is_answer"]
 
 _ASKED: dict[str, tuple[str, ...]] = {
     "control.token": ("control.token",),
