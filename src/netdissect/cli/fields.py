@@ -8,7 +8,6 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
-from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -28,17 +27,12 @@ def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
-    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
+    from netdissect.lookup import known_protocols  # noqa: PLC0415
     from netdissect.render.catalogs import show_fields  # noqa: PLC0415
 
-    known = names()
-    if protocol is not None and protocol not in known.protocols:
-        near = did_you_mean(protocol, known.protocols)
-        near = near or f"; known: {', '.join(sorted(known.protocols))}"
-        raise UsageError(f"no protocol is called {quoted(protocol)}{near}")
-    infos = [
-        info for info in known.all() if protocol is None or info.name.partition(".")[0] == protocol
-    ]
+    if protocol is not None:
+        known_protocols([protocol])
+    infos = [info for info in names().all() if protocol in (None, info.name.partition(".")[0])]
     if as_json:
         print_json(json.field(info) for info in infos)
     else:

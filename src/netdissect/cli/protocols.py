@@ -8,7 +8,6 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
-from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -28,16 +27,12 @@ def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
-    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
     from netdissect.render.catalogs import show_protocols  # noqa: PLC0415
 
     infos = lookup.protocol_infos()
     if protocol is not None:
-        known = [info.name for info in infos]
+        lookup.known_protocols([protocol])
         infos = [info for info in infos if info.name == protocol]
-        if not infos:
-            near = did_you_mean(protocol, known) or f"; known: {', '.join(known)}"
-            raise UsageError(f"no protocol is called {quoted(protocol)}{near}")
     if as_json:
         print_json(json.protocol(info) for info in infos)
     else:

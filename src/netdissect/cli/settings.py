@@ -64,78 +64,24 @@ class Key:
 
 
 KEYS: tuple[Key, ...] = (
-    Key(
-        "output.color",
-        str,
-        "color",
-        "NETDISSECT_COLOR",
-        "auto",
-        "auto, always or never",
-        among=("auto", "always", "never"),
-    ),
-    Key(
-        "output.time",
-        str,
-        "times",
-        "NETDISSECT_TIME",
-        "r",
-        "style of times: r, d, a, u or e",
-        among=("r", "d", "a", "u", "e"),
-    ),
-    Key(
-        "decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {}, "port -> protocol or dialect"
-    ),
-    Key(
-        "decode.dialects",
-        list,
-        "dialect",
-        "NETDISSECT_DIALECTS",
-        [],
-        "dialects to use for their protocols",
-    ),
-    Key(
-        "decode.disabled",
-        list,
-        "disable_protocol",
-        "NETDISSECT_DISABLED",
-        [],
-        "protocols not to look for",
-    ),
-    Key(
-        "decode.schemas",
-        list,
-        "schema",
-        "NETDISSECT_SCHEMAS",
-        [],
-        "schema files, relative to the file",
-    ),
-    Key(
-        "decode.byte_order",
-        str,
-        "byte_order",
-        "NETDISSECT_BYTE_ORDER",
-        None,
-        "little or big, where a format leaves it open; else found out",
-        among=("little", "big"),
-    ),
-    Key(
-        "decode.inflate_limit",
-        int,
-        "inflate_limit",
-        "NETDISSECT_INFLATE_LIMIT",
-        1 << 20,
-        "bytes of one inflated message at most",
-        most=1 << 28,
-    ),
-    Key(
-        "decode.inflate_ratio",
-        int,
-        "inflate_ratio",
-        "NETDISSECT_INFLATE_RATIO",
-        200,
-        "bytes of one inflated message at most, as a multiple of its size",
-        most=100_000,
-    ),
+    Key("output.color", str, "color", "NETDISSECT_COLOR", "auto", "auto, always or never",
+        among=("auto", "always", "never")),
+    Key("output.time", str, "times", "NETDISSECT_TIME", "r", "style of times: r, d, a, u or e",
+        among=("r", "d", "a", "u", "e")),
+    Key("decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {},
+        "port -> protocol or dialect"),
+    Key("decode.dialects", list, "dialect", "NETDISSECT_DIALECTS", [],
+        "dialects to use for their protocols"),
+    Key("decode.disabled", list, "disable_protocol", "NETDISSECT_DISABLED", [],
+        "protocols not to look for"),
+    Key("decode.schemas", list, "schema", "NETDISSECT_SCHEMAS", [],
+        "schema files, relative to the file"),
+    Key("decode.byte_order", str, "byte_order", "NETDISSECT_BYTE_ORDER", None,
+        "little or big, where a format leaves it open; else found out", among=("little", "big")),
+    Key("decode.inflate_limit", int, "inflate_limit", "NETDISSECT_INFLATE_LIMIT", 1 << 20,
+        "bytes of one inflated message at most", most=1 << 28),
+    Key("decode.inflate_ratio", int, "inflate_ratio", "NETDISSECT_INFLATE_RATIO", 200,
+        "bytes of one inflated message at most, as a multiple of its size", most=100_000),
     *(
         Key(
             f"{_FINDINGS}{name}",
@@ -159,7 +105,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
     Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
-)
+)  # fmt: skip
 """Every setting."""
 
 
