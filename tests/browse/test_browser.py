@@ -18,7 +18,7 @@ from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer, lanes
 from netdissect.browse.keys import ACTIONS, COMMANDS, HELP, help_lines, hints, press
 from netdissect.browse.layout import draw, pane_at
-from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
+from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
 from netdissect.browse.taking import write
 from netdissect.browse.time import ladder
 from netdissect.browse.walking import search
@@ -32,7 +32,7 @@ from netdissect.pipeline import column, index, open_capture
 from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule
-from netdissect.render.console import cells, line_plain
+from netdissect.render.console import cells, line_plain, narrowed
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock
 from samples import unit
@@ -509,7 +509,7 @@ def test_the_source_is_never_written_over() -> None:
 
 def test_hostile_text_is_neither_obeyed_nor_markup(lossy: Browser) -> None:
     text = "\x1b]0;owned\x07[red]name[/red]\u202e"
-    shown = line_plain(cut([(text, "")], 80))
+    shown = line_plain(narrowed([(text, "")], 80))
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "[red]name[/red]" in shown

@@ -5,9 +5,10 @@ import io
 import pytest
 
 import samples
+from netdissect.export import json
 from netdissect.model.intervals import Interval
 from netdissect.render.console import Screen, cells
-from netdissect.render.stats import COLUMNS, row_values, show_stats, sparkline
+from netdissect.render.stats import show_stats, sparkline
 from netdissect.render.units import Clock
 
 S = 1_000_000_000
@@ -67,13 +68,14 @@ def test_every_span_has_a_line_and_every_figure_a_sparkline() -> None:
 
 
 def test_columns_and_values_go_together() -> None:
-    values = dict(zip(COLUMNS, row_values(rows()[2]), strict=True))
+    values = json.interval(rows()[2])
+    assert {*values} - {"schema"} == {*json.INTERVAL} - {"delay_ms"}
     assert values["direction"] == "c2s"
     assert values["goodput_octets_per_s"] == 100.0
     assert values["rtt_ms"] == 60.5
     assert values["retransmission_share"] == round(1 / 6, 6)
     assert values["lost"] is values["loss_share"] is None
-    assert dict(zip(COLUMNS, row_values(rows()[3]), strict=True))["loss_share"] == 0.25
+    assert json.interval(rows()[3])["loss_share"] == 0.25
 
 
 def test_nothing_says_so() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from netdissect.browse.browser import VIEWS, Browser
 from netdissect.browse.explaining import paragraphs
 from netdissect.browse.keys import help_lines, hints
-from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, Pane, cut, padded
-from netdissect.render.console import Line, cells
+from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, Pane, padded
+from netdissect.render.console import Line, cells, narrowed
 
 __all__ = ["draw", "pane_at"]
 
@@ -164,7 +164,7 @@ def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: 
     rule, style = ("━", "title") if focused else ("─", "dim")
     below = pane.hidden(height - 1 - len(pane.head(width)))
     more = f" {below:,} more ↓ {rule}" if below and not pane.selects else ""
-    line = cut([(f"{rule} {pane.title()} ", style)], width - cells(more))
+    line = narrowed([(f"{rule} {pane.title()} ", style)], width - cells(more))
     used = sum(cells(text) for text, _ in line) + cells(more)
     return [[*line, (rule * (width - used), "dim"), (more, "dim")], *lines]
 

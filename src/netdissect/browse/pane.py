@@ -4,33 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netdissect.render.console import Line, cells, fit
-from netdissect.render.safe import safe
+from netdissect.render.console import Line, cells, narrowed
 
-__all__ = ["CONNECTIONS", "FINDINGS", "PACKETS", "PLOTS", "TIME", "Pane", "Text", "cut", "padded"]
+__all__ = ["CONNECTIONS", "FINDINGS", "PACKETS", "PLOTS", "TIME", "Pane", "Text", "padded"]
 
 CONNECTIONS, PACKETS, TIME, PLOTS, FINDINGS = range(5)
 """The views."""
 
 
-def cut(line: Line, width: int) -> Line:
-    """Return a line made safe and cut to a width, with an ellipsis where something is missing."""
-    found: Line = []
-    left = width
-    for part, style in line:
-        text = safe(part)
-        size = cells(text)
-        if size > left:
-            found.append((fit(text, left), style))
-            break
-        found.append((text, style))
-        left -= size
-    return found
-
-
 def padded(line: Line, width: int) -> Line:
     """Return a line of exactly a width."""
-    found = cut(line, width)
+    found = narrowed(line, width)
     rest = width - sum(cells(part) for part, _ in found)
     return [*found, (" " * rest, "")] if rest > 0 else found
 

@@ -206,11 +206,10 @@ def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:
         return "[\n" + ",\n".join(dump({"schema": 1, **row}) for row in found) + "\n]\n"
     from io import StringIO  # noqa: PLC0415
 
-    from netdissect.export.table import write_rows  # noqa: PLC0415
+    from netdissect.export.table import write_columns  # noqa: PLC0415
 
     text = StringIO()
-    cells = ([() if row[name] is None else (row[name],) for name in COLUMNS] for row in found)
-    write_rows(text, COLUMNS, cells)
+    write_columns(text, COLUMNS, found)
     return text.getvalue()
 
 

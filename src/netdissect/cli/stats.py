@@ -55,18 +55,16 @@ def command(
             rows = _rows(session, asked.match(session), asked.connection, interval)
         else:
             rows = _observed(session, asked.second, asked, interval)
-        if asked.as_json:
+        if asked.as_json or table:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.interval(row) for row in rows)
-        elif table:
-            from netdissect.export.table import write_rows  # noqa: PLC0415
-            from netdissect.render.stats import COLUMNS, row_values  # noqa: PLC0415
+            found = map(json.interval, rows)
+            if table:
+                from netdissect.export.table import write_columns  # noqa: PLC0415
 
-            cells = (
-                [() if value is None else (value,) for value in row_values(row)] for row in rows
-            )
-            write_rows(sys.stdout, COLUMNS, cells, kind=table)
+                write_columns(sys.stdout, json.INTERVAL, found, table)
+            else:
+                print_json(found)
         else:
             from netdissect.render.stats import show_stats  # noqa: PLC0415
 

@@ -487,6 +487,14 @@ def _findings(record: DatagramRecord) -> list[dict[str, Any]]:
     ]
 
 
+INTERVAL: Final = (
+    "start_ns", "span_ms", "direction", "datagrams", "octets", "goodput_octets_per_s", "units",
+    "copies", "retransmissions", "reliable_copies", "retransmission_share", "unacked", "lost",
+    "loss_share", "rtt_ms", "rtt_samples", "delay_ms",
+)  # fmt: skip
+"""Keys of `interval` that are columns for other programs, in their order."""
+
+
 def interval(row: Interval) -> dict[str, Any]:
     """Return one object of `stats`."""
     return {

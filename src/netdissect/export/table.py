@@ -5,12 +5,12 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any
 
 from netdissect.model.text import well_formed
 
-__all__ = ["FORMATS", "cell", "write_rows"]
+__all__ = ["FORMATS", "cell", "write_columns", "write_rows"]
 
 FORMATS = {"csv": ",", "tsv": "\t"}
 """Format -> separator."""
@@ -49,6 +49,17 @@ def write_rows(
         stream.write((separator.join(texts) or '""') + "\n")
         written += 1
     return written
+
+
+def write_columns(
+    stream: IO[str], names: Sequence[str], objects: Iterable[Mapping[str, Any]], kind: str = "csv"
+) -> None:
+    """Write objects of JSON as rows: the values under these names, None as an empty cell."""
+    cells = (
+        [() if (value := found.get(name)) is None else (value,) for name in names]
+        for found in objects
+    )
+    write_rows(stream, names, cells, kind=kind)
 
 
 def _quoted(text: str, special: frozenset[str]) -> str:

@@ -9,58 +9,10 @@ from netdissect.model.packets import Direction
 from netdissect.render.console import Screen
 from netdissect.render.units import Clock, arrow_of, duration, octets, percent
 
-__all__ = ["COLUMNS", "row_values", "show_stats", "sparkline"]
+__all__ = ["show_stats", "sparkline"]
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 100
-
-COLUMNS = (
-    "start_ns",
-    "span_ms",
-    "direction",
-    "datagrams",
-    "octets",
-    "goodput_octets_per_s",
-    "units",
-    "copies",
-    "retransmissions",
-    "reliable_copies",
-    "retransmission_share",
-    "unacked",
-    "lost",
-    "loss_share",
-    "rtt_ms",
-    "rtt_samples",
-    "delay_ms",
-)
-"""Names of the columns of CSV and of the keys of JSON."""
-
-
-def row_values(row: Interval) -> tuple[object, ...]:
-    """Return the figures of a span in the order of COLUMNS."""
-    return (
-        row.start_ns,
-        row.span_ns / 1e6,
-        Direction(row.direction).label,
-        row.datagrams,
-        row.octets,
-        round(row.goodput, 3),
-        row.units,
-        row.copies,
-        row.retransmissions,
-        row.reliable_copies,
-        _round(row.resend_share),
-        row.unacked,
-        row.lost if row.decided else None,
-        _round(row.loss_share),
-        _round(row.rtt_ms),
-        row.rtt_samples,
-        _round(row.delay_ms),
-    )
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
 
 
 def sparkline(values: Sequence[float | None], columns: int) -> str:
