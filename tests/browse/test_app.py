@@ -80,6 +80,15 @@ def test_the_mouse_shows_a_span_and_sorts() -> None:
             start, end = map(float, re.findall(r"([\d.]+) to ([\d.]+) s:", found)[0])
             assert 3.0 < start < 4.5
             assert 6.0 < end < 7.5
+            await pilot.press("3")
+            await until(app, pilot, "reliable 17")
+            await until(app, pilot, "· sent")
+            await pilot.mouse_down(offset=(30, 3))
+            await pilot.mouse_up(offset=(50, 4))
+            found = await until(app, pilot, "0 shows all")
+            start, end = map(float, re.findall(r"([\d.]+) to ([\d.]+) s;", found)[0])
+            assert 3.0 < start < 4.5
+            assert 6.0 < end < 8.0
             await pilot.press("0", "q")
 
     asyncio.run(run())

@@ -614,6 +614,42 @@ def test_a_plot_is_zoomed_around_its_point_and_back() -> None:
     assert "this is all there is" in screen(browser)
 
 
+def test_lanes_are_zoomed_around_a_unit_and_back() -> None:
+    browser = opened()
+    keys(browser, "3")
+    wait(browser, "slowest first")
+    wait(browser, "reliable 17")
+    whole, everything = browser.units.lanes, len(browser.units.units)
+    assert "|10 s" in screen(browser)
+    keys(browser, "+ +")
+    wait(browser, "|3.0 s")
+    assert browser.units.part is not None
+    start, end = browser.units.part
+    assert all(start <= unit.copies[0].time_ns <= end for unit in browser.units.units)
+    assert 0 < len(browser.units.units) < everything
+    keys(browser, "( j )")
+    assert "s; 0 shows all" in screen(browser)
+    keys(browser, "0")
+    wait(browser, "|10 s")
+    assert (browser.units.lanes, len(browser.units.units)) == (whole, everything)
+    keys(browser, "0")
+    assert "this is all there is" in screen(browser)
+
+
+def test_findings_of_no_frame_are_among_those_of_a_connection() -> None:
+    browser = opened()
+    screen(browser)
+    keys(browser, "enter")
+    assert browser.connection == 1
+    find(browser, "high-loss")
+    assert re.search(r"W high-loss +2 ", screen(browser))
+    keys(browser, "enter")
+    assert "no single frame shows this" in screen(browser)
+    browser.filter("msg.resend")
+    wait(browser, "▌C retransmission")
+    assert "high-loss" not in screen(browser)
+
+
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_the_help_is_whole_at_every_width(width: int) -> None:
     text = "".join(line_plain(line) for line in help_lines(width, plain=False)).replace(" ", "")

@@ -96,10 +96,12 @@ def test_shares_of_nothing_are_unknown() -> None:
 
 
 def test_round_trips_share_one_unit() -> None:
-    assert rtt_range(50.0, 60.25, 82.0) == "60.2 (50.0–82.0) ms"
+    assert rtt_range(50.0, 60.25, 82.0) == "60.2 ms (50.0–82.0)"
+    assert rtt_range(0.004, 0.012, 0.02) == "0.01 ms (0.00–0.02)"
+    assert rtt_range(16.4, 16.4, 16.4) == "16.4 ms"
     assert rtt_range(None, None, None) == "-"
     assert rtt_range(None, 60.0, None) == "60.0 ms"
-    assert rtt_range(50.0, 600.0, 3000.0) == "600 ms (50.0 ms to 3.00 s)"
+    assert rtt_range(50.0, 600.0, 3000.0) == "600 ms (50.0 ms–3.00 s)"
 
 
 NS = 1_700_000_000_123_456_789

@@ -286,8 +286,8 @@ def test_a_fact_of_a_connection_goes_on_below_itself() -> None:
     report = samples.connection(vantage_basis=basis)
     show_connection(Screen(stream, width=80), report, clock())
     lines = stream.getvalue().split("\n")
-    (at,) = (i for i, line in enumerate(lines) if line.lstrip().startswith("seen at  "))
-    beside = lines[at].index("seen at  ") + len("seen at  ")
+    (at,) = (i for i, line in enumerate(lines) if line.lstrip().startswith("captured at  "))
+    beside = lines[at].index("captured at  ") + len("captured at  ")
     assert lines[at + 1][:beside].isspace()
     assert not lines[at + 1][beside].isspace()
     assert max(map(len, lines[at : at + 2])) <= 80
@@ -323,8 +323,8 @@ def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
         "12.1 kB",
         "11.2 kB",
         "24 resent",
-        "60.0",
-        "2W",
+        "60.0 ms",
+        "2 warn",
     ):
         assert fact in text
     assert max(map(cells, text.splitlines())) <= 80

@@ -168,19 +168,23 @@ class BrowserApp(App[int]):
         self._dragged = event.x, event.y
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Show the time of a plot over which the pointer was dragged."""
+        """Show the time of lanes or of a plot over which the pointer was dragged."""
         before, self._dragged = self._dragged, None
         browser, size = self.browser, (self.size.width, self.size.height)
         if before is None or abs(event.x - before[0]) < _DRAGGED or browser.help:
             return
-        panes = {layout.pane_at(browser, *place, size)[0] for place in (before, (event.x, event.y))}
-        plots = browser.plots
-        if panes != {0} or browser.panes[0] is not plots:
+        places = [layout.pane_at(browser, *place, size) for place in (before, (event.x, event.y))]
+        pane = browser.panes[0]
+        if {number for number, _ in places} != {0}:
             return
-        # The first column is that of the cursor.
-        ends = [plots.moment(x - 1, size[0] - 1) for x in (before[0], event.x)]
-        if ends[0] is not None and ends[1] is not None:
-            browser.say(plots.span(ends[0], ends[1]))
+        if pane is browser.plots:
+            # The first column is that of the cursor.
+            ends = [browser.plots.moment(x - 1, size[0] - 1) for x in (before[0], event.x)]
+            if ends[0] is not None and ends[1] is not None:
+                browser.say(browser.plots.span(ends[0], ends[1]))
+        elif pane is browser.units and max(line for _, line in places) < len(browser.units.lanes):
+            began, ended = (browser.units.moment(x, size[0]) for x in (before[0], event.x))
+            browser.say(browser.units.span(began, ended))
         self._after()
 
     def on_click(self, event: events.Click) -> None:

@@ -51,8 +51,6 @@ class Loaded:
     entries: list[Entry] = field(default_factory=list)
     """Worst first; empty until the capture is read, unless it runs."""
     anomalies: list[Anomaly] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    """Code of a finding -> how often it was found."""
     asked_until: float = 0.0
     """Until when (monotonic clock) the reading gives way to the answer to a key."""
     notes: list[str] = field(default_factory=list)

@@ -296,13 +296,18 @@ class Browser:
         number, history = self.chosen(), self.history()
         units = [] if history is None else history.slowest()
         shown = self.packets.chosen
+        if number is not None and (rows := self._rows_of(number)):
+            self.units.of((self.index.times[rows[0]], self.index.times[rows[-1]]))
+        part = self.units.part
+        if part is not None:
+            units = [unit for unit in units if part[0] <= unit.copies[0].time_ns <= part[1]]
         if self._matching is not None and shown is not None:
             units = [unit for unit in units if any(
                 among(self.index, shown, copy.frame) for copy in unit.copies)]  # fmt: skip
         if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
             *map(id, self.units.units)}):  # fmt: skip
             self.units.show(units)
-        self.units.lanes = [] if number is None else self._drawn.lanes(number, width)
+        self.units.lanes = [] if number is None else self._drawn.lanes(number, width, part)
         unit = self.units.unit()
         if unit is None:
             said = [[(" Nothing here is numbered and acknowledged.", "dim")]]
@@ -329,10 +334,12 @@ class Browser:
             return
         self._counting, self._uncounted = True, False
         anomalies, connection = self.backend.loaded.anomalies, self.connection
-        shown = self.packets.chosen
+        shown, filtered = self.packets.chosen, self._matching is not None
 
         def work() -> Callable[[], None]:
-            rows = self.findings.counted(self.index, anomalies, connection, shown)
+            rows = self.findings.counted(
+                self.index, anomalies, connection, shown, filtered=filtered
+            )
 
             def keep() -> None:
                 self._counting = False
@@ -461,6 +468,8 @@ class Browser:
             first, self.findings.held = self.findings.first(), True
             if first is not None:
                 self.open(PACKETS, frame=first)
+            elif self.findings.rows:
+                self.say("no single frame shows this; 1 has the verdict, 4 plots")
         else:
             frame = self._frame_here()
             if frame is not None:

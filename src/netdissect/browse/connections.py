@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from netdissect.browse.backend import Entry
@@ -251,12 +252,33 @@ _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> its place among these signs, the worst first."""
 
 
-def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
-    """Return two lanes, one a direction: each column shows the worst of what it holds."""
+def moment_at(column: int, width: int, span: tuple[int, int]) -> int:
+    """Return the time at a column of the screen, with lanes of a span on it."""
+    columns = max(10, width - _LABEL - 3)
+    inside = max(0, min(columns - 1, column - _LABEL - 1))
+    return span[0] + inside * (span[1] - span[0]) // columns
+
+
+def lanes(
+    index: Index, rows: Sequence[int], width: int, part: tuple[int, int] | None = None
+) -> list[Line]:
+    """Return two lanes, one a direction: each column shows the worst of what it holds.
+
+    Args:
+        index: what is known of the rows.
+        rows: those of a connection.
+        width: columns of the screen.
+        part: first and last moment of what is shown; None = all.
+
+    """
     if not rows:
         return []
     columns = max(10, width - _LABEL - 3)
-    first, last = index.times[rows[0]], index.times[rows[-1]]
+    zero, end = index.times[rows[0]], index.times[rows[-1]]
+    first, last = part or (zero, end)
+    if part is not None:
+        when = index.times.__getitem__
+        rows = rows[bisect_left(rows, first, key=when) : bisect_right(rows, last, key=when)]
     span = max(1, last - first)
     ways = [[0] * columns, [0] * columns]
     events = [" "] * columns
@@ -269,7 +291,8 @@ def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
         lane[at] = max(lane[at], rank)
         if marks & FINDING:
             events[at] = "!"
-    lines: list[Line] = [[(" " * (_LABEL + 1) + ruler(span, columns)[:columns], "dim")]]
+    scale = ruler(span, columns, first - zero)[:columns]
+    lines: list[Line] = [[(" " * (_LABEL + 1) + scale, "dim")]]
     styles = ("", "", "note", "duplicate", "resend", "bad")
     for name, style, lane in zip(("client →", "server ←"), ("c2s", "s2c"), ways, strict=True):
         line: Line = [(f" {name:<{_LABEL}}", style)]

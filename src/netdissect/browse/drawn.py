@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable
+from typing import TypeAlias
 
 from netdissect.browse.backend import Backend
 from netdissect.browse.connections import lanes
@@ -13,6 +14,9 @@ from netdissect.plot.history import History
 from netdissect.render.console import Line
 
 __all__ = ["Drawn"]
+
+Asked: TypeAlias = tuple[int, int, tuple[int, int] | None]
+"""Number, width, and the span that is shown; None = all."""
 
 MAX_HISTORIES = 8
 """Connections whose units and pictures are kept."""
@@ -33,8 +37,8 @@ class Drawn:
         self._histories: dict[int, tuple[float, History | None]] = {}
         """Number -> (when it is too old, history)."""
         self._asked: set[int] = set()
-        self._lanes: tuple[tuple[int, int], int, list[Line]] = ((0, 0), -1, [])
-        """((number, width), version, lanes)."""
+        self._lanes: tuple[Asked, int, list[Line]] = ((0, 0, None), -1, [])
+        """(what was asked for, version, lanes)."""
 
     @property
     def busy(self) -> bool:
@@ -64,23 +68,25 @@ class Drawn:
 
         return keep
 
-    def lanes(self, number: int, width: int) -> list[Line]:
-        """Return the lanes of a connection, as far as they are there."""
+    def lanes(
+        self, number: int, width: int, part: tuple[int, int] | None = None
+    ) -> list[Line]:
+        """Return the lanes of a connection, or of a part of its time, as far as they are there."""
         loaded = self._backend.loaded
         if not loaded.ready:
             return []
-        asked, version = (number, width), loaded.version
+        asked, version = (number, width, part), loaded.version
         known, of, lines = self._lanes
-        if known != asked:
+        if known[0] != number:
             lines = []
         if (known, of) != (asked, version):
             self._lanes = asked, version, lines
             self._errands.run(lambda: self._laned(asked, version))
         return lines
 
-    def _laned(self, asked: tuple[int, int], version: int) -> Callable[[], None]:
-        number, width = asked
-        lines = lanes(self._backend.index, self._rows_of(number), width)
+    def _laned(self, asked: Asked, version: int) -> Callable[[], None]:
+        number, width, part = asked
+        lines = lanes(self._backend.index, self._rows_of(number), width, part)
 
         def keep() -> None:
             if self._lanes[0] == asked:

@@ -10,6 +10,7 @@ from netdissect.browse import taking, walking
 from netdissect.browse.browser import Browser
 from netdissect.browse.explaining import explain
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
+from netdissect.browse.time import Plots, Units
 from netdissect.model.errors import NetdissectError
 from netdissect.model.names import FieldInfo
 from netdissect.model.text import quoted
@@ -31,7 +32,7 @@ HELP = """\
          f search text, then n N     Esc takes the filter, then the scope back
  Look    x bits or hexadecimal       d time: first, previous, of day
          s S sort, reverse           < > other plot, L its other direction
-         c other columns             + - 0 zoom a plot in, out, see all of it
+         c other columns             + - 0 zoom lanes or plot: in, out, all
                                      ( ) from here, to here, or drag over it
          D decode a port as a protocol, and read the file again
  Keep    m a sets mark a             ' a goes back to it
@@ -185,22 +186,35 @@ def _columns(browser: Browser) -> None:
         browser.say("connections and packets have other columns")
 
 
+def _timed(browser: Browser) -> tuple[Plots | Units, int | None] | None:
+    """Return what shows a span of the time, and the time under its cursor."""
+    if browser.view == PLOTS:
+        point = browser.plots.here()
+        return browser.plots, None if point is None else point.time_ns
+    if browser.view == TIME:
+        unit = browser.units.unit()
+        return browser.units, None if unit is None else unit.copies[0].time_ns
+    browser.say("time and plots can be zoomed; 3 and 4 show them")
+    return None
+
+
 def _from_here(browser: Browser) -> None:
-    point = browser.plots.here() if browser.view == PLOTS else None
-    if point is None:
-        browser.say("a span begins at a point of a plot; 4 shows them")
+    here = _timed(browser)
+    if here is None or here[1] is None:
         return
-    browser.plots.began = point.time_ns
+    here[0].began = here[1]
     browser.say("from here on; ) says where it ends")
 
 
 def _to_here(browser: Browser) -> None:
-    point, began = browser.plots.here(), browser.plots.began
-    if browser.view != PLOTS or point is None or began is None:
+    here = _timed(browser)
+    if here is None or here[1] is None:
+        return
+    if here[0].began is None:
         browser.say("( says where the span begins")
         return
-    browser.plots.began = None
-    browser.say(browser.plots.span(began, point.time_ns))
+    browser.say(here[0].span(here[0].began, here[1]))
+    here[0].began = None
 
 
 def _decode(browser: Browser) -> None:
@@ -308,9 +322,8 @@ def _turn(by: int) -> Callable[[Browser], None]:
 
 def _zoom(by: int) -> Callable[[Browser], None]:
     def zoom(browser: Browser) -> None:
-        if browser.view != PLOTS:
-            browser.say("plots can be zoomed; 4 shows them")
-        elif not browser.plots.zoom(by):
+        here = _timed(browser)
+        if here is not None and not here[0].zoom(by):
             browser.say("this is all there is" if by <= 0 else "no closer than this")
 
     return zoom
@@ -454,7 +467,7 @@ COMMANDS: Final = (
     ("+", "zoom-in", "a quarter of the time"),
     ("-", "zoom-out", "four times as much of it"),
     ("0", "zoom-all", "all of it"),
-    ("(", "from-here", "a span of the plot begins"),
+    ("(", "from-here", "a span of lanes or plot begins"),
     (")", "to-here", "it ends, and is shown"),
     ("m", "mark", "remember this place under a letter"),
     ("'", "to-mark", "go to a mark"),

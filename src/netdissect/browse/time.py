@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from netdissect.browse.connections import moment_at
 from netdissect.browse.pane import Pane
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly, UnitRecord
@@ -44,6 +46,12 @@ class Units(Pane):
         self.units: list[UnitRecord] = []
         self.lanes: Sequence[Line] = ()
         self.by_time = False
+        self.whole = (0, 0)
+        """First and last moment of the connection."""
+        self.part: tuple[int, int] | None = None
+        """Those of what is shown; None = all."""
+        self.began: int | None = None
+        """Where a span begins of which the end is not said yet."""
         self._clock = clock
 
     def __len__(self) -> int:
@@ -57,6 +65,43 @@ class Units(Pane):
     def unit(self) -> UnitRecord | None:
         """Return the unit under the cursor."""
         return self.units[self.cursor] if self.cursor < len(self.units) else None
+
+    def of(self, whole: tuple[int, int]) -> None:
+        """Take the span of the connection; that of another one is shown whole."""
+        if whole[0] != self.whole[0]:
+            self.part = self.began = None
+        self.whole = whole
+
+    def zoom(self, by: int) -> bool:
+        """Show less of the time, around the unit under the cursor; more; or (0) all of it.
+
+        Returns:
+            Whether anything changed.
+
+        """
+        before, unit = self.part, self.unit()
+        start, end = before or self.whole
+        size = (end - start) // _ZOOM if by > 0 else (end - start) * _ZOOM
+        if by > 0 and size < _LEAST_NS:
+            return False
+        middle = (start + end) // 2 if unit is None else _sent(unit)
+        start = max(self.whole[0], middle - size // 2)
+        all_of_it = not by or size >= self.whole[1] - self.whole[0]
+        self.part = None if all_of_it else (start, min(start + size, self.whole[1]))
+        return self.part != before
+
+    def span(self, start_ns: int, end_ns: int) -> str:
+        """Show the time between two moments; return which that is, in words."""
+        start_ns, end_ns = sorted((start_ns, end_ns))
+        if end_ns - start_ns < _LEAST_NS:
+            return "no closer than this"
+        self.part = start_ns, end_ns
+        since, till = ((each - self.whole[0]) / 1e9 for each in self.part)
+        return f"{since:.3f} to {till:.3f} s; 0 shows all"
+
+    def moment(self, column: int, width: int) -> int:
+        """Return the time at a column of the lanes."""
+        return moment_at(column, width, self.part or self.whole)
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the lanes and the heading."""
@@ -316,15 +361,18 @@ class Findings(Pane):
 
     def counted(
         self, index: Index, anomalies: Sequence[Anomaly],
-        connection: int | None, shown: Sequence[int] | None,
+        connection: int | None, shown: Sequence[int] | None, *, filtered: bool,
     ) -> list[Kind]:  # fmt: skip
         """Return what is found, of one connection or of all; `shown` are the rows that are shown,
-        None = all. Takes long where many are: a thread of its own may ask.
+        None = all. Where they are `filtered`, findings of no frame are left out. Takes long where
+        many are: a thread of its own may ask.
         """
         examples: dict[str, Anomaly] = {}
+        loose: Counter[str] = Counter()
         for found in anomalies:
             if connection is None or found.connection == connection:
                 examples.setdefault(found.code, found)
+                loose[found.code] += found.frame is None and not filtered
         rows: list[Kind] = []
         hits = dict(index.hits)
         for code in {*hits, *examples}:
@@ -336,12 +384,12 @@ class Findings(Pane):
             if shown is not None:
                 places = [frame for frame in places if among(index, shown, frame)]
             example = examples.get(code)
-            if not places and (shown is not None or example is None):
+            if not places and not loose[code] and (shown is not None or example is None):
                 continue
             if shown is not None:
-                first = min(places)
+                first = min(places, default=None)
             known = example.frame if example is not None else None
-            rows.append((row, max(len(places), 1), first or known, example))
+            rows.append((row, max(len(places) + loose[code], 1), first or known, example))
         rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
         return rows
 
@@ -396,10 +444,11 @@ def explained(row: CodeRow, example: Anomaly | None, clock: Clock, width: int) -
     for head, text in (("What: ", row.meaning), ("Here: ", example.message if example else "")):
         rows = textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)
         lines += [[(f" {part}", "")] for part in rows if text]
-    if example is not None and example.frame is not None:
-        ends = f"connection {example.connection}" if example.connection is not None else "no"
-        lines.append([
-            (f" #{example.frame}", "frame"), (f" at {clock.show(example.time_ns)}", "time"),
-            (f"  {arrow_of(example.direction)} {ends}", "dim"),
-        ])  # fmt: skip
+    if example is not None:
+        who = "no connection" if example.connection is None else f"connection {example.connection}"
+        where: Line = [(f" {arrow_of(example.direction)} {who}", "dim")]
+        if example.frame is not None:
+            where.append((f"  #{example.frame}", "frame"))
+            where.append((f" at {clock.show(example.time_ns)}", "time"))
+        lines.append(where)
     return lines

@@ -73,7 +73,7 @@ class Browsed:
         self.index = Index(ring=ring, **choices.decoding())
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
-        self._examples: dict[tuple[str, int | None], Anomaly] = {}
+        self._examples: dict[tuple[str, int | None, int | None], Anomaly] = {}
         self._ended = Event()
         self._halted = Event()
 
@@ -154,8 +154,11 @@ class Browsed:
         return Session(self.file, self.choices, quiet=True)
 
     def _found(self, found: Anomaly) -> None:
-        """Keep the first of each kind on each connection, for what it says."""
-        key = found.code, found.connection
+        """Keep the first of each kind on each connection, for what it says; of those that no
+        frame shows the first of each direction.
+        """
+        way = found.direction if found.frame is None else None
+        key = found.code, found.connection, way
         known = self._examples.get(key)
         if known is None:
             if len(self._examples) < MAX_EXAMPLES:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from operator import attrgetter
 from typing import Any
 
 from netdissect.model.packets import SIDES, Direction
@@ -18,6 +19,7 @@ from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
     Clock,
     arrow_of,
+    counted,
     dialect_text,
     duration,
     octets,
@@ -56,7 +58,7 @@ _HEADS = (
     "←",
     "late",
     "RTT",
-    "found",
+    "findings",
 )
 _NUMBERS = frozenset(_HEADS[6:14]) | {"c", "←", "loss →", "late", "RTT"}
 
@@ -118,7 +120,7 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
         [(dialect_text(report.dialects), "protocol")],
         [(screen.name(report.client), "c2s")],
         [(screen.name(report.server), "s2c")],
-        [(report.state, _STATE_STYLES.get(report.state, ""))],
+        [(_state(report), _STATE_STYLES.get(report.state, ""))],
         [(_ending(report, short), "")],
         [(clock.show(report.first_time_ns), "")],
         [(duration((report.last_time_ns - report.first_time_ns) / 1e6), "")],
@@ -186,30 +188,34 @@ def _median(report: ConnectionReport) -> str:
     return "-" if best is None or best.p50 is None else duration(best.p50)
 
 
-def _ending(report: ConnectionReport, short: int | None = None) -> str:
+def _state(report: ConnectionReport) -> str:
+    return report.state.replace("_", " ")
+
+
+def _ending(report: ConnectionReport, short: int) -> str:
     """Return how a connection ended; `short` has the columns of the reason in a table."""
     if report.close:
         by, reason = report.close.get("by"), str(report.close.get("reason") or "closed")
-        if short is not None:
-            return (f"{by}: " if by else "") + fit(safe(reason), short)
-        return reason + (f", by {by}" if by else "")
+        return (f"{by}: " if by else "") + fit(safe(reason), short)
     if report.handshake == "rejected":
         return f"rejected: {report.reject_reason or 'no reason given'}"
     if report.handshake == "unanswered":
         return "never answered"
     fired = [verdict.side for verdict in report.timeouts if verdict.fired]
     if fired:
-        return f"timed out at {' and '.join(fired)}"
+        return f"timed out at the {' and the '.join(fired)}"
     return "still open" if report.state == "open" else "-"
 
 
-def _found(report: ConnectionReport) -> Line:
+def _found(report: ConnectionReport, *, words: bool = False) -> Line:
+    """Return the findings by severity: `4W 95C`, or `4 warn, 95 chat`."""
     line: Line = []
     for label in ("error", "warn", "note", "chat"):
         amount = report.anomalies.get(label, 0)
         if amount:
-            line += [(" " if line else "", ""), (f"{amount}{SEVERITY_LETTERS[label]}", label)]
-    return line or [("-", "dim")]
+            line.append(((", " if words else " ") if line else "", ""))
+            line.append((f"{amount}{f' {label}' if words else SEVERITY_LETTERS[label]}", label))
+    return line or [("none" if words else "-", "dim")]
 
 
 def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> Iterator[Line]:
@@ -220,12 +226,14 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         (dialect_text(report.dialects), "protocol"),
         (f"  {screen.name(report.client)} → {screen.name(report.server)} {report.transport}", ""),
     ]
-    incomplete = "" if report.complete else ", seen in part"
+    incomplete = "" if report.complete else ", incomplete"
     yield [
         ("   ", ""),
-        (report.state, _STATE_STYLES.get(report.state, "")),
-        (f"  {_ending(report).removeprefix(f'{report.state}, ')}", ""),
-        (f"  from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
+        ("state ", "dim") if report.state == "unknown" else ("", ""),
+        (_state(report), _STATE_STYLES.get(report.state, "")),
+        # The verdict says it, where there is one.
+        (f", {_ending(report, UNLIMITED)}" if report.diagnosis is None else "", ""),
+        (f", from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
         (f", {seen_at(report.vantage)}{incomplete}", "dim"),
     ]
     if report.diagnosis is not None:
@@ -234,8 +242,8 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         yield from _direction_lines(report, direction, screen.width)
     best = best_rtt(report)
     if best or any(report.anomalies.values()):
-        found = _found(report)
-        yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("  found ", "dim"), *found]
+        found = _found(report, words=True)
+        yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("; findings: ", "dim"), *found]
 
 
 def _direction_lines(report: ConnectionReport, direction: Direction, width: int) -> Iterator[Line]:
@@ -249,9 +257,9 @@ def _direction_lines(report: ConnectionReport, direction: Direction, width: int)
             continue
         part: Line = [(f"{space.space} {space.units}", "")]
         if space.retransmissions:
-            part.append((f" +{space.retransmissions} resent", "resend"))
+            part.append((f", {space.retransmissions} resent", "resend"))
         if space.unacked:
-            part.append((f" {space.unacked} unacked", "bad"))
+            part.append((f", {space.unacked} unacked", "bad"))
         used = sum(cells(safe(text)) for text, _ in (*line, *part))
         if used + 3 > width:
             yield line
@@ -292,7 +300,7 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
     yield "time", f"{clock.show(report.first_time_ns)} to {clock.show(report.last_time_ns)}"
     yield "roles from", report.roles_from
     yield (
-        "seen at",
+        "captured at",
         f"{report.vantage}: {report.vantage_basis}" if report.vantage_basis else report.vantage,
     )
     yield (
@@ -314,8 +322,8 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
         for name, amount in report.counters[direction].items():
             yield f"{direction.label} {name}", str(amount)
         for name, kept in report.timings[direction].items():
-            span = f"{kept.minimum:g} to {kept.maximum:g} ms"
-            yield f"{direction.label} {name}", f"{span}, half of {kept.samples} up to {kept.p50:g}"
+            span = f"{kept.minimum:g} to {kept.maximum:g} ms, median {kept.p50:g} ms"
+            yield f"{direction.label} {name}", f"{span}, {counted(kept.samples, 'sample')}"
     for name, times in report.limits_hit.items():
         yield "limit reached", f"{name}, {times} times"
 
@@ -368,8 +376,13 @@ _SPACE_ROWS: tuple[tuple[str, str], ...] = (
     ("out_of_order", "out of order"),
     ("given_up", "given up"),
     ("max_copies", "most copies"),
+    ("rtt.samples", "RTT samples"),
+    ("rtt.ambiguous", "RTT ambiguous"),
 )
 """Attribute of a space -> its row; the columns are the spaces, so that 80 columns hold them."""
+_RTT_ROWS = (
+    ("RTT min", "minimum"), ("RTT median", "p50"), ("RTT p95", "p95"), ("RTT max", "maximum"),
+)  # fmt: skip
 
 
 def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) -> None:
@@ -382,23 +395,15 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
         table = screen.table("space", *heads, right=heads)
         table.columns[0].no_wrap = True
         for attribute, label in _SPACE_ROWS:
-            numbers = [getattr(space, attribute) for space in group]
+            numbers = [attrgetter(attribute)(space) for space in group]
             if everything or any(numbers):
                 table.add_row(label, *map(str, numbers))
         table.add_row("numbers", *(_numbers(space) for space in group))
-        for name in ("minimum", "p50", "p95", "maximum"):
-            values = [getattr(space.rtt, name) for space in group]
+        for label, attribute in _RTT_ROWS:
+            values = [getattr(space.rtt, attribute) for space in group]
             if any(value is not None for value in values):
-                label = {"minimum": "RTT least", "p50": "RTT median", "maximum": "RTT most"}.get(
-                    name, f"RTT {name}"
-                )
-                table.add_row(
-                    label, *("-" if value is None else duration(value) for value in values)
-                )
-        if everything or any(space.rtt.samples + space.rtt.ambiguous for space in group):
-            table.add_row(
-                "RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group)
-            )
+                texts = ("-" if value is None else duration(value) for value in values)
+                table.add_row(label, *texts)
         below: list[Line] = []
         extras = [one for space in group for one in space.extra.items()]
         for key in sorted({key for key, value in extras if everything or value}):

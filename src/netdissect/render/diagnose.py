@@ -108,7 +108,7 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
         if any(known for _, known in told):
             yield "the span", "; ".join(when + ", ".join(known) for when, known in told if known)
     lag = found.lag
-    path = "round trip " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
+    path = "round-trip time " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
     if lag.p95_ms is not None and lag.p95_ms != lag.path_ms:
         path += f", 95% within {duration(lag.p95_ms)}"
     yield (
@@ -120,8 +120,8 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
     for each in sorted(worst, key=lambda each: -each.added_ms)[:_WORST]:
         yield (
             "late",
-            f"{each.space} {each.seq}: {duration(each.added_ms)} late, {each.copies} copies;"
-            f" netdissect show {name} {each.frame}",
+            f"{each.space} {each.seq}, #{each.frame}: {duration(each.added_ms)} late,"
+            f" {each.copies} copies",
         )
     for text in found.ruled_out:
         yield "ruled out", text
@@ -173,14 +173,14 @@ def _loss(way: int, part: Loss) -> str:
     basis = {
         "bound": ", sent again or not acknowledged",
         "inferred": ", numbers missing",
-        "joined": ", observed",
+        "joined": ", as both captures show",
         "observed": ", numbers missing",
-        "told": ", told",
+        "told": ", as the receiver reports",
     }
     if part.share is None:
         return f"{arrow_of(Direction(way))} not known"
     if not part.lost:
-        word = {"bound": "sent again", "told": "lost, told"}.get(part.basis, "missing")
+        word = {"bound": "sent again", "told": "reported lost"}.get(part.basis, "missing")
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
     share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
@@ -190,11 +190,11 @@ def _loss(way: int, part: Loss) -> str:
 def _late(way: int, late: Late) -> str:
     if late.units < _SPREAD:
         return (
-            f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again came later by"
-            f" at most {duration(late.maximum)}"
+            f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again:"
+            f" at most {duration(late.maximum)} late"
         )
     return (
-        f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again came later by"
-        f" {duration(late.p50)}, 95% within {duration(late.p95)}, at most"
-        f" {duration(late.maximum)}, {late.beyond or 'none'} beyond {duration(late.limit_ms)}"
+        f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again:"
+        f" median {duration(late.p50)} late, 95% within {duration(late.p95)}, at most"
+        f" {duration(late.maximum)}; {late.beyond or 'none'} above {duration(late.limit_ms)}"
     )

@@ -45,14 +45,14 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
 
 
 _CELLS = (
-    ("dgrams", 7), ("bytes", 8), ("goodput/s", 9), ("units", 5), ("resent", 11), ("lost", 10),
+    ("datagrams", 9), ("bytes", 7), ("goodput/s", 9), ("units", 5), ("resent", 11), ("lost", 10),
     ("RTT", 8), ("delay", 8),
 )  # fmt: skip
 """Columns beside time and direction."""
 _DROPPED = ("goodput/s", "units", "bytes", "resent", "RTT", "delay")
 """Those that a narrow screen does not have, first to last."""
 # The time, a gap, and the arrow.
-_FIXED = 15
+_FIXED = 14
 
 
 def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks: bool) -> None:
@@ -67,7 +67,7 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
     if observed:
         screen.line(("lost: datagrams, as both captures show", "dim"))
     head = "".join(f" {name:>{width}}" for name, width in shown.items())
-    screen.line((f"{'from':>12}   {head}", "dim"))
+    screen.line((f"{'from':>12}  {head}", "dim"))
     for row in rows:
         screen.line(*_line(row, clock, shown))
 
@@ -102,7 +102,7 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
 def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str, str]]:
     way = Direction(row.direction)
     cells = {
-        "dgrams": (f"{row.datagrams}", ""),
+        "datagrams": (f"{row.datagrams}", ""),
         "bytes": (octets(row.octets), ""),
         "goodput/s": (octets(row.goodput), ""),
         "units": (f"{row.units}", ""),
@@ -115,7 +115,7 @@ def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str,
         "delay": ("-" if row.delay_ms is None else duration(row.delay_ms), ""),
     }
     return [
-        (f"{clock.show(row.start_ns):>12}  ", "time"),
+        (f"{clock.show(row.start_ns):>12} ", "time"),
         (arrow_of(way), way.label),
         *((f" {cells[name][0]:>{width}}", cells[name][1]) for name, width in shown.items()),
     ]

@@ -16,6 +16,9 @@ __all__ = ["show_sections"]
 
 _TEXT_LIMIT = 100
 """Characters of one cell."""
+_SECOND = "%Y-%m-%d %H:%M:%S"
+_DAY = "%Y-%m-%d"
+"""How times are written where a table with seconds is wider than the screen."""
 
 
 def show_sections(screen: Screen, sections: Iterable[Section]) -> None:
@@ -38,10 +41,15 @@ def _table(screen: Screen, section: Section) -> None:
         for head, column in zip(heads, zip(*section.rows, strict=True), strict=True)
         if all(value is None or isinstance(value, (int, float)) for value in column)
     }
-    table = Columns(*heads, right=numbers)
-    rows = [[_cell(section, row, at) for at in range(len(row))] for row in section.rows]
-    for row in rows:
-        table.measure(row)
+    for days in (False, True):
+        table = Columns(*heads, right=numbers)
+        rows = [
+            [_cell(section, row, at, days=days) for at in range(len(row))] for row in section.rows
+        ]
+        for row in rows:
+            table.measure(row)
+        if table.width <= screen.width:
+            break
     for line in table.head():
         screen.line(*line, cut=True)
     for row in rows:
@@ -54,12 +62,12 @@ def _head(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _cell(section: Section, row: Any, at: int) -> Line:
+def _cell(section: Section, row: Any, at: int, *, days: bool) -> Line:
     value = row[at]
     if value is None:
         return [("-", "dim")]
     if isinstance(value, datetime):
-        return [(f"{value:%Y-%m-%d %H:%M:%S}", "")]
+        return [(f"{value:{_DAY if days else _SECOND}}", "")]
     if isinstance(value, str):
         return [(safe(value, _TEXT_LIMIT), "name" if at == 0 else "")]
     return [(_number(section, row, at) if isinstance(value, float) else f"{value:,}", "")]

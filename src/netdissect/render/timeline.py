@@ -170,16 +170,16 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
     return line
 
 
-def ruler(span_ns: int, columns: int) -> str:
+def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
     # The last label may reach beyond the lane.
-    """Return a ruler with a label every 12 columns or more, at round seconds since the start."""
+    """Return a ruler with a label every 12 columns or more, at round seconds; it begins at one."""
     axis = [" "] * (columns + 12)
     least_ns = span_ns * _TICK_COLUMNS / columns
     step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
     step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
     digits = next((n for n in range(4) if step_ns % 10 ** (9 - n) == 0), 6)
-    for tick in range(0, span_ns, step_ns):
-        at = tick * columns // span_ns
+    for tick in range(-(-start_ns // step_ns) * step_ns, start_ns + span_ns, step_ns):
+        at = (tick - start_ns) * columns // span_ns
         label = f"|{tick / 1e9:.{digits}f} s"
         axis[at : at + len(label)] = label
     return "".join(axis).rstrip()
@@ -245,12 +245,12 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     ]
     if unit.acked_frame is not None:
         line.append((f" {_letter(unit)}#{unit.acked_frame}", "frame"))
-    if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
-        line.append((f" delivered {unit.delivered_order}.", "dim"))
-    fate = []
+    details = []
     if first is not None and first.fate is not None:
-        fate = [(f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim")]
-    yield _Row(line, fate)
+        details.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
+    if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
+        details.append((f"; delivered as number {unit.delivered_order}", "dim"))
+    yield _Row(line, details)
     for index, copy in enumerate(unit.copies[1:], start=1):
         yield _copy(unit, copy, unit.copies[index - 1], who)
     if (

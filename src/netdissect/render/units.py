@@ -43,7 +43,7 @@ def counted(count: int, name: str) -> str:
 
 def seen_at(vantage: str) -> str:
     """Return where a capture was taken."""
-    return f"seen at {'an unknown place' if vantage == 'unknown' else vantage}"
+    return "capture point unknown" if vantage == "unknown" else f"captured at the {vantage}"
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:
@@ -136,11 +136,15 @@ def percent(value: float | None) -> str:
 
 
 def rtt_range(low: float | None, middle: float | None, high: float | None) -> str:
-    """Return round trips as `median (min to max)`, with one unit where one serves."""
+    """Return round trips as `median (min–max)`, with one unit where one serves."""
     if middle is None:
         return "-"
     if low is None or high is None:
         return duration(middle)
-    if high < _KILO:
-        return f"{middle:.1f} ({low:.1f}–{high:.1f}) ms"
-    return f"{duration(middle)} ({duration(low)} to {duration(high)})"
+    shown, least, most = duration(middle), duration(low), duration(high)
+    if least == most:
+        return shown
+    unit = " " + shown.rpartition(" ")[2]
+    if least.endswith(unit) and most.endswith(unit):
+        least, most = least.removesuffix(unit), most.removesuffix(unit)
+    return f"{shown} ({least}–{most})"
