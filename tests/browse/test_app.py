@@ -73,7 +73,7 @@ def test_the_mouse_shows_a_span_and_sorts() -> None:
             await pilot.click(offset=(50, 2))
             assert "oldest first" in seen(app)
             await pilot.press("4")
-            await until(app, pilot, "the point under")
+            await until(app, pilot, "1 of 129 points")
             await pilot.mouse_down(offset=(30, 10))
             await pilot.mouse_up(offset=(50, 10))
             found = await until(app, pilot, "0 shows all")
