@@ -294,20 +294,18 @@ class Browser:
 
     def _show_units(self, width: int) -> None:
         number, history = self.chosen(), self.history()
-        units = [] if history is None else history.slowest()
         shown = self.packets.chosen
         if number is not None and (rows := self._rows_of(number)):
             self.units.of((self.index.times[rows[0]], self.index.times[rows[-1]]))
-        part = self.units.part
-        if part is not None:
-            units = [unit for unit in units if part[0] <= unit.copies[0].time_ns <= part[1]]
+        units = [] if history is None else self.units.inside(history.slowest())
         if self._matching is not None and shown is not None:
             units = [unit for unit in units if any(
                 among(self.index, shown, copy.frame) for copy in unit.copies)]  # fmt: skip
         if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
             *map(id, self.units.units)}):  # fmt: skip
             self.units.show(units)
-        self.units.lanes = [] if number is None else self._drawn.lanes(number, width, part)
+        self.units.lanes = [] if number is None else self._drawn.lanes(
+            number, width, self.units.part)  # fmt: skip
         unit = self.units.unit()
         if unit is None:
             said = [[(" Nothing here is numbered and acknowledged.", "dim")]]

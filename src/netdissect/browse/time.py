@@ -72,6 +72,11 @@ class Units(Pane):
             self.part = self.began = None
         self.whole = whole
 
+    def inside(self, units: list[UnitRecord]) -> list[UnitRecord]:
+        """Return those units that were first sent in what is shown."""
+        start, end = self.part or self.whole
+        return [unit for unit in units if start <= _sent(unit) <= end] if self.part else units
+
     def zoom(self, by: int) -> bool:
         """Show less of the time, around the unit under the cursor; more; or (0) all of it.
 
