@@ -30,19 +30,16 @@ _END = 16
 """Columns of an address with its port; of a longer one the end is seen."""
 
 
+_SIGNS = (
+    (LOST, "✗", "bad"), (AGAIN, "»", "resend"), (COPY, "○", "duplicate"), (GONE, "x", "warn"),
+    (UNKNOWN, "?", "note"), (FINDING, "!", "note"),
+)  # fmt: skip
+"""Mark, its sign and style, worst first."""
+
+
 def mark_of(marks: int) -> tuple[str, str]:
     """Return the sign of a row and its style: the worst of what is known of it."""
-    if marks & LOST:
-        return "✗", "bad"
-    if marks & AGAIN:
-        return "»", "resend"
-    if marks & COPY:
-        return "○", "duplicate"
-    if marks & GONE:
-        return "x", "warn"
-    if marks & UNKNOWN:
-        return "?", "note"
-    return ("!", "note") if marks & FINDING else (" ", "")
+    return next(((sign, style) for mark, sign, style in _SIGNS if marks & mark), (" ", ""))
 
 
 class Packets(Pane):

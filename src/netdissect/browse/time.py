@@ -224,14 +224,18 @@ class Plots(Pane):
         whole = self._history is None or span >= self._span_ns
         if by > 0 and span < _LEAST_NS:
             return False
-        self._wanted = None if not by or whole else Wanted(start_ns=start, end_ns=start + span)
-        which = self.which
-        self.turn(0)
-        self.which = min(which, max(0, len(self._found) - 1))
-        self._gather()
+        self._show(None if not by or whole else Wanted(start_ns=start, end_ns=start + span))
         if frame is not None:
             self.near(frame)
         return self._wanted != before
+
+    def _show(self, wanted: Wanted | None) -> None:
+        """Draw another span of time, of the same chart where there still is one."""
+        self._wanted, which = wanted, self.which
+        # It draws anew, and begins with the first chart.
+        self.turn(0)
+        self.which = min(which, max(0, len(self._found) - 1))
+        self._gather()
 
     def span(self, start_ns: int, end_ns: int) -> str:
         """Show the time between two moments; return what lies in it, in words."""
@@ -241,11 +245,7 @@ class Plots(Pane):
             return "no closer than this"
         if self._wanted is None:
             self._span_ns = chart.end_ns - chart.start_ns
-        self._wanted = Wanted(start_ns=start_ns - chart.zero_ns, end_ns=end_ns - chart.zero_ns)
-        which = self.which
-        self.turn(0)
-        self.which = min(which, max(0, len(self._found) - 1))
-        self._gather()
+        self._show(Wanted(start_ns=start_ns - chart.zero_ns, end_ns=end_ns - chart.zero_ns))
         inside = [point for point in self._points if start_ns <= point.time_ns <= end_ns]
         since, till = ((each - chart.zero_ns) / 1e9 for each in (start_ns, end_ns))
         return f"{since:.3f} to {till:.3f} s: {counted(len(inside), 'point')}; 0 shows all"

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from netdissect.model.errors import UsageError, did_you_mean, reason
+from netdissect.model.errors import UsageError, reason, unknown
 from netdissect.model.files import parse_toml, read_text
-from netdissect.model.text import quoted
 
 __all__ = ["read_plan"]
 
@@ -50,8 +49,7 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
         param = known.get(_PLURALS.get(key, key).replace("_", "-"))
         if param is None:
             allowed = sorted([*known, "oracles"])
-            hint = did_you_mean(key, allowed) or f"; there are: {', '.join(allowed)}"
-            raise UsageError(f"{path}: no key is called {quoted(key)}{hint}")
+            raise UsageError(f"{path}: {unknown('key', key, allowed)}")
         values[str(param.name)] = _value(f"{path}: {key}", param, value)
     monitors = [*values.get("monitors", ()), *_monitors(path, oracles)]
     return {**values, "monitors": monitors} if monitors else values
@@ -97,8 +95,7 @@ def _monitors(path: str, oracles: Any) -> list[str]:
     for key, value in oracles.items():
         pattern = ORACLES.get(key)
         if pattern is None:
-            hint = did_you_mean(key, ORACLES) or f"; there are: {', '.join(ORACLES)}"
-            raise UsageError(f"{path}: no oracle is called {quoted(key)}{hint}")
+            raise UsageError(f"{path}: {unknown('oracle', key, ORACLES)}")
         if "{}" not in pattern:
             if not isinstance(value, bool):
                 raise UsageError(f"{path}: oracles.{key} must be true or false")

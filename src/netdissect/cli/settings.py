@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netdissect.model.diagnosis import Limits
-from netdissect.model.errors import UsageError, did_you_mean, reason
+from netdissect.model.errors import UsageError, did_you_mean, reason, unknown
 from netdissect.model.files import parse_toml, read_text
 from netdissect.model.keys import endpoint_text
 from netdissect.model.text import quoted
@@ -313,8 +313,7 @@ def _read(path: Path) -> dict[str, Any]:
             found.update({f"{section}.{name}": value for name, value in values.items()})
     for name, value in found.items():
         if name not in keys:
-            near = did_you_mean(name, keys) or f"; known: {', '.join(keys)}"
-            raise UsageError(f"{path}: no setting is called {quoted(name)}{near}")
+            raise UsageError(f"{path}: {unknown('setting', name, keys)}")
         _check(f"{path}: {name}", keys[name], value)
     return found
 
@@ -344,8 +343,7 @@ def _check_colors(where: str, codes: dict[str, str]) -> None:
 
     for style, code in codes.items():
         if style not in STYLES:
-            near = did_you_mean(style, STYLES) or f"; known: {', '.join(STYLES)}"
-            raise UsageError(f"{where}: no style is called {quoted(style)}{near}")
+            raise UsageError(f"{where}: {unknown('style', style, STYLES)}")
         if not _SGR.fullmatch(code):
             raise UsageError(f"{where}.{style} is written as SGR parameters, such as 1;31")
 

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from netdissect.model.dissection import FieldNode
-from netdissect.model.errors import did_you_mean, reason
+from netdissect.model.errors import reason, unknown
 from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
@@ -175,8 +175,7 @@ def _refuse_others(row: Mapping[str, Any], known: Sequence[str], where: str) -> 
     """Refuse a key that means nothing: one that is misspelt would do nothing, without a word."""
     for name in row:
         if name not in known:
-            near = did_you_mean(name, known) or f"; known: {', '.join(known)}"
-            raise SchemaError(f"{where}: no key is called {quoted(name)}{near}")
+            raise SchemaError(f"{where}: {unknown('key', name, known)}")
 
 
 def parse_schema(data: Any, *, origin: str = "schema") -> Schema:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from netdissect.model.text import quoted
 
@@ -17,6 +17,7 @@ __all__ = [
     "UsageError",
     "did_you_mean",
     "reason",
+    "unknown",
 ]
 
 _LONGEST_NAME = 80
@@ -62,6 +63,14 @@ def reason(error: Exception) -> str:
     text = str(error)
     # Python's own text names a function for programmers, and no place in the file.
     return "a number has too many digits" if "set_int_max_str_digits" in text else text
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> str:
+    """Return what to say of a name that does not exist, with the one that was meant, or all that
+    there are: `no protocol is called 'knets'; did you mean 'knet'?`.
+    """
+    near = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+    return f"no {kind} is called {quoted(name)}{near}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -128,6 +128,16 @@ class Chart:
         return sorted(found, key=lambda one: one.lane or 0)
 
     @property
+    def explained(self) -> list[Series]:
+        """Return what a legend explains: each shape under each name once."""
+        # The lanes of `gaps` have their names beside them.
+        shown = [one for one in self.series if one.points and self.kind != "gaps"]
+        found: dict[tuple[str, str], Series] = {}
+        for one in shown:
+            found.setdefault((one.shape, one.name), one)
+        return list(found.values())
+
+    @property
     def empty(self) -> bool:
         """Return whether there is nothing to draw."""
         return not any(one.points for one in self.series) and not self.bands

@@ -280,11 +280,7 @@ def _lane_sign(series: Series) -> str:
 
 def _keys(chart: Chart) -> Iterator[tuple[Html, str]]:
     """Yield each shape as it is drawn, in a box of 28 by 14, and what it means."""
-    seen = set()
-    for series in chart.series:
-        if not series.points or chart.kind == "gaps" or (series.shape, series.name) in seen:
-            continue
-        seen.add((series.shape, series.name))
+    for series in chart.explained:
         names = f"{series.shape} {series.role}" + (" dashed" if series.dashed else "")
         if series.shape in _BARS:
             fill = "url(#hatch)" if series.shape == "crossed" else None

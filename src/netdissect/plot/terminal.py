@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from netdissect.plot.axes import number, ticks, time_ticks
 from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
-from netdissect.render.console import Line, cells, fit
+from netdissect.render.console import Line, cells, fit, merged
 
 __all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw", "time_at"]
 
@@ -227,13 +227,7 @@ class _Picture:
             text = f"{label:{line}^{right - left}}" if right - left >= len(label) + 2 else ""
             row[left:right] = text or line * (right - left)
             styles[left:right] = ["bad"] * (right - left)
-        body: Line = []
-        for sign, name in zip(row, styles, strict=True):
-            if body and body[-1][1] == name:
-                body[-1] = (body[-1][0] + sign, name)
-            else:
-                body.append((sign, name))
-        return body
+        return merged(zip(row, styles, strict=True))
 
     def axis(self) -> Iterator[Line]:
         """Yield the x axis and its labels."""
@@ -268,11 +262,7 @@ def _legend(chart: Chart, width: int, *, plain: bool) -> Iterator[Line]:
     """Yield the legend; what no longer fits begins a new line."""
     line: Line = [(" ", "")]
     used = 1
-    seen = set()
-    for series in chart.series:
-        if not series.points or chart.kind == "gaps" or (series.shape, series.name) in seen:
-            continue
-        seen.add((series.shape, series.name))
+    for series in chart.explained:
         sign = _legend_sign(series, chart.kind, plain=plain)
         name = series.name.replace("→", "->") if plain else series.name
         text = f" {fit(name, width - 5)}  "

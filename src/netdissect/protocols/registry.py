@@ -10,8 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from netdissect.dissect.foreign import faults
-from netdissect.model.errors import UsageError, did_you_mean
-from netdissect.model.text import quoted
+from netdissect.model.errors import UsageError, unknown
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.foreign import admitted
 
@@ -90,8 +89,7 @@ def get(name: str) -> Protocol:
         if found is None:
             raise UsageError(f"protocol {name} is disabled: {faults[name]}")
         return found
-    near = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
-    raise UsageError(f"no protocol is called {quoted(name)}{near}")
+    raise UsageError(unknown("protocol", name, names()))
 
 
 def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:

@@ -32,6 +32,7 @@ __all__ = [
     "fit_end",
     "line_plain",
     "line_text",
+    "merged",
     "narrowed",
     "wants_color",
     "wrapped",
@@ -150,6 +151,17 @@ def fit_end(text: str, width: int) -> str:
     while text and cells(text) >= width:
         text = text[1:]
     return f"…{text}"
+
+
+def merged(segments: Iterable[tuple[str, str]]) -> Line:
+    """Return a line in which neighbours of one style are one segment."""
+    line: Line = []
+    for text, style in segments:
+        if line and line[-1][1] == style:
+            line[-1] = (line[-1][0] + text, style)
+        else:
+            line.append((text, style))
+    return line
 
 
 def line_plain(line: Line) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
 from netdissect.render.connections import connection_brief, timeout_text
-from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit
+from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, merged
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
@@ -125,7 +125,10 @@ class Overview:
         dense = any(cell[0] > _DENSE for cells in self._counts.values() for cell in cells)
         for way, lane in self._lanes.items():
             label = "client →" if way is Direction.C2S else "server ←"
-            line = _levels(self._counts[way], lane) if dense else _lane(lane)
+            line = (
+                _levels(self._counts[way], lane) if dense
+                else merged((mark, _RANKS[mark][1]) for mark in lane)
+            )
             screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *line)
         screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
         legend = _LEGEND_OF_TWO if self._observed else LEGEND
@@ -143,17 +146,6 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     if unit.missed and unit.copies[-1].fate is None:
         lost = "x" if unit.by_design else "✗"
         yield ("?" if unit.outcome == "unknown" else lost), unit.copies[-1].time_ns
-
-
-def _lane(marks: Sequence[str]) -> Line:
-    line: Line = []
-    for mark in marks:
-        style = _RANKS[mark][1]
-        if line and line[-1][1] == style:
-            line[-1] = (line[-1][0] + mark, style)
-        else:
-            line.append((mark, style))
-    return line
 
 
 def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:

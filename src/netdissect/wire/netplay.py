@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from netdissect.wire.inflate import Bounds, inflate
+from netdissect.wire.inflate import Bounds, Inflated, inflate
 
 __all__ = [
     "CHUNK_DATA",
@@ -185,11 +185,7 @@ def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
         text = "the stream wants a preset dictionary: known to hang the receiver"
         return Body(b"", inflated=True, usable=False, findings=(("zlib-preset-dictionary", text),))
     result = inflate(body, limit=bounds.octets, ratio=bounds.ratio)
-    findings: list[tuple[str, str]] = []
-    if result.limited:
-        findings.append(_limit(result.data, body))
-    elif result.error is not None:
-        findings.append(_fault(result.error))
+    findings = _broken_off(result, body)
     if result.trailing:
         findings.append(("zlib-trailing-bytes", f"{result.trailing} bytes after the zlib stream"))
     return Body(result.data, inflated=True, usable=result.complete, findings=findings)
@@ -209,20 +205,21 @@ def _foreign(body: bytes, bounds: Bounds) -> Body:
         return Body(body, inflated=False, usable=True, findings=findings)
     findings.append(("gzip-payload", "gzip: inflated here, refused by the library"))
     result = inflate(body, limit=bounds.octets, ratio=bounds.ratio, gzip=True)
-    if result.limited:
-        findings.append(_limit(result.data, body))
-    elif result.error is not None:
-        findings.append(_fault(result.error))
+    findings += _broken_off(result, body)
     return Body(result.data, inflated=True, usable=result.complete, findings=findings)
 
 
-def _limit(data: bytes, body: bytes) -> tuple[str, str]:
-    return "decompression-limit", f"{len(body)} bytes stopped at {len(data)} inflated ones"
-
-
-def _fault(error: str) -> tuple[str, str]:
+def _broken_off(result: Inflated, body: bytes) -> list[tuple[str, str]]:
+    """Return why not all of a body was inflated, nothing where all was."""
+    if result.limited:
+        text = f"{len(body)} bytes stopped at {len(result.data)} inflated ones"
+        return [("decompression-limit", text)]
+    error = result.error
+    if error is None:
+        return []
     if "data check" in error:
-        return "zlib-checksum-error", "the Adler-32 at the end is wrong: the receiver drops this"
+        text = "the Adler-32 at the end is wrong: the receiver drops this"
+        return [("zlib-checksum-error", text)]
     if "before its end" in error:
-        return "zlib-truncated", "the stream stops early: known to hang the receiver"
-    return "zlib-data-error", f"damaged stream: {error}"
+        return [("zlib-truncated", "the stream stops early: known to hang the receiver")]
+    return [("zlib-data-error", f"damaged stream: {error}")]

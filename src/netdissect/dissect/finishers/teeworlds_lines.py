@@ -61,19 +61,19 @@ def _kill(fields: dict[str, Any]) -> str:
 
 
 def _chat(fields: dict[str, Any]) -> str:
-    whom = {_TEAM_CHAT: " to the team", _WHISPER: f" to {fields.get('target_id')} alone"}
-    mode = (
-        whom.get(fields["mode"], "") if "mode" in fields else " to the team" * (fields["team"] == 1)
-    )
-    return f"chat of {_player(fields['client_id'])}{mode}: {fields['message']}"
+    whom = _whom(fields, fields.get("target_id"))
+    return f"chat of {_player(fields['client_id'])}{whom}: {fields['message']}"
 
 
 def _say(fields: dict[str, Any]) -> str:
-    whom = {_TEAM_CHAT: " to the team", _WHISPER: f" to {fields.get('target')} alone"}
-    mode = (
-        whom.get(fields["mode"], "") if "mode" in fields else " to the team" * (fields["team"] == 1)
-    )
-    return f"says{mode}: {fields['message']}"
+    return f"says{_whom(fields, fields.get('target'))}: {fields['message']}"
+
+
+def _whom(fields: dict[str, Any], target: object) -> str:
+    """Return to whom a line of chat goes, where that is not everybody."""
+    # 0.7 has a mode, 0.6 only a flag.
+    mode = fields["mode"] if "mode" in fields else _TEAM_CHAT * (fields["team"] == 1)
+    return {_TEAM_CHAT: " to the team", _WHISPER: f" to {target} alone"}.get(mode, "")
 
 
 def _vote_set(fields: dict[str, Any]) -> str:
