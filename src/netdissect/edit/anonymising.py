@@ -235,7 +235,7 @@ class _Frames:
             if size < 2 or at + size > end:  # noqa: PLR2004 - the kind and the size
                 return
             first, step = (3, 4) if kind in _ROUTES else (0, 0)
-            if kind == _TIMES and size > 4 and out[at + 3] & 15 in _WITH_ADDRESSES:  # noqa: PLR2004
+            if kind == _TIMES and size > 4 and out[at + 3] & 15 in _WITH_ADDRESSES:  # noqa: PLR2004 - pointer and flags
                 first, step = 4, 8
             for place in range(at + first, at + size - step + 1, step) if step else ():
                 self._address(out, slice(place, place + 4))

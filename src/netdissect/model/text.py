@@ -18,7 +18,7 @@ _WRITTEN = re.compile(rf"\\\\|{_ESCAPE}")
 def escape(char: str) -> str:
     r"""Return a character as an escape: a byte that was no UTF-8 (PEP 383) as `\xNN`."""
     code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - what `surrogateescape` makes of bytes 80 to ff
         code -= 0xDC00
     if code <= 0xFF:  # noqa: PLR2004
         return f"\\x{code:02x}"

@@ -40,5 +40,5 @@ def hex_rows(data: bytes, *, width: int, mark: tuple[int, int] | None = None) ->
         ends = first <= start + len(row) - 1 < last
         line.append(("]" if ends else " ", ""))
         line.append(("   " * (size - len(row)) + " ", ""))
-        line.append(("".join(chr(octet) if 32 <= octet < 127 else "." for octet in row), "dim"))  # noqa: PLR2004
+        line.append(("".join(chr(octet) if 32 <= octet < 127 else "." for octet in row), "dim"))  # noqa: PLR2004 - printable ASCII
         yield line

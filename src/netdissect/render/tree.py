@@ -130,6 +130,7 @@ def _place(node: FieldNode) -> str:
         return " " * 14
     octet, bit = divmod(node.bit_offset, 8)
     width, rest = divmod(node.bit_length, 8)
+    # Larger ones that begin inside a byte are runs of bytes that are not aligned.
     size = f"{node.bit_length}b" if rest or (bit and node.bit_length < 64) else f"{width}B"  # noqa: PLR2004
     # A stroke for each step away from the bytes on the wire.
     mark = "'" * node.buffer

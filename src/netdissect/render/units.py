@@ -121,6 +121,7 @@ def octets(amount: float) -> str:
     for unit in ("kB", "MB", "GB"):
         amount /= _KILO
         if amount < _KILO:
+            # Three digits of 999.7 would be 1e+03.
             return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"  # noqa: PLR2004
     return f"{amount / _KILO:.3g} TB"
 

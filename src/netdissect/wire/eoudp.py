@@ -164,7 +164,7 @@ def legal(dialect: str, command: str, content: bytes) -> bool | None:
     document = dialect in DOCUMENTS
     if command == "PACKET_INFO" or (document and command == "DELETE_ENTITY"):
         return size > 0 and size % _ENTITY == 0
-    if command == "CONNECT_ACCEPT" and size != 8 and dialect in _IN_DIGITS:  # noqa: PLR2004
+    if command == "CONNECT_ACCEPT" and size != 8 and dialect in _IN_DIGITS:  # noqa: PLR2004 - an index as number
         return 1 <= size <= DIGITS_LIMIT and content.isascii() and content.isdigit()
     if command == "DELETE_ENTITY" and dialect in _LONG32:
         return size == _ENTITY - 4

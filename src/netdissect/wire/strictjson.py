@@ -138,7 +138,7 @@ def _too_deep(value: Any) -> bool:
 
 def _has_lone(value: Any) -> bool:
     if isinstance(value, str):
-        return any(0xD800 <= ord(char) <= 0xDFFF for char in value)  # noqa: PLR2004
+        return any(0xD800 <= ord(char) <= 0xDFFF for char in value)  # noqa: PLR2004 - halves of a surrogate pair
     if isinstance(value, dict):
         return any(_has_lone(key) or _has_lone(inner) for key, inner in value.items())
     return isinstance(value, list) and any(_has_lone(inner) for inner in value)

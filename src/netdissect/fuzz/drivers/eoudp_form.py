@@ -40,7 +40,7 @@ class Form:
         flag = places.get("important")
         self.flag = None if flag is None else flag.start
         """Byte of the flag, None in dialects without one."""
-        self._floats = ">d" if self._time.stop - self._time.start == 8 else ">f"  # noqa: PLR2004
+        self._floats = ">d" if self._time.stop - self._time.start == 8 else ">f"  # noqa: PLR2004 - an f64
         self.span: int = 1 << 8 * (self.id.stop - self.id.start)
         """Modulus of the ids."""
         self.component: Any = EoudpComponentOf32 if "long32" in dialect else EoudpComponentOf

@@ -33,7 +33,7 @@ def frames(stream: bytes, dialect: str) -> Iterator[bytes]:
     head = prefix_octets(dialect)
     at = 0
     while at + head <= len(stream):
-        size = int.from_bytes(stream[at : at + head], "little", signed=head > 2)  # noqa: PLR2004
+        size = int.from_bytes(stream[at : at + head], "little", signed=head > 2)  # noqa: PLR2004 - an Int32; 2.0 has a UInt16
         end = at + head + size
         if size < 1 or end > len(stream):
             return

@@ -421,6 +421,6 @@ class TeeworldsDriver(Driver):
             self._put(self._head(0, len(part)), b"".join(part))
 
     def _stamp_connless(self, data: bytes, step: Step) -> bytes:
-        if self._form.head == tw.HEADER or "token" in step.hold or len(data) < 9:  # noqa: PLR2004
+        if self._form.head == tw.HEADER or "token" in step.hold or len(data) < 9:  # noqa: PLR2004 - flags and two tokens
             return data
         return data[:1] + self._token + self._my_token + data[9:]

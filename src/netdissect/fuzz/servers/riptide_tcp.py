@@ -37,7 +37,7 @@ class RiptideTcpServer(RiptideServer):
                 break
             replies += super().handle(each[head:], peer, now)
             stream = stream[len(each) :]
-        stated = int.from_bytes(stream[:head], "little", signed=head > 2)  # noqa: PLR2004
+        stated = int.from_bytes(stream[:head], "little", signed=head > 2)  # noqa: PLR2004 - an Int32; 2.0 has a UInt16
         impossible = len(stream) >= head and not 1 <= stated <= limit
         if impossible or not self.knows(peer):
             self.closing.add(peer)

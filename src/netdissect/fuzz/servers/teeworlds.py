@@ -100,7 +100,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
             return [(_control_packet(body[1:5], tw.TOKEN, _own_token(address)), address)]
         if opened.token != _own_token(address):
             return []
-        if number == tw.CONNECT and len(body) >= 5:  # noqa: PLR2004
+        if number == tw.CONNECT and len(body) >= 5:  # noqa: PLR2004 - the client's token
             if peer is None:
                 peer = self._add(address, _Peer(body[1:5], now))
             return [(_control_packet(peer.token, tw.ACCEPTED, b""), address)]

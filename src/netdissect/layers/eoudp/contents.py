@@ -249,10 +249,10 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
     if layer is None:
         return Content(EoudpRaw)
     if command in TEXTS or legal(dialect, command, data):
-        digits = command == "CONNECT_ACCEPT" and len(data) != 8  # noqa: PLR2004
+        digits = command == "CONNECT_ACCEPT" and len(data) != 8  # noqa: PLR2004 - an index as number
         return Content(EoudpConnectAcceptText if digits else layer)
     # Counters of a ragged PACKET_INFO and the id of an overlong ACK are read; the rest is trailing.
-    readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004
+    readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004 - an id
     return Content(layer, legal=False) if readable else _ILLEGAL
 
 

@@ -109,7 +109,7 @@ def _in_stream(dialect: str, packet: Any) -> Any:
 def _is_text(payload: bytes) -> bool:
     """Return whether the bytes are printable text of more than a header's length."""
     try:
-        return len(payload) > 3 and payload.decode("utf-8").isprintable()  # noqa: PLR2004
+        return len(payload) > 3 and payload.decode("utf-8").isprintable()  # noqa: PLR2004 - the header without a base
     except UnicodeDecodeError:
         return False
 

@@ -88,7 +88,7 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
     if names & {"exodia-early", "exodia-mid"}:
         # v1.1 flags its CONNECT; an unflagged one is v1.0's. The other empty messages of the two
         # are the same bytes, and neither release sends them.
-        connect = payload[0] == 0x81 and "exodia-early" in names  # noqa: PLR2004
+        connect = payload[0] == 0x81 and "exodia-early" in names  # noqa: PLR2004 - CONNECT
         return ("exodia-early", True) if connect else ("exodia-mid", False)
     return found[0], False
 

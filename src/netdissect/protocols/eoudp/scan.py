@@ -488,7 +488,7 @@ def _meaning(
     """Add what a message of the documents says beyond its own number."""
     content = payload[row.start :]
     order = hints.extra.order or number_order(name, content, None)
-    if name == "ACK" and len(content) == 8:  # noqa: PLR2004
+    if name == "ACK" and len(content) == 8:  # noqa: PLR2004 - one id
         events += _acks(Struct(f"{order}Q").unpack_from(content), direction, hints)
     elif name == "CONNECT_ACCEPT" and not direction:
         events.append((Ev.NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))

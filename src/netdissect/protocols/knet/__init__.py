@@ -67,7 +67,7 @@ class Knet(Protocol):
         """Return whether this may be a server's first datagram, the only one that tells: PacketID 0
         or 1 with pings 1 and 2.
         """
-        if len(payload) < 3 or payload[0] & 0x3F > 1 or payload[1] or payload[2]:  # noqa: PLR2004
+        if len(payload) < 3 or payload[0] & 0x3F > 1 or payload[1] or payload[2]:  # noqa: PLR2004 - flags and PacketID
             return False
         return b"\x01" in payload[3:] and b"\x02" in payload[3:]
 

@@ -79,7 +79,7 @@ def _hint(  # noqa: PLR0911 - one way out per message
         if 12 <= number <= 18:  # noqa: PLR2004 - nodes and components
             return _UPDATES
         return _LOGIN_REPLY if number == 101 else 0  # noqa: PLR2004 - LoginReply
-    if number == 6 and not is_reliable and len(payload) >= _MIN_CONTROLS:  # noqa: PLR2004
+    if number == 6 and not is_reliable and len(payload) >= _MIN_CONTROLS:  # noqa: PLR2004 - MSG_CONTROLS
         _, yaw, pitch = _ANGLES(payload)
         return _CONTROLS if abs(yaw) < _MAX_ANGLE and abs(pitch) < _MAX_ANGLE else 0
     if number == 7 and is_reliable and len(payload) == 4:  # noqa: PLR2004 - a checksum

@@ -117,6 +117,7 @@ class KnetScanner(Scanner):
         base: i64 = 0
         if head & 0x40:
             place = 5
+            # Eight bytes are read at once: of fewer `scan` takes care.
             base = read_i64_le(payload, 0) >> 24 & 0xFFFF if size > 7 else 0xFFFF  # noqa: PLR2004
             if base > 0x7FFF:  # noqa: PLR2004 - it goes on
                 if size < 8:  # noqa: PLR2004 - no message is behind it
@@ -202,7 +203,7 @@ class KnetScanner(Scanner):
                         return False
                     if identifier == form.ack:
                         # Two bits of its base are always clear.
-                        if after - start != _ACK_OCTETS or payload[start + 3] > 0x3F:  # noqa: PLR2004
+                        if after - start != _ACK_OCTETS or payload[start + 3] > 0x3F:  # noqa: PLR2004 - 22 bits
                             return False
                     elif identifier not in (form.asks, form.replies) or (
                         after - start != _PING_OCTETS

@@ -371,13 +371,13 @@ class TextFramer(_Framer):
         if not piece.gap_octets and not self._lost and data:
             if held.data:
                 size = len(held.data) + len(data)
-                inside = b"\n" not in data and data[0] & 0xC0 != 0x80  # noqa: PLR2004
+                inside = b"\n" not in data and data[0] & 0xC0 != 0x80  # noqa: PLR2004 - no piece of a UTF-8 character
                 if inside and size <= MAX_TEXT_OCTETS:
                     held.add(piece)
                     self._searched = size
                     return []
             elif (
-                data[-1:] == b"\n" and data.count(b"\n") == 2  # noqa: PLR2004
+                data[-1:] == b"\n" and data.count(b"\n") == 2  # noqa: PLR2004 - class line and body
                 and not self._skipped and not self._missing
             ):  # fmt: skip
                 return [(data, piece.frames, (), piece.offset)]
@@ -422,6 +422,7 @@ class TextFramer(_Framer):
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
         held = self._held
+        # It begins with the rest of a UTF-8 character.
         if piece is not None and piece.offset > held.start and piece.data[0] & 0xC0 == 0x80:  # noqa: PLR2004
             self._split = True
         found: list[Framed] = []

@@ -327,7 +327,7 @@ def _plausible(  # noqa: PLR0911 - one line per message type
         return not from_client and (values[1] == custom or (plain and values[1] < custom))
     if type_ == "Disconnect":
         # Data follows one reason only.
-        return size == 1 if from_client else size == 2 or (size > 2 and values[1] == _KICKED)  # noqa: PLR2004
+        return size == 1 if from_client else size == 2 or (size > 2 and values[1] == _KICKED)  # noqa: PLR2004 - type and reason
     if type_ == "Connect":
         return from_client or size == 1
     return size >= 3  # noqa: PLR2004 - type and number, or type and message id
@@ -535,7 +535,7 @@ def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
         if message.type != "Ack" or found[message.side] != UNDECIDED:
             continue
         if not message.values[3]:
-            found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004
+            found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004 - 2.1 always has room for an id
     return found[0], found[1]
 
 

@@ -165,7 +165,7 @@ def _connect(step: _Step) -> None:
     if step.dialect == tw.D07:
         _connect_07(step)
         return
-    token = step.body[5:9] if step.dialect == tw.D065 and len(step.body) > 9 else None  # noqa: PLR2004
+    token = step.body[5:9] if step.dialect == tw.D065 and len(step.body) > 9 else None  # noqa: PLR2004 - type, place of the server's token, token
     other = token is not None and learnt.client_token is not None and token != learnt.client_token
     if learnt.phase == CLOSED or other:
         step.restart("*")
