@@ -37,8 +37,8 @@ SORTS: dict[str, Callable[[Entry], float]] = {
 }
 """Order -> its key."""
 
-_NARROW = 60
-_WIDE = 110
+_NARROW = 60  # below, columns are left out
+_WIDE = 110  # from here on the server and the duration have columns, too
 _WIDTHS = ((13, 16), (14, 21))
 """Columns of dialect and client: of 80, and where there are more."""
 _QUIET_NS = 2_000_000_000

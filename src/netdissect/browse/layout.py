@@ -10,9 +10,9 @@ from netdissect.render.console import Line, cells, narrowed
 
 __all__ = ["draw", "pane_at"]
 
-SMALLEST = (40, 10)
-_ONE_PANE = (60, 15)
-_WIDE = 110
+SMALLEST = (40, 10)  # columns and rows below which nothing can be read
+_ONE_PANE = (60, 15)  # below, the lower pane has no room
+_WIDE = 110  # from here on packets and their tree stand side by side
 _NOTES = 4
 """Lines above the list: a pipe, cut short, stopped, bounds that were hit."""
 _LOWER = 10

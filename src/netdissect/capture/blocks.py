@@ -43,7 +43,7 @@ OTHER: Final = "other"
 
 _PCAP_HEADER: Final = 24
 _MAGIC: Final = 4
-_LEAST: Final = 12
+_LEAST: Final = 12  # type and both lengths of a pcapng block
 _ENHANCED, _OLD, _SIMPLE = 6, 2, 3
 _INTERFACE: Final = 1
 _NO_TIME: Final = -1

@@ -30,7 +30,7 @@ MAX_FRAME_OCTETS = 262_144
 MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 """
 
-_HEADER_OCTETS: Final = 24
+_HEADER_OCTETS: Final = 24  # of the file. Source: draft-ietf-opsawg-pcap section 4
 _WORD: Final = 0xFFFF_FFFF
 LATEST_NS: Final = (1 << 62) - 1
 """Later than any time that 32 bits of seconds hold: February 2116. Times are held at or before it,

@@ -48,14 +48,14 @@ MAX_BLOCK_SIZE.
 MAX_INTERFACES = 65_536
 """Interfaces of one section; one more is damage."""
 
-_MIN_BLOCK: Final = 12
+_MIN_BLOCK: Final = 12  # type and both lengths. Source of these: draft-ietf-opsawg-pcapng
 _SECTION: Final = 0x0A0D0D0A
 _INTERFACE: Final = 1
 _OLD_PACKET: Final = 2
 _SIMPLE_PACKET: Final = 3
 _STATISTICS: Final = 5
 _PACKET: Final = 6
-_PACKET_OVERHEAD: Final = 32
+_PACKET_OVERHEAD: Final = 32  # an Enhanced Packet Block without its frame and options
 _BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
 _END_OF_OPTIONS: Final = 0
 _COMMENT: Final = 1
@@ -65,7 +65,7 @@ _IF_TSOFFSET: Final = 14
 _ISB_IFDROP: Final = 5
 _ISB_OSDROP: Final = 7
 _EPB_DROPCOUNT: Final = 4
-_DROPS_UNKNOWN: Final = 0xFFFF
+_DROPS_UNKNOWN: Final = 0xFFFF  # the obsolete Packet Block has no other way to say so
 _US_PER_S: Final = 1_000_000
 _U64_OCTETS: Final = 8
 _LEAST_BODY: Final = {

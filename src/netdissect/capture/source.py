@@ -37,7 +37,7 @@ this bounds one output to 32 MiB.
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"
-_ZSTD_SKIPPABLE_FIRST: Final = 0x50
+_ZSTD_SKIPPABLE_FIRST: Final = 0x50  # to 0x5F. Source: RFC 8878 section 3.1.2
 _MAGIC_OCTETS: Final = 10
 
 

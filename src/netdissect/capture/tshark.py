@@ -20,7 +20,7 @@ from netdissect.system.programs import find
 
 __all__ = ["nanoseconds", "protocol_facts", "tshark_available", "tshark_facts"]
 
-_FLAG_BITS = 0xFF
+_FLAG_BITS = 0xFF  # tshark shows twelve bits of TCP flags: reserved ones and NS as well
 _UDP_HEADER = 8
 MAX_PACKET_OCTETS = 1 << 28
 """Bytes of tshark's XML of one packet: a thousand times the largest frame."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
-_MAX_SNAP = 262_144
+_MAX_SNAP = 262_144  # libpcap MAXIMUM_SNAPLEN
 _REFRESH_S = 1.0
 """Seconds between two looks at the figures by server."""
 _BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")

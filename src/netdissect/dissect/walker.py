@@ -42,7 +42,7 @@ __all__ = ["Walker", "node_fields", "node_value", "own_value"]
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 _OCTET: Final = 8
-_ALL_BITS: Final = 2**62 - 1
+_ALL_BITS: Final = 2**62 - 1  # mypyc boxes larger numbers
 SUMMARY_FIELDS: Final = 6
 """Fields of one message that a one-line summary shows at most."""
 _NOT_IN_SUMMARY: Final = frozenset({"type_id", "padding", "trailing"})

@@ -41,13 +41,13 @@ _CHECKSUM = {_UDP: 6, _TCP: 16, _ICMP: 2, _ICMPV6: 2}
 _ICMP_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
 """Protocol -> types of the messages that quote a packet. Source: RFC 792, RFC 4443."""
 _IPV4_HEADER, _IPV6_HEADER = 20, 40
-_NO_OPERATION, _TIMES = 1, 68
+_NO_OPERATION, _TIMES = 1, 68  # options of IPv4. Source: RFC 791
 _ROUTES = frozenset({7, 131, 137})
 """Options of IPv4: recorded, loose and strict route."""
 _WITH_ADDRESSES = (1, 3)
 """Flags of a time stamp option whose stamps have addresses."""
-_ROUTING = 43
-_SEGMENTS = 4
+_ROUTING = 43  # next header of IPv6 for routes
+_SEGMENTS = 4  # segment routing: options may follow its addresses. Source: RFC 8754
 _ADDRESSED = (0, 2, _SEGMENTS)
 """Types of routing headers that hold addresses."""
 _UDP_HEADER = _ICMP_HEADER = _VXLAN_HEADER = 8

@@ -26,10 +26,10 @@ _KINDS = (
     "10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
     "fe80::/64", "fc00::/7", "::ffff:0:0/96", "ff02::1:ff00:0/104",
 )  # fmt: skip
-_MAPPED = bytes(10) + b"\xff\xff"
+_MAPPED = bytes(10) + b"\xff\xff"  # ::ffff:0:0/96, an IPv4 address as one of IPv6
 _MULTICAST_V6 = b"\x33\x33"
 _SOLICITED = b"\x33\x33\xff"
-_GROUP, _LOCAL = 1, 2
+_GROUP, _LOCAL = 1, 2  # bits of the first byte of a hardware address. Source: IEEE 802
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _SCRIPTS = {2: (0x100, 0x80), 3: (0x4E00, 0x5000), 4: (0x20000, 0xA000)}
 """Bytes of a character in UTF-8 -> the first letter of as many, and how many follow it: extended

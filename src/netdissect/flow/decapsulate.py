@@ -45,7 +45,7 @@ _ICMP_HEADER: Final = 8
 _PORT_UNREACHABLE: Final = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
 """Type and code. Source: RFC 792, RFC 4443 section 3.1."""
 _VXLAN_PORT: Final = b"\x12\xb5"
-_VXLAN: Final = 0x12B5
+_VXLAN: Final = 0x12B5  # 4789, RFC 7348
 
 _IPV4_PLAIN: Final = 0x0800_45
 """Ethernet type, version and length of a header without options."""

@@ -16,20 +16,20 @@ __all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "OPTIONS_LIKE", "IpHeader"]
 MAX_EXTENSION_HEADERS = 16
 """Extension headers read in one packet."""
 
-_V4: Final = 0x40
+_V4: Final = 0x40  # version in the upper half of the first byte
 _V6: Final = 0x60
 _V4_HEADER: Final = 20
 _V6_HEADER: Final = 40
-_FRAGMENT_BITS: Final = 0x3FFF
+_FRAGMENT_BITS: Final = 0x3FFF  # more fragments, and the offset; without both a packet is whole
 _MORE: Final = 0x2000
-_OFFSET_BITS: Final = 0x1FFF
+_OFFSET_BITS: Final = 0x1FFF  # in units of eight bytes
 
 OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
 """Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-byte units less
 one.
 """
 _FRAGMENT: Final = 44
-_AUTHENTICATION: Final = 51
+_AUTHENTICATION: Final = 51  # its length is in units of four bytes, less two. Source: RFC 4302
 
 _v4 = Struct(">BBHHHBB").unpack_from
 

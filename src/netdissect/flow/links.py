@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 ETHERNET: Final = 1
-_LINUX_SLL: Final = 113
+_LINUX_SLL: Final = 113  # Source: tcpdump.org/linktypes.html
 _LINUX_SLL2: Final = 276
 ETHERTYPE_IPV4: Final = 0x0800
 ETHERTYPE_IPV6: Final = 0x86DD
@@ -34,12 +34,12 @@ Located: TypeAlias = tuple[int, int]
 """(Ethernet type, offset of what it names)."""
 
 _NOTHING: Located = (0, 0)
-_MAX_LENGTH_FIELD: Final = 1500
+_MAX_LENGTH_FIELD: Final = 1500  # a larger one is a type, not a length. Source: IEEE 802.3
 _SNAP: Final = b"\xaa\xaa\x03"
-_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
-_PPPOE_SESSION: Final = 0x8864
+_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})  # 802.1Q, 802.1ad, older QinQ
+_PPPOE_SESSION: Final = 0x8864  # Source: RFC 2516
 _PPP_TYPES: Final = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
-_AF_INET: Final = 2
+_AF_INET: Final = 2  # the same on all systems; that of IPv6 is not
 _AF_INET6: Final = frozenset({10, 24, 28, 30})
 """Linux, NetBSD/OpenBSD, FreeBSD, Darwin."""
 

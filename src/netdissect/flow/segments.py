@@ -16,8 +16,8 @@ _OPTION_END: Final = 0
 _OPTION_NOP: Final = 1
 _OPTION_SACK: Final = 5
 _OPTION_TIMESTAMPS: Final = 8
-_TIMESTAMPS_LENGTH: Final = 10
-_USUAL_HEADER: Final = 32
+_TIMESTAMPS_LENGTH: Final = 10  # kind and length with it. Source: RFC 7323 section 3.2
+_USUAL_HEADER: Final = 32  # with two NOPs and time stamps
 _OPTION_HEADER: Final = 2
 _USUAL_OPTIONS: Final = 0x0101_080A
 """How almost every segment's 12 bytes of options begin: two NOPs, then time stamps."""

@@ -16,7 +16,7 @@ MAX_DEPTH = 8
 _IPIP: Final = 4
 _IPV6_IN_IP: Final = 41
 _GRE: Final = 47
-_TRANSPARENT_ETHERNET: Final = 0x6558
+_TRANSPARENT_ETHERNET: Final = 0x6558  # a whole frame in GRE. Source: RFC 1701
 _GRE_HEADER: Final = 4
 _GRE_OPTIONAL: Final = (0x80, 0x20, 0x10)
 """Flag bits of checksum, key and sequence number: four bytes each."""

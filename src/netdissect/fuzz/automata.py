@@ -21,7 +21,7 @@ from netdissect.fuzz.target import Link, Target
 
 __all__ = ["ClientMachine", "ServerAutomaton"]
 
-_POLL = 0.02
+_POLL = 0.02  # seconds: each state looks at its session so often
 
 
 def _no_socket(**_kwargs: Any) -> ObjectPipe[Any]:

@@ -14,10 +14,10 @@ from netdissect.fuzz.target import Target, Traffic, Transport
 
 __all__ = ["LINKTYPE_RAW", "Packets", "TrafficWriter"]
 
-LINKTYPE_RAW = 101
+LINKTYPE_RAW = 101  # a capture without hardware addresses
 # With its headers it must fit into the 16 bits of an IP packet's length.
 _MAX_SEGMENT = 0xFF00
-_ACK_PUSH = 0x18
+_ACK_PUSH = 0x18  # as data goes out
 _UDP, _TCP = 17, 6
 
 

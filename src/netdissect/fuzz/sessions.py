@@ -37,7 +37,7 @@ _REST = 4.0
 """Times as long as a target has stood still, nobody comes after that: most of a run is not spent
 waiting."""
 _WAIT_SECONDS = 1.0
-_TURN_SECONDS = 0.002
+_TURN_SECONDS = 0.002  # between two looks at all sessions while something is waited for
 _SPARES_LIMIT = 4
 """Spare sessions at most."""
 _SIDE_SECONDS = 0.5
@@ -50,7 +50,7 @@ _UNANSWERED = 48
 200 KiB of room for them, and loses what comes then."""
 _REPLY_SECONDS = (0.001, 0.02)
 """Time that a target has to show what a mutant makes of it, at least and at most."""
-_REPLY_HANDSHAKES = 2.0
+_REPLY_HANDSHAKES = 2.0  # so much longer than a handshake takes, where that is in between
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often one address may connect."""
 

@@ -44,7 +44,7 @@ MAX_STEPS = 100_000
 """Steps of a failure that are read at most; a run keeps an eighth of that."""
 MAX_MONITORS = 16
 """Monitors that a failure names at most."""
-_MAX_NUMBER = 1 << 64
+_MAX_NUMBER = 1 << 64  # a file may come from anyone, and hold numbers of a million digits
 _LINE_OCTETS = 16 << 20
 """Bytes of one line of `cases.jsonl` at most."""
 

@@ -16,7 +16,7 @@ __all__ = ["Watch"]
 
 _RETRY_SECONDS = 0.1
 """Time between two tries to get into a target that is starting, at most; the first come sooner."""
-_FIRST_RETRY_SECONDS = 0.01
+_FIRST_RETRY_SECONDS = 0.01  # doubled with each try
 _REFUSED_SECONDS = 30.0
 """Time in which a target that refuses (it is full) may let somebody in again: most forget silent
 clients after 5 to 20 seconds."""

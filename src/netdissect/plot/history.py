@@ -51,7 +51,7 @@ _SILENCE_NS = 1_000_000_000
 """The shortest silence that is shown."""
 _USUAL_TIMES = 5
 """A silence is this many times the usual distance of two datagrams."""
-_BUCKETS_PER_OCTAVE = 8
+_BUCKETS_PER_OCTAVE = 8  # percentiles within 9%
 _BELOW = "tcp"
 """Space of the segments below the messages of a stream: these are what is counted and told of."""
 

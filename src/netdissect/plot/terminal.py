@@ -14,7 +14,7 @@ __all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw", "time_at"]
 HEIGHT = 15
 """Rows of a picture without its axis, titles and lanes."""
 MIN_WIDTH = 30
-_MARGIN = 9
+_MARGIN = 9  # columns of the numbers at the y axis
 _TICK_COLUMNS = 12
 _ROW_TICKS = 4
 

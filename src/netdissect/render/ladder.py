@@ -38,7 +38,7 @@ SILENCE_MS = 1000.0
 
 _TIME_COLUMNS = 12
 _FRAME_COLUMNS = 8
-_LABEL_LIMIT = 120
+_LABEL_LIMIT = 120  # characters; a remark may quote a text from a packet
 
 
 @dataclass(frozen=True, slots=True)

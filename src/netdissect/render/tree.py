@@ -26,10 +26,10 @@ __all__ = [
 SEVERITY_LETTERS = {severity.label: severity.name[0] for severity in Severity}
 """Shown beside the colour, for screens and eyes without it."""
 
-_DEPTH_LIMIT = 64
-_HEX_LIMIT = 32
+_DEPTH_LIMIT = 64  # as the walker
+_HEX_LIMIT = 32  # bytes of one value; the dump has the rest
 _NESTED = 4
-_TEXT_LIMIT = 400
+_TEXT_LIMIT = 400  # characters of one value
 
 
 def value_text(value: Any, display: str = "") -> str:

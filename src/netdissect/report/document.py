@@ -31,7 +31,7 @@ _MARKS = 3000
 _FEW_MARKS = 700
 _FEW_UNITS = 25
 """Messages that each of several connections lists."""
-_NEVER_NS: Final = 1 << 62
+_NEVER_NS: Final = 1 << 62  # 146 years; it stays in 64 bits when a time is added
 
 
 def document(capture: Capture, *, redact: bool = False) -> str:

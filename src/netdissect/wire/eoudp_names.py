@@ -53,8 +53,8 @@ FOREIGN: Final = {"rfc01": frozenset({0x0F}), "rfc02": _RFC01_ONLY, "rfc03": _RF
 """Document -> commands that only another one defines."""
 NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
 """Commands of the documents that no release of the engine handles: they end the receiver."""
-_EVENT_SIZE: Final = 5
-_SMALLEST_DELETE: Final = 12
+_EVENT_SIZE: Final = 5  # key and whether it is pressed
+_SMALLEST_DELETE: Final = 12  # an entity, and the length of an empty name
 
 SIZES: Final[dict[str, frozenset[int]]] = {
     "ACK": frozenset({8}), "CONNECT_ACCEPT": frozenset({8}), "CONNECT_REJECT": frozenset({0}),

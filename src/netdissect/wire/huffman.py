@@ -20,7 +20,7 @@ from netdissect.model.native import BytesWriter, i64, read_i64_le, vec, write_i6
 
 __all__ = ["HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree"]
 
-_EOF: Final = 256
+_EOF: Final = 256  # the symbol behind all bytes
 
 # fmt: off
 _FREQUENCIES: tuple[int, ...] = (
@@ -53,8 +53,8 @@ _LONGEST: Final = 15
 """Bits of a code."""
 _GOOD: Final = 57
 """Bits of a word that are left where it is read at a byte and wanted from a bit of that on."""
-_USED: Final = 15
-_ENDS: Final = 1 << 7
+_USED: Final = 15  # mask of how many bits an entry takes
+_ENDS: Final = 1 << 7  # bit of the entry of the end symbol
 _PADDING: Final = bytes(8)
 """A word is read at the last byte too."""
 

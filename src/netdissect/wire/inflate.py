@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["Bounds", "Inflated", "inflate"]
 
-GZIP_WBITS = 31
+GZIP_WBITS = 31  # 15 bits of window, and 16 for the header of gzip. Source: zlib.h
 ZLIB_WBITS = 15
 
 

@@ -47,7 +47,7 @@ CHUNK_DATA: Final = 1023
 """Frame bytes in every chunk but the last. Source: section 4."""
 COMPRESSED: Final = 0x01
 ENCRYPTED: Final = 0x02
-RESERVED: Final = 0xFC
+RESERVED: Final = 0xFC  # bits without a meaning. Source: section 2
 
 ONLY, FIRST, LAST, MIDDLE = 0x00, 0x40, 0x80, 0xC0
 CHUNK_NAMES: Final = {ONLY: "only", FIRST: "first", MIDDLE: "middle", LAST: "last"}
@@ -57,7 +57,7 @@ CLASS_LINE: Final = "class line"
 
 _GZIP = b"\x1f\x8b"
 _HEADER_OCTETS = 2
-_DICTIONARY = 0x20
+_DICTIONARY = 0x20  # FDICT. Source: RFC 1950
 _MODULUS = 31
 """The two header bytes of zlib, read as one number, are a multiple of this. Source: RFC 1950."""
 

@@ -15,10 +15,10 @@ _ATTACH_FILTER = 26
 """SO_ATTACH_FILTER. Source: Linux include/uapi/asm-generic/socket.h."""
 _RETURN = 6
 """BPF_RET | BPF_K: take so many bytes of the packet."""
-_ANSWER_SECONDS = 10
+_ANSWER_SECONDS = 10  # a tcpdump that has compiled no filter by then hangs
 _MAX_INSTRUCTIONS = 4096
 """Source: Linux BPF_MAXINSNS."""
-_INSTRUCTION_OCTETS = 8
+_INSTRUCTION_OCTETS = 8  # struct sock_filter
 _NO_NETMASK = 0xFFFFFFFF
 """PCAP_NETMASK_UNKNOWN. Source: pcap_compile(3PCAP)."""
 _LIBRARIES = ("libpcap.so.1", "libpcap.so.0.8", "libpcap.so")

@@ -48,10 +48,10 @@ _GRACE_S = 5.0
 """How long a program has to hand over what it has, once told to stop."""
 _LEAST_QUIET_S = 0.1
 """The same for a tcpdump that hands over each packet at once."""
-_LOOK_S = 0.05
+_LOOK_S = 0.05  # between two looks at what it says
 _FILTER_S = 1.0
 """From what tshark says first to a capture that runs: its filter is set in between."""
-_MAX_WORDS = 65_536
+_MAX_WORDS = 65_536  # bytes of what it says that are kept: it may repeat itself for ever
 
 _DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*: \d+/(\d+) \(pcap:")
 _TCPDUMP_DROPS = re.compile(r"^(\d+) packets? dropped by (?:kernel|interface)$", re.MULTILINE)

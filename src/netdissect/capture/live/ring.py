@@ -41,20 +41,20 @@ FRAME_OCTETS = 1 << 11
 """Only a unit of the kernel's arithmetic in this version of the ring; packets are packed."""
 RETIRE_MS = 20
 
-_ALL_PROTOCOLS = 3
-_SOL_PACKET = 263
+_ALL_PROTOCOLS = 3  # ETH_P_ALL. Source: Linux if_ether.h
+_SOL_PACKET = 263  # Source of this and the next two: Linux socket.h, if_packet.h
 _ADD_MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION, _IGNORE_OUTGOING = 1, 5, 6, 10, 23
 _TPACKET_V3 = 2
 _PROMISCUOUS = 1
-_PACKET_OUTGOING = 4
-_STATUS_USER = 1
+_PACKET_OUTGOING = 4  # what this host sends: on loopback each packet comes a second time so
+_STATUS_USER = 1  # TP_STATUS_USER: the kernel has handed the block over
 _KERNEL_BLOCK = pack("I", 0)
 _TAKE_NOTHING = pack("HBBI", 6, 0, 0, 0)
 """A filter that returns 0: BPF_RET | BPF_K. Source: as `bpf.compile_filter`."""
-_VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40
-_VLAN_ETHERTYPE = 0x8100
-_ADDRESSES_OCTETS = 12
-_PACKET_TYPE_AT = 48 + 10
+_VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40  # the kernel took a tag off, which the file gets back
+_VLAN_ETHERTYPE = 0x8100  # of a tag whose type the kernel does not name: IEEE 802.1Q
+_ADDRESSES_OCTETS = 12  # the tag stands behind both hardware addresses
+_PACKET_TYPE_AT = 48 + 10  # tpacket3_hdr takes 48 bytes; sll_pkttype is behind ten of sockaddr_ll
 
 _BLOCK = Struct("4xIIII")
 """Offset to private data, status, packets, offset to the first."""

@@ -22,7 +22,7 @@ from netdissect.model.packets import Frame
 
 __all__ = ["SharedQueue"]
 
-_HEADER = 64
+_HEADER = 64  # bytes for the six numbers below, apart from the frames
 _PUT, _TAKEN, _PACKETS, _LOST, _GONE, _ENDED = range(6)
 _WORD = 8
 _FORMAT = 2

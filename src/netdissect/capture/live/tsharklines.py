@@ -41,7 +41,7 @@ _COLUMNS = (
     "tcp.payload", "tls.record.version", "dtls.record.version", "data.data",
 )  # fmt: skip
 _STARTED = "Capture started"
-_RAW = 101
+_RAW = 101  # LINKTYPE_RAW: tshark gives addresses, so headers are made anew
 _UDP, _TCP = 17, 6
 _MAX_LINE = 1 << 20
 """Bytes of one line; a longer one is no datagram."""

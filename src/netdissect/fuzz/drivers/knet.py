@@ -32,11 +32,11 @@ __all__ = [
     "put_packet_id", "reliable_base",
 ]  # fmt: skip
 
-RELIABLE_SPAN = 1 << 31
-HEAD, RELIABLE_FLAG = 3, 0x40
-PING_SECONDS = 3.5
-_LONG_FORM = 0x8000
-_CONNECT = bytes(8)
+RELIABLE_SPAN = 1 << 31  # VLE-1.15/16 holds no more
+HEAD, RELIABLE_FLAG = 3, 0x40  # flags and PacketID; the bit says that a base follows
+PING_SECONDS = 3.5  # as the library. Source: docs/protocols/knet.md section 8
+_LONG_FORM = 0x8000  # from here on a base takes four bytes
+_CONNECT = bytes(8)  # of a client whose application gives nothing
 DISCARD_ABOVE = 1536
 """Bytes of the largest datagram that a server reads."""
 _CLOSING = (DISCONNECT, DISCONNECT_ACK)

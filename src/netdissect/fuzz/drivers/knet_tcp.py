@@ -18,9 +18,9 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 __all__ = ["PING_REPLY", "PING_REQUEST", "KnetTcpDriver", "frame", "frames", "parts"]
 
 PING_REQUEST, PING_REPLY = 1, 2
-PING_SECONDS = 3.5
-_BUFFER_LIMIT = 1 << 20
-_PING_OCTETS = 2
+PING_SECONDS = 3.5  # as over UDP
+_BUFFER_LIMIT = 1 << 20  # no server sends a message of this size to a stranger
+_PING_OCTETS = 2  # ID and number, behind one byte of length
 
 
 def frame(number: int, payload: bytes) -> bytes:

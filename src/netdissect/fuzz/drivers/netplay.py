@@ -29,9 +29,9 @@ from netdissect.wire.netplay import (
 
 __all__ = ["BUFFER_LIMIT", "NetplayDriver", "chunked", "frames", "joined", "lines"]
 
-HEAD = 5
+HEAD = 5  # length, options, type
 _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
-BUFFER_LIMIT = 1 << 17
+BUFFER_LIMIT = 1 << 17  # twice what a frame can be
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
 _UNRETURNED_LIMIT = 1024
@@ -39,9 +39,9 @@ _UNRETURNED_LIMIT = 1024
 _QUESTION, _SURE, _MISSED = "question", "sure", "missed"
 """What runs learn: a message that came back, empty once it is given up; the same once a session
 that began with it got it back; a byte for each session that did not."""
-_QUESTION_LIMIT = 256
-_QUESTION_SECONDS = 0.5
-_QUESTIONS = 3
+_QUESTION_LIMIT = 256  # bytes of what is asked with, at most: it is sent often
+_QUESTION_SECONDS = 0.5  # after so long the session counts as one that got nothing back
+_QUESTIONS = 3  # such sessions, after which the question is given up
 _REPEATS = (4, 260, 600)
 """Repeated runs of 258 bytes: about 1 KiB, 64 KiB and 150 KiB from little."""
 

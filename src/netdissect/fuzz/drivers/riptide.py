@@ -23,10 +23,10 @@ SPAN = 1 << 16
 """Modulus of all sequence ids."""
 RELIABLE_FROM = 7
 """Types from here on carry a sequence id and are acknowledged, also those that do not exist."""
-HEARTBEAT_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0  # as real clients
 REPEAT_SECONDS = 0.5
 """Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
-_ACK_BITS = 16
+_ACK_BITS = 16  # width of `ack_bits` in every release
 FILL_FROM, FILL_SECONDS = 128, 0.1
 """Distance from which on an id that was never acknowledged is sent again, and the time between two:
 a mutant that is too large does not arrive, and for the id that is missing the server ends the

@@ -15,7 +15,7 @@ from netdissect.wire.riptide import size_limit
 
 __all__ = ["RiptideTcpDriver", "frame", "frames", "prefix_octets"]
 
-BUFFER_LIMIT = 1 << 17
+BUFFER_LIMIT = 1 << 17  # a hundred times the largest message
 
 
 def prefix_octets(dialect: str) -> int:

@@ -39,9 +39,9 @@ FRESH_SECONDS = 0.12
 """A server in a game sends 25 snapshots a second: one heard of so lately is alive."""
 STALL_SECONDS = 0.3
 """A resend without request, when nothing was acknowledged for so long."""
-BACKROOM = 512
-PACKET_LIMIT = 1200
-_OUTBOX_LIMIT = 400
+BACKROOM = 512  # half of all numbers: what is further back is ahead
+PACKET_LIMIT = 1200  # of chunks, below 1400: header and token come on top
+_OUTBOX_LIMIT = 400  # below 512, or the oldest would count as the newest
 _HARMLESS = "SysPingReply"
 """Goes out under the number of a mutant: servers take it and do nothing."""
 _FILLERS = 100

@@ -15,7 +15,7 @@ __all__ = ["NetplayServer"]
 _EDGE = 255
 """Bytes of the buffer that the planted bug believes to have room for one more."""
 _INFLATED_LIMIT = 1 << 20
-_RATIO = 200
+_RATIO = 200  # as of --inflate-ratio
 
 
 class NetplayServer(StreamServer):

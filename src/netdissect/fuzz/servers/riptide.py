@@ -30,7 +30,7 @@ _WINDOW = 1024
 """Ids behind the newest that the newest servers remember. Source: docs/protocols/riptide.md."""
 _FULL, _FULL_20 = 2, 3
 """Numbers of the reason that the server is full."""
-_REJECTS = 3
+_REJECTS = 3  # 2.1 and 2.2 say it three times: nobody acknowledges it
 _GAP_BUG = 4096
 """The planted sequence bug: a gap from here on is believed."""
 

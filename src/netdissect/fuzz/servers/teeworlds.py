@@ -24,7 +24,7 @@ __all__ = ["TeeworldsServer"]
 
 _FORM = tw.FORMS[tw.D07]
 _JUMP_BUG = 128
-SNAP_SECONDS = 0.04
+SNAP_SECONDS = 0.04  # 25 a second, as real servers
 RESEND_SECONDS = 0.2
 
 

@@ -38,7 +38,7 @@ _LOW: Final = 0xFFFFFFFF
 """What of an id is compared: over the top of a 32-bit counter the low bits go on."""
 _BELOW_ZERO: Final = (1 << 64) - FAR_ID
 """How such a counter looks behind its top."""
-_NEAR: Final = 1 << 16
+_NEAR: Final = 1 << 16  # beyond, an id goes on from none of before
 _STRAY: Final = -1
 """Stands for an id that goes on from no other: it may be one byte gone wrong."""
 _STRANGERS: Final = 8
@@ -53,7 +53,7 @@ _CONNECT: Final = 0x81
 _DISCONNECT: Final = 0x82
 _EVENT: Final = 0x8B
 _IMPORTANT_EVENT: Final = 0x10
-_PAIR: Final = 8
+_PAIR: Final = 8  # bytes of what one side has received and sent
 _USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, _EVENT: 5}
 """Legal content sizes of the commonest commands, to spare them the full check."""
 _LOST: Final = b""

@@ -21,8 +21,8 @@ _URHO3D: Final = (
 """Sets of evidence of which each is enough for Urho3D: something of each direction."""
 _TUNDRA: Final = _LOGIN | _LOGIN_REPLY
 _ANGLES: Final = Struct("<Iff").unpack_from
-_MIN_CONTROLS: Final = 13
-_MAX_ANGLE: Final = 1e6
+_MIN_CONTROLS: Final = 13  # buttons, yaw, pitch and the first byte of what is extra
+_MAX_ANGLE: Final = 1e6  # other bytes make a float of any size
 _UNDECIDED: Final = ("knet-2.x",)
 _ENGINES_END: Final = 23
 _TUNDRA_FIRST: Final = 100

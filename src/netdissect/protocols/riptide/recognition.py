@@ -32,7 +32,7 @@ from netdissect.wire.riptide import (
 __all__ = ["PREFIXES", "recognise"]
 
 _SECOND: Final = 1_000_000_000
-_MAX_FRAME: Final = 65535
+_MAX_FRAME: Final = 65535  # lengths of 2.0 have 16 bits
 _MAX_SEARCHED: Final = 8192
 """Stream bytes in which the first messages are looked for where the start is none."""
 _THOROUGH: Final = 64
@@ -62,7 +62,7 @@ _PAIRS_NEEDED: Final = 3
 _CHAIN: Final = 8
 _ACKS_IN_CHAIN: Final = 2
 """Messages, and different Acks among them, that a stream is known by."""
-_KICKED: Final = 4
+_KICKED: Final = 4  # the one reason of Disconnect that a message may follow
 _STEPS: Final = 3
 _COUNTERS: Final = 2
 """Steps of each of so many counters that one side is known by where the other is not heard."""

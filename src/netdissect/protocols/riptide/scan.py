@@ -50,7 +50,7 @@ _MIN_RELIABLE: Final = 3
 """Bytes below which real receivers drop silently. Source: section 3.2."""
 _WHOLE_ID: Final = 14
 """In a message of so many bytes no message id (20 bits on, at most 80 bits) can be cut short."""
-_ID_BIT: Final = 20
+_ID_BIT: Final = 20  # behind 4 bits of type and 16 of number
 _LATEST_BIT: Final = 44
 """Where the first group of a message id begins, and the last one that ends in seven bytes."""
 _IN_A_WORD: Final = 7
