@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,25 @@ def test_riptide_gaps_are_counted_from_the_oldest_id_that_is_missing() -> None:
     driver.acknowledged(100)
     assert not driver.risks(ahead)
     driver.shut()
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_riptide_sessions_outlive_a_second_of_a_busy_machine(transport: str) -> None:
+    """Real servers repeat what they tell a client, and end the connection after 15 copies: within
+    0.75 s, or 0.2 s where its heartbeat named a short round trip, as mutants do.
+    """
+    short = bytes(riptide.RiptideHeartbeat(ping_id=99, rtt_ms=1))
+    driver = driver_class("riptide", transport)
+    with running("riptide", transport=transport) as (target, server):
+        session = driver.connect(target)
+        assert session.alive(5.0, certain=True)
+        session.link.send(frame(short, "riptide-2.2") if transport == "tcp" else short)
+        driver.connect(target).close()
+        time.sleep(0.9)
+        assert server.connected == 1  # type: ignore[attr-defined]
+        assert session.alive(5.0, certain=True)
+        assert session.received["ClientDisconnected", "connected"] >= 1
+        session.close()
 
 
 def test_riptide_ids_that_nobody_acknowledged_are_filled(session: Any) -> None:

@@ -24,6 +24,9 @@ SPAN = 1 << 16
 RELIABLE_FROM = 7
 """Types from here on carry a sequence id and are acknowledged, also those that do not exist."""
 HEARTBEAT_SECONDS = 1.0  # as real clients
+FAR_MS = 250
+"""Round trip that we say we have. Servers repeat a message after 1.2 times that, or after 50 ms
+where they know none, and end the connection after 15 copies: within 0.75 s of a busy machine."""
 REPEAT_SECONDS = 0.5
 """Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
 _ACK_BITS = 16  # width of `ack_bits` in every release
@@ -75,6 +78,15 @@ class Messages:
         if extra:
             return self.build("Ack", extra_flag=1, extra_seq_field=acked, **window)
         return self.build("Ack", **window)
+
+    def acknowledged(self, packet: Any) -> list[int]:
+        """Return the sequence ids that an acknowledgement names, the one that it is for first."""
+        newest = packet.last_received
+        named = getattr(packet, "acked_sequence_id", None)
+        if getattr(packet, "extra_flag", 0):
+            named = packet.extra_seq_field
+        bits = [at for at in range(_ACK_BITS) if packet.ack_bits >> at & 1]
+        return [newest if named is None else named, *((newest - 1 - at) % SPAN for at in bits)]
 
 
 def gap(sequence: int, newest: int) -> int:
@@ -281,8 +293,7 @@ class RiptideDriver(Driver):
             self._put(self._messages.build("Connect"))
             return
         self._heartbeat_at = now + HEARTBEAT_SECONDS
-        # -1 is what clients send that have measured no round trip yet.
-        self._put(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
+        self._put(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=FAR_MS))
         self._ping = (self._ping + 1) & 0xFF
 
     def proofs(self) -> int:
@@ -339,20 +350,10 @@ class RiptideDriver(Driver):
 
     def _acknowledged(self, packet: Any) -> None:
         newest = packet.last_received
-        named = getattr(packet, "acked_sequence_id", None)
-        if getattr(packet, "extra_flag", 0):
-            named = packet.extra_seq_field
         if GAP_LIMIT < gap(newest, self._sequence) < SPAN // 2:
             # The server has followed a jump: what we would send next is old to it.
             self._sequence = (newest + 1) % SPAN
-        for number in (newest if named is None else named, *self._named_by_bits(packet)):
+        for number in self._messages.acknowledged(packet):
             self.acknowledged(number)
             if number == 1 and self.state == "connecting" and self.client_id is not None:
                 self.state = CONNECTED
-
-    def _named_by_bits(self, packet: Any) -> list[int]:
-        return [
-            (packet.last_received - 1 - at) % SPAN
-            for at in range(_ACK_BITS)
-            if packet.ack_bits >> at & 1
-        ]

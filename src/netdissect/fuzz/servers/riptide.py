@@ -24,6 +24,11 @@ __all__ = ["RiptideServer"]
 RESEND_SECONDS = 0.2
 """Real servers repeat after 50 ms at first; a fuzzed one may take its time."""
 RESEND_LIMIT = 15
+_LEAST_RESEND, _USUAL_RESEND, _RESEND_ROUND_TRIPS = 0.01, 0.05, 1.2
+"""Seconds between two copies of a reliable message, at least and before the client has named its
+round trip; round trips, from then on. Source: `PendingMessage.TrySend`."""
+_SMOOTH = 0.3
+"""Share of the newest round trip that a client names. Source: `Connection.SmoothRTT`."""
 _HEAD = 3
 """Bytes before what a message of the application holds, about: they are no whole ones."""
 _WINDOW = 1024
@@ -33,6 +38,16 @@ _FULL, _FULL_20 = 2, 3
 _REJECTS = 3  # 2.1 and 2.2 say it three times: nobody acknowledges it
 _GAP_BUG = 4096
 """The planted sequence bug: a gap from here on is believed."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A reliable message that a client has not acknowledged."""
+
+    octets: bytes
+    copies: int = 0
+    due: float = 0.0
+    """When the next copy goes out."""
 
 
 @dataclass(slots=True)
@@ -47,6 +62,28 @@ class _Peer:
     repeat_at: float = 0.0
     missing: set[int] = field(default_factory=set)
     """Ids that were left out so far."""
+    sequence: int = 2
+    """Id of the next reliable message to it; 1 is that of the Welcome."""
+    waiting: dict[int, _Sent] = field(default_factory=dict)
+    """Sequence id -> what it has not acknowledged."""
+    named: int = -1
+    """Round trip in ms that it has named last; -1 where it has measured none."""
+    round_trip: float = -1.0
+    """The same, smoothed."""
+
+    def names(self, milliseconds: int) -> None:
+        """Take the round trip that a heartbeat names."""
+        known = self.named >= 0
+        smooth = self.round_trip * (1 - _SMOOTH) + milliseconds * _SMOOTH
+        self.round_trip = max(1.0, smooth) if known else milliseconds
+        self.named = milliseconds
+
+    @property
+    def resend_seconds(self) -> float:
+        """Return the time between two copies of a message to it."""
+        if self.round_trip < 0:
+            return _USUAL_RESEND
+        return max(_LEAST_RESEND, _RESEND_ROUND_TRIPS * self.round_trip / 1000)
 
 
 class RiptideServer(DatagramServer[_Peer]):
@@ -61,6 +98,7 @@ class RiptideServer(DatagramServer[_Peer]):
     DIALECT = "riptide-2.2"
     BUGS = ("length", "sequence", "empty", "off-by-one", "number-wrap", "double-free",
             "unbounded-table", "gates", "steps")  # fmt: skip
+    TIMEOUT_SECONDS = 6.0
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -77,7 +115,9 @@ class RiptideServer(DatagramServer[_Peer]):
 
     def forget(self, peer: Address) -> None:
         """Forget a peer whose connection is gone."""
-        self._peers.pop(peer, None)
+        gone = self._peers.pop(peer, None)
+        if gone is not None and gone.connected:
+            self._tell_others("ClientDisconnected", gone)
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram."""
@@ -91,11 +131,15 @@ class RiptideServer(DatagramServer[_Peer]):
         if known is None:
             return self._connect(peer, now) if kind == "Connect" else []
         if kind == "Disconnect":
-            del self._peers[peer]
+            self.forget(peer)
             return []
         self._bugs(data, packet, known)
+        if kind in ("Ack", "AckExtra"):
+            for number in self._messages.acknowledged(packet):
+                known.waiting.pop(number, None)
         if kind == "Heartbeat" and known.connected:
             known.heard = now
+            known.names(packet.rtt_ms or 0)
             return [(self._messages.build("Heartbeat", ping_id=packet.ping_id), peer)]
         if packet.type_id >= RELIABLE_FROM and packet.sequence_id is not None:
             return self._reliable(packet, kind, known, peer)
@@ -107,7 +151,34 @@ class RiptideServer(DatagramServer[_Peer]):
         for address, peer in self._living(now):
             if not peer.connected and now >= peer.repeat_at and peer.welcomes < RESEND_LIMIT:
                 replies.append((self._welcome(peer, now), address))
+            for number, sent in [each for each in peer.waiting.items() if now >= each[1].due]:
+                if sent.copies >= RESEND_LIMIT and self.dialect == "riptide-2.0":
+                    del peer.waiting[number]
+                    continue
+                if sent.copies >= RESEND_LIMIT:
+                    self._give_up(address)
+                    break
+                sent.copies += 1
+                sent.due = now + peer.resend_seconds
+                replies.append((sent.octets, address))
         return replies
+
+    def _give_up(self, address: Address) -> None:
+        """End the connection of a client that acknowledges nothing; it is not told."""
+        self.forget(address)
+        if self.TRANSPORT == "tcp":
+            self.closing.add(address)
+
+    def _tell_others(self, kind: str, client: _Peer) -> None:
+        """Have all others told, with the next tick, that a client has come or gone."""
+        for peer in self._peers.values():
+            if peer is client or not peer.connected:
+                continue
+            message = self._messages.build(
+                kind, sequence_id=peer.sequence, client_id=client.client_id
+            )
+            peer.waiting[peer.sequence] = _Sent(message)
+            peer.sequence = (peer.sequence + 1) % SPAN
 
     def _connect(self, address: Address, now: float) -> Replies:
         if len(self._peers) >= PEER_LIMIT:
@@ -126,11 +197,12 @@ class RiptideServer(DatagramServer[_Peer]):
 
     def _reliable(self, packet: Any, kind: str, peer: _Peer, address: Address) -> Replies:
         if self._gives_up(peer, packet.sequence_id):
-            del self._peers[address]
+            self.forget(address)
             return []
         new = peer.received.take(packet.sequence_id)
-        if kind == "Welcome" and packet.client_id == peer.client_id:
+        if kind == "Welcome" and packet.client_id == peer.client_id and not peer.connected:
             peer.connected = True
+            self._tell_others("ClientConnected", peer)
         self.delivered += new and kind == "Reliable"
         return [(self._messages.ack(peer.received, packet.sequence_id), address)]
 
