@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from scapy.config import conf
 from scapy.layers.inet import IP, TCP, UDP
-from scapy.packet import Raw, fuzz, ls, rfc
+from scapy.packet import Packet, Raw, fuzz, ls, rfc
 from scapy.utils import PcapReader
 
 from agreement import CAPTURES
@@ -408,3 +408,40 @@ def test_summaries_say_what_the_messages_are() -> None:
     assert netplay.NetplayStream().summary() == "Netplay frames"
     hostile = netplay.NetplayTextStream(b"\x1b[2Jchat\n{}\n")
     assert hostile.summary() == "Netplay text message"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_defaults_make_what_is_read_without_a_fault(protocol: str) -> None:
+    """kNet's receivers refuse a message without a content."""
+    for name, layer in exported_layers(protocol).items():
+        octets = bytes(layer())
+        assert not octets or layer(octets).fault is None, name
+        assert list(faulted(layer(octets))) == [], name
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_no_octet_is_lost_or_made_up_without_the_cache(protocol: str) -> None:
+    """A layer that a fault has ended has no field for the rest of its bytes."""
+    for name, layer in exported_layers(protocol).items():
+        octets = bytes(layer())
+        for cut in (*range(1, min(len(octets), 24)), len(octets)):
+            packet = layer(octets[:cut]) if cut else layer()
+            packet.clear_cache()
+            assert bytes(packet) == octets[:cut], (name, cut)
+    refused = knet.KnetTcpMessage(b"\0")
+    refused.clear_cache()
+    assert bytes(refused) == b"\0"
+    refused.content_length = 3
+    assert bytes(refused) == b"\3\x14\0"
+
+
+def faulted(packet: Any) -> Iterator[Any]:
+    """Yield the layers in a packet that a fault has ended."""
+    if getattr(packet, "fault", None) is not None:
+        yield packet
+    for value in packet.fields.values():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, Packet):
+                yield from faulted(each)
+    if packet.payload:
+        yield from faulted(packet.payload)

@@ -118,7 +118,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
         field = innermost(outer)
         given = _given(outer, field, values, packet)
         if given is None:
-            if isinstance(outer, IfLeft):
+            if isinstance(outer, IfLeft) or (values and getattr(field, "inline", False)):
                 packet.fields[outer.name] = None  # the tree shows what is there
             continue
         try:

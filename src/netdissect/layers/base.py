@@ -284,6 +284,14 @@ class Layer(_Base):  # type: ignore[misc]
         self.explicit = 1  # type: ignore[misc]
         return rest
 
+    def clear_cache(self) -> None:
+        """Forget the bytes that were read, so that they are built again from the fields; not those
+        of a layer that a fault has ended: no field holds the rest of it.
+        """
+        kept = None if self.fault is None else self.raw_packet_cache
+        super().clear_cache()
+        self.raw_packet_cache = kept  # type: ignore[misc, assignment]
+
     def copy(self) -> Layer:
         """Return a deep copy; the fault is carried over."""
         clone = super().copy()

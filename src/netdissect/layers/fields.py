@@ -354,8 +354,9 @@ class Embedded(PacketField):  # type: ignore[misc]
         shown: str | None = None,
         start: type[Any] | None = None,
         inline: bool = False,
+        default: Any = None,
     ) -> None:
-        PacketField.__init__(self, name, None, object)
+        PacketField.__init__(self, name, default, object)
         self.choose = choose
         self.length = length
         self.shown = shown or name

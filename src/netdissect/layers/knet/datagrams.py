@@ -24,7 +24,7 @@ from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Flag, Items
-from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.contents import KnetApplication, chooser
 from netdissect.layers.knet.fields import Content, PayloadTail, Vle, in_parts
 from netdissect.layers.knet.pairs import is_answer
 from netdissect.model.annotations import Severity
@@ -109,7 +109,10 @@ def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
         ConditionalField(Vle("fragment_count", 2, KNET_7_7_16), E("fragment_start")),
         ConditionalField(ByteField("transfer_id", 1), E(fragment)),
         ConditionalField(Vle("fragment_number", 1, KNET_7_7_16), E(later)),
-        Content(chooser(dialect), E("content_length_high << 8 | content_length_low"), E(later)),
+        Content(
+            chooser(dialect), E("content_length_high << 8 | content_length_low"), E(later),
+            default=KnetApplication(),
+        ),
     ]  # fmt: skip
 
 

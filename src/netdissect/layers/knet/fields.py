@@ -156,9 +156,14 @@ class Content(Embedded):
     __slots__ = ["unnamed"]
 
     def __init__(
-        self, choose: Callable[[Any, bytes], type[Any]], length: E | None, unnamed: E | None = None
+        self,
+        choose: Callable[[Any, bytes], type[Any]],
+        length: E | None,
+        unnamed: E | None = None,
+        *,
+        default: Any = None,
     ) -> None:
-        Embedded.__init__(self, "content", choose, length, inline=True)
+        Embedded.__init__(self, "content", choose, length, inline=True, default=default)
         self.unnamed = unnamed
 
     def octets(self, pkt: Any, s: bytes) -> bytes:

@@ -20,7 +20,7 @@ from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Flag, Items
-from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.contents import KnetApplication, chooser
 from netdissect.layers.knet.datagrams import (
     FRAGMENT_COUNT,
     NO_MESSAGES,
@@ -86,7 +86,7 @@ class KnetSpecMessage(KnetMessage):
         ),
         Content(
             chooser(SPECIFICATION), E("content_length_high << 8 | content_length_low"),
-            E("fragment and not fragment_start"),
+            E("fragment and not fragment_start"), default=KnetApplication(),
         ),
     ]  # fmt: skip
     generated = (

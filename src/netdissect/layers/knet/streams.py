@@ -12,7 +12,7 @@ from netdissect.layers.base import Layer
 from netdissect.layers.binding import StreamLayer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
-from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.contents import KnetApplication, chooser
 from netdissect.layers.knet.fields import BoundedVle, Content
 from netdissect.layers.knet.pairs import is_answer
 from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
@@ -31,7 +31,7 @@ class KnetTcpMessage(Layer):
         BoundedVle(
             "content_length", None, KNET_7_7_16, low=1, high=TCP_LIMIT, code="knet-tcp-length"
         ),
-        Content(chooser("knet-tcp"), E("content_length")),
+        Content(chooser("knet-tcp"), E("content_length"), default=KnetApplication()),
     ]
 
     @classmethod
@@ -52,7 +52,7 @@ class KnetTcpBody(KnetTcpMessage):
     """A message that has been taken out of its framing."""
 
     name = "kNet message"
-    fields_desc = [Content(chooser("knet-tcp"), None)]
+    fields_desc = [Content(chooser("knet-tcp"), None, default=KnetApplication())]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Return the bytes as they are: there is no length."""
@@ -113,9 +113,10 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
         globals()[title] = type(title, (base,), body)
         return globals()[title]
 
-    length, content = KnetTcpMessage.fields_desc[0], Content(chooser(dialect), E("content_length"))
+    length, usual = KnetTcpMessage.fields_desc[0], KnetApplication()
+    content = Content(chooser(dialect), E("content_length"), default=usual)
     message = made(KnetTcpMessage, length, content, dialect=dialect)
-    body = made(KnetTcpBody, Content(chooser(dialect), None), dialect=dialect)
+    body = made(KnetTcpBody, Content(chooser(dialect), None, default=usual), dialect=dialect)
     return made(KnetStream, _messages(message)), body
 
 
