@@ -30,7 +30,7 @@ from netdissect.fuzz import (
 )
 from netdissect.fuzz import target as links
 from netdissect.fuzz.cases import Case
-from netdissect.fuzz.drivers import Driver
+from netdissect.fuzz.drivers import Driver, driver_class
 from netdissect.fuzz.drivers.knet import KnetDriver
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.engine import Engine
@@ -585,11 +585,44 @@ def test_what_comes_of_a_mutant_is_waited_for_but_not_long(silent: bool) -> None
         assert held is not None
         assert held.alive(1)
         server.silent = silent
+        # The server's answers take longer than the moment that is waited for at most.
+        watch.answer, watch.swing = 0.2, 0.0
         held.send(*held.stamp(Step(bytes.fromhex("c0 00 00 00 00 05 30 00 14 61626364"))))
         began = time.monotonic()
-        sessions.hear()
+        assert not sessions.hear()
+        assert time.monotonic() - began < 0.1
+        held.pump(0.25)
         assert (held.unanswered == 0) != silent
-        assert time.monotonic() - began < 0.5
+        assert sessions.hear()
+        sessions.close()
+
+
+@pytest.mark.parametrize("protocol", ["riptide", "teeworlds"])
+def test_a_slow_server_gets_no_more_than_it_can_answer_soon(protocol: str) -> None:
+    """Else it would answer later and later, lose what its system cannot hold, and look gone."""
+    driver = driver_class(protocol)
+    with running(protocol) as (target, server):
+        handle, taken = server.handle, itertools.count()
+
+        def slow(data: bytes, peer: Any, now: float) -> Any:
+            time.sleep(0.01)
+            next(taken)
+            return handle(data, peer, now)
+
+        watch = Watch(driver, driver.dialects[0], target, monitors.Monitors([]))
+        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        assert sessions.enter()
+        held = sessions.held
+        assert held is not None
+        server.handle = slow  # type: ignore[method-assign]
+        for _ in range(128):
+            sessions.pump(0.001)
+            sessions.heed()
+            held.link.send(b"\x00")
+        assert 128 - next(taken) < 40
+        assert watch.reply_seconds > 0.05
+        assert held.alive(watch.patience, certain=True)
+        assert sessions.held is held
         sessions.close()
 
 

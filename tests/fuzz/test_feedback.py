@@ -40,6 +40,23 @@ def test_what_is_new_is_kept_once_and_due_to_the_last_case_of_its_session(tmp_pa
     assert (entry.steps[0].octets, entry.signs) == (b"\1", ("Reject in connected",))
 
 
+def test_what_may_have_brought_something_together_is_kept_together(tmp_path: Path) -> None:
+    """Where a target is too slow to wait for, a sign may be due to several cases."""
+    corpus = a_corpus(tmp_path)
+    feedback = Feedback(corpus, None)
+    feedback.sent(1, a_case(1))
+    for number in range(2, 7):
+        mutation = "none" if number == 5 else "octets:flip"
+        feedback.sent(1, a_case(number, bytes([number]), mutation), alone=False)
+    feedback.notice(1, "Reject in connected")
+    feedback.sent(1, a_case(7, b"\7"), alone=True)
+    feedback.notice(1, "Welcome in connected")
+    feedback.keep()
+    together, alone = corpus.entries
+    assert [step.octets for step in together.steps] == [b"\3", b"\4", b"\6"]
+    assert [step.octets for step in alone.steps] == [b"\7"]
+
+
 def test_neither_good_messages_nor_what_led_to_a_failure_are_kept(tmp_path: Path) -> None:
     corpus = a_corpus(tmp_path)
     feedback = Feedback(corpus, None)

@@ -209,7 +209,7 @@ class Engine:
         fragile = sent <= self._fragile_until
         every = self._plan.fragile_look_every if fragile else self._plan.look_every
         last = sent == self._plan.cases
-        if last or sent % every == 0 or self._watch.shut_out:
+        if last or sent % every == 0 or self._watch.shut_out or self._sessions.is_late:
             self._look(number, certain=last or fragile)
             self._sessions.note_time()
             if self._sessions.held is not None:
@@ -293,8 +293,8 @@ class Engine:
             return False
         self._wait()
         if self._feedback is not None:
-            self._sessions.hear()
-            self._feedback.sent(session.number, replace(case, stage=stage))
+            alone = session is not self._sessions.held or self._sessions.hear()
+            self._feedback.sent(session.number, replace(case, stage=stage), alone=alone)
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]
         self._store.write_case(case, [octets for octets, _key in stamped], stage)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 from netdissect.fuzz.cases import Case
@@ -25,7 +26,9 @@ COVERAGE_OCTETS = 1 << 16
 COVERAGE_VARIABLE = "NETDISSECT_COVERAGE"
 """Names the file of that map to the target."""
 _SESSIONS_LIMIT = 64
-"""Sessions of which the last case is remembered."""
+"""Sessions of which the last cases are remembered."""
+_TOGETHER_LIMIT = 4
+"""Cases on end at most that may have brought a sign."""
 _SIGNS_LIMIT = 100_000
 """Signs that are told apart; more are nothing new."""
 _LINES_LIMIT = 1000
@@ -80,9 +83,9 @@ class Feedback:
         self._lines = sum(sign.startswith("log: ") for sign in self._known)
         self._log_at = 0
         self._noticed: list[tuple[int, str]] = []
-        self._last: OrderedDict[int, Case] = OrderedDict()
+        self._last: OrderedDict[int, list[Case]] = OrderedDict()
         self._found: dict[bytes, tuple[Case, list[str]]] = {}
-        self._latest: Case | None = None
+        self._latest: list[Case] = []
 
     def notice(self, session: int, sign: str) -> None:
         """Take a sign of a session, by its number."""
@@ -90,10 +93,18 @@ class Feedback:
             self._known.add(sign)
             self._noticed.append((session, sign))
 
-    def sent(self, session: int, case: Case) -> None:
-        """Note which case a session had last. What has come until now is due to those before."""
+    def sent(self, session: int, case: Case, *, alone: bool = True) -> None:
+        """Note which case a session had last. What has come until now is due to those before.
+
+        Args:
+            session: its number.
+            case: what was sent.
+            alone: what comes from now on is due to this one: the target had its time for those
+                before. Else it may be due to them too, and all are kept together.
+        """
         self.settle()
-        self._last[session] = self._latest = case
+        before = [] if alone else self._last.get(session, [])
+        self._last[session] = self._latest = [*before[1 - _TOGETHER_LIMIT :], case]
         self._last.move_to_end(session)
         while len(self._last) > _SESSIONS_LIMIT:
             self._last.popitem(last=False)
@@ -101,7 +112,7 @@ class Feedback:
     def settle(self) -> None:
         """Note the cases that brought what was noticed since the last time."""
         for session, sign in self._noticed:
-            self._note(self._last.get(session), sign)
+            self._note(self._last.get(session, []), sign)
         self._noticed.clear()
         for sign in (*self._log_lines(), *self._edges()):
             if sign not in self._known and len(self._known) < _SIGNS_LIMIT:
@@ -120,7 +131,7 @@ class Feedback:
         self.settle()
         self._found.clear()
         self._last.clear()
-        self._latest = None
+        self._latest = []
 
     def refresh(self) -> None:
         """Take what other runs have found: it is not new here either."""
@@ -134,9 +145,12 @@ class Feedback:
         if self.coverage is not None:
             self.coverage.close()
 
-    def _note(self, case: Case | None, sign: str) -> None:
+    def _note(self, cases: list[Case], sign: str) -> None:
         """Good messages are what the seeds are: only mutants are worth keeping."""
-        if case is not None and not case.is_control:
+        mutants = [each for each in cases if not each.is_control]
+        if mutants:
+            steps = tuple(step for each in mutants for step in each.steps)
+            case = replace(mutants[-1], steps=steps)
             self._found.setdefault(case.key(), (case, []))[1].append(sign)
 
     def _log_lines(self) -> list[str]:

@@ -45,12 +45,14 @@ _SIDE_SECONDS = 0.5
 already."""
 _HANDSHAKES = 4.0
 """Handshakes of usual length for which is waited before a session counts as refused."""
-_UNANSWERED = 48
-"""Datagrams without an answer after which the target is waited for: one that stands still has about
-200 KiB of room for them, and loses what comes then."""
-_REPLY_SECONDS = (0.001, 0.02)
-"""Time that a target has to show what a mutant makes of it, at least and at most."""
-_REPLY_HANDSHAKES = 2.0  # so much longer than a handshake takes, where that is in between
+_WINDOW = 32
+"""Messages at most between two questions in the held session, and while one of them is open: a
+target that stands still has about 200 KiB of room for datagrams, and loses what comes then."""
+_BACKLOG_SECONDS = 0.2
+"""Where an answer takes longer than this, the target has too much before it: fewer messages are
+sent between two questions."""
+_REPLY_SECONDS = 0.001
+"""Time that a target has to show what a mutant makes of it, beside that until the next is due."""
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often one address may connect."""
 
@@ -98,7 +100,12 @@ class Sessions:
         self._together = _LEAVING_LIMIT
         self._calm = 0
         self._calm_limit = _CALM_SESSIONS
+        self._window = _WINDOW
+        self._ahead = 0
+        self.is_late = False
+        """The target owes the held session an answer, and was waited for in vain."""
         watch.meanwhile = self._keep
+        watch.timed.append(self._pace_by)
 
     # --- the held session ---------------------------------------------------------------------
 
@@ -114,7 +121,7 @@ class Sessions:
         """Hold a session that is open."""
         self.release()
         self.held, self._held_since = self._numbered(session), time.monotonic()
-        self._cases = 0
+        self._cases = self._ahead = 0
 
     def well(self) -> bool:
         """Return whether the target shows signs of life: in the held session, or for a while in
@@ -243,36 +250,47 @@ class Sessions:
         self._see_off(now)
         self._prepare(now)
 
-    def hear(self) -> None:
-        """Wait for what the target makes of what was sent last, or for as long as it usually takes:
-        what comes later would be put down to the next case.
-        """
-        least, most = _REPLY_SECONDS
-        end = time.monotonic() + min(most, max(least, _REPLY_HANDSHAKES * self._watch.handshake))
-        while (
-            (held := self.held) is not None
-            and held.unanswered
-            and held.is_open
-            and not held.link.refused
-            and time.monotonic() < end
-        ):
-            held.pump(_REPLY_SECONDS[0])
-
-    def heed(self) -> None:
-        """Wait for a target that has not been heard for many datagrams: they may be more than its
-        system holds for it. One that stays silent is for others to judge.
+    def hear(self) -> bool:
+        """Return whether the target has shown what it makes of all that was sent in the held
+        session, or had the time for it that it usually takes. Waits a moment for that.
         """
         held = self.held
-        if held is None or held.link.transport != "udp" or held.unanswered < _UNANSWERED:
+        if held is None or not held.unanswered:
+            return True
+        had = time.monotonic() - held.sent_at
+        left = max(_REPLY_SECONDS, self._watch.reply_seconds) - had
+        wait = min(left, _REPLY_SECONDS)
+        return held.until(lambda: not held.unanswered, wait) or left <= _REPLY_SECONDS
+
+    def heed(self) -> None:
+        """Count a message of the held session. After some, ask the target something, and wait
+        until it has answered what was asked before: what it has not read yet may be more than its
+        system holds for it, and how long that takes says how much to send. One that stays silent is
+        for others to judge.
+        """
+        held = self.held
+        self._ahead += 1
+        if held is None or self._ahead < self._window:
             return
         now = time.monotonic()
-        end = now + min(self._watch.patience, self._watch.left)
-        held.silence(now)
-        while held.unanswered and held.is_open and not held.link.refused and now < end:
+        end = now + min(held.patient_seconds, self._watch.left)
+        while held.owed(now) and held.is_open and not held.link.refused and now < end:
             self.pump(_TURN_SECONDS)
             now = time.monotonic()
-        # Whatever the outcome: the next datagrams are counted anew.
-        held.unanswered = 0
+        owed = held.owed(now)
+        self.is_late = owed > 0
+        if not self.is_late:
+            self._ahead = 0
+        # The question, or its answer, may have been lost.
+        if not self.is_late or owed > self._watch.patience:
+            held.ask(now, again=True)
+
+    def _pace_by(self, seconds: float) -> None:
+        """Have fewer messages sent between two questions where answers take long."""
+        if seconds > _BACKLOG_SECONDS:
+            self._window = max(1, self._window // 2)
+        else:
+            self._window = min(self._window + 1, _WINDOW)
 
     def _keep(self) -> None:
         """Let the held session and those that leave live: another one waits."""

@@ -21,10 +21,16 @@ _REFUSED_SECONDS = 30.0
 """Time in which a target that refuses (it is full) may let somebody in again: most forget silent
 clients after 5 to 20 seconds."""
 _SLOW = 8.0
-"""A target gets so many handshakes of usual length to answer, where that is more than it is given
-anyway."""
+"""A target gets so many handshakes or answers of usual length to answer, where that is more than it
+is given anyway."""
 _SLOW_LIMIT = 3.0
 """At most so many times the time that it is given."""
+_SMOOTH = 0.2
+"""Share of the newest time in those that are smoothed: more than TCP's, of fewer."""
+_SWINGS = 4.0
+"""Mean deviations above the mean in which nearly all answers come. Source: RFC 6298, K."""
+_SHAKES = 2.0
+"""Handshakes in which an answer comes, before one was timed."""
 _PROOF_SECONDS = 0.1
 """What kills a target may do so a moment after it has answered: it is looked at again then."""
 
@@ -59,6 +65,10 @@ class Watch:
     """Called with what the target does in a session for the first time."""
     timed: list[Callable[[float], None]] = field(default_factory=list)
     """Called with the time, in seconds, that the target took to answer a question."""
+    answer: float = 0.0
+    """Seconds that the target takes to answer a question, smoothed; 0 before the first."""
+    swing: float = 0.0
+    """By how much these differ from their mean, smoothed."""
     shut_out: bool = False
     """The last connection was neither accepted nor refused: nobody takes those that wait."""
     end: float = math.inf
@@ -67,6 +77,7 @@ class Watch:
     """What the sessions have learnt of the target."""
 
     def __post_init__(self) -> None:
+        self.timed.append(self._note_answer)
         self.monitors.attach(self)
 
     def session(
@@ -94,8 +105,14 @@ class Watch:
     @property
     def patience(self) -> float:
         """Return the seconds after which a target that answers nothing has failed."""
-        slow = min(_SLOW * self.handshake, _SLOW_LIMIT * self.answer_seconds)
+        usual = max(self.handshake, self.reply_seconds)
+        slow = min(_SLOW * usual, _SLOW_LIMIT * self.answer_seconds)
         return max(self.answer_seconds, slow)
+
+    @property
+    def reply_seconds(self) -> float:
+        """Return the seconds in which this target usually answers what it answers at all."""
+        return self.answer + _SWINGS * self.swing if self.answer else _SHAKES * self.handshake
 
     def finish(self, end: float) -> None:
         """Wait for nothing after `end`, in monotonic time."""
@@ -115,8 +132,14 @@ class Watch:
 
     def note_handshake(self, seconds: float) -> None:
         """Learn how long handshakes take."""
-        # As TCP smooths its round trips, only faster: there are few handshakes.
-        self.handshake = 0.8 * self.handshake + 0.2 * seconds if self.handshake else seconds
+        before = self.handshake or seconds
+        self.handshake = before + _SMOOTH * (seconds - before)
+
+    def _note_answer(self, seconds: float) -> None:
+        """Learn how long answers take, as TCP does of its round trips."""
+        before = self.answer or seconds
+        self.swing += _SMOOTH * (abs(seconds - before) - self.swing)
+        self.answer = before + _SMOOTH * (seconds - before)
 
     def begin(self, stage: str) -> Driver | None:
         """Return a session that sets out for `stage`, None where the connection is refused."""

@@ -271,6 +271,19 @@ def test_riptide_ids_that_nobody_acknowledged_are_filled(session: Any) -> None:
     assert session.accepted["control"] == FILL_FROM + 1
 
 
+def test_teeworlds_packets_that_are_sent_again_hold_255_chunks_at_most() -> None:
+    """A slow server may have taken none of 400 mutants, in whose place short messages go out."""
+    session = driver_class("teeworlds")(Link(free_target(), "udp"), "teeworlds-0.7")
+    sent: list[tuple[int, bytes]] = []
+    session._put = lambda head, payload: sent.append((head[2], payload))
+    for number in range(1, 401):
+        session._outbox[number] = (b"\x07", None)
+    session._resend(100.0)
+    assert [count for count, _payload in sent] == [255, 145]
+    assert len(b"".join(payload for _count, payload in sent)) == 4 * 400
+    session.shut()
+
+
 @pytest.mark.parametrize("family", ["0.6", "0.7"])
 def test_teeworlds_heads_are_where_the_layers_write(family: str) -> None:
     header, chunks, chunk, ping = {

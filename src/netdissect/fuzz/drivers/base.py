@@ -77,6 +77,8 @@ class Driver(ABC):
         """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
         self.unanswered = 0
         """Messages sent since the target has last been heard in this session."""
+        self.sent_at = float("-inf")
+        """When the last one was sent."""
         self.number = 0
         """Ordinal of the session in its run."""
         self.moves: Counter[tuple[str, str, str]] = Counter()
@@ -225,7 +227,7 @@ class Driver(ABC):
             self._proven, self._sign_at = self.proofs(), now
         if self.state != before:
             self._moved(before, self._latest)
-        if self._owed and self._asked is not None and self.proofs() > self._asked[1]:
+        if self._owed and self._asked is not None and not self.owed(now):
             self._owed = False
             self.timed(now - self._asked[0])
         if self._mutant_at is not None:
@@ -255,6 +257,7 @@ class Driver(ABC):
             self._pending[key] = (kind, self.clock())
         self.unanswered += 1
         self.link.send(octets, note)
+        self.sent_at = self.clock()
 
     def acknowledged(self, key: Key) -> None:
         """Note that the target acknowledged a sent unit."""
@@ -317,9 +320,19 @@ class Driver(ABC):
         """Return for how many seconds the target has owed an answer in this session, 0 where it
         owes none. Does not wait: it asks, and later calls see whether an answer has come.
         """
-        if self._asked is None or self.proofs() > self._asked[1]:
+        self.ask(now)
+        return self.owed(now)
+
+    def ask(self, now: float, *, again: bool = False) -> None:
+        """Ask the target something, unless it owes an answer; `again`: also then."""
+        if again or not self.owed(now):
             self._asked, self._owed = (now, self.proofs()), True
             self.probe(now)
+
+    def owed(self, now: float) -> float:
+        """Return for how many seconds the target has not answered what it was asked last."""
+        if self._asked is None or self.proofs() > self._asked[1]:
+            return 0.0
         return now - self._asked[0]
 
     def proofs(self) -> int:

@@ -238,9 +238,10 @@ class NetplayDriver(Driver):
         self.until(lambda: False, min(timeout, self.quick_seconds) if certain else 0.0)
         return self.is_open
 
-    def silence(self, now: float) -> float:
-        """Return for how long a question has not come back, 0 where the server owes no answer."""
-        return super().silence(now) if self._is_sure else 0.0
+    def ask(self, now: float, *, again: bool = False) -> None:
+        """Ask what is known to come back; nothing where that is not sure."""
+        if self._is_sure:
+            super().ask(now, again=again)
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Return the bytes: the protocol has no live values. What is of a type that the server has

@@ -41,6 +41,7 @@ STALL_SECONDS = 0.3
 """A resend without request, when nothing was acknowledged for so long."""
 BACKROOM = 512  # half of all numbers: what is further back is ahead
 PACKET_LIMIT = 1200  # of chunks, below 1400: header and token come on top
+_CHUNKS_LIMIT = 255  # of a packet: their number is a byte
 _OUTBOX_LIMIT = 400  # below 512, or the oldest would count as the newest
 _HARMLESS = "SysPingReply"
 """Goes out under the number of a mutant: servers take it and do nothing."""
@@ -310,7 +311,8 @@ class TeeworldsDriver(Driver):
                 message = self._message(_HARMLESS)
                 self._outbox[number] = (message, None)
             chunk = self._chunk(message, number, tw.RESEND)
-            if sum(map(len, chunks)) + len(chunk) > PACKET_LIMIT:
+            full = sum(map(len, chunks)) + len(chunk) > PACKET_LIMIT
+            if full or len(chunks) == _CHUNKS_LIMIT:
                 self._put(self._head(0, len(chunks)), b"".join(chunks))
                 chunks = []
             chunks.append(chunk)
