@@ -171,7 +171,7 @@ def _thin_note(tracks: Iterable[Track]) -> list[str]:
     return [f"{sum(points.total for points in kept):,} units, extremes and marks kept"]
 
 
-LOCAL_NOTE: Final = "seen next to the receiver: how long it took to answer, not a round trip"
+LOCAL_NOTE: Final = "captured next to the receiver: its time to answer, not a round trip"
 """Note of a chart of units that were captured next to their receiver."""
 
 
@@ -238,7 +238,7 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
     slowest = max((point.value or 0.0 for point in one + several), default=0.0)
     if timer and slowest and longest > _FAR * slowest:
         # It would press everything else flat.
-        chart.notes.append(f"the resend timer of {duration(longest)} is above the picture")
+        chart.notes.append(f"the resend timer of {duration(longest)} is above the plot")
     elif timer:
         chart.series.append(Series("resend timer", "steps", "bad", timer, dashed=True))
     for mark, name, colour in (
@@ -291,7 +291,7 @@ def _rtts(history: History, wanted: Wanted) -> Iterable[Chart]:
     for direction in Direction:
         tracks = [] if _local(history, direction) else history.shown(direction, wanted.space)
         chart = _chart(
-            "rtt", history, direction, f"Round trips, asked by the {SIDES[direction]}",
+            "rtt", history, direction, f"Round-trip time, measured by the {SIDES[direction]}",
             "milliseconds, by time of sending", "ms",
         )  # fmt: skip
         role = SIDES[direction]
@@ -345,7 +345,7 @@ def _rates(history: History, wanted: Wanted) -> Iterable[Chart]:
     rows = [list(history.bins(direction, width)) for direction in Direction]
     width = next((row.end_ns - row.start_ns for side in rows for row in side), width)
     what = "Bytes" if wanted.octets else "Units"
-    span = "a second" if width == _SECOND_NS else f"in {duration(width / 1e6)}"
+    span = "per second" if width == _SECOND_NS else f"per {duration(width / 1e6)}"
     chart = _chart(
         "rate", history, None, f"{what} {span}",
         "client → server above the line, server → client below", "B" if wanted.octets else "",
@@ -424,7 +424,7 @@ def _queues(history: History, wanted: Wanted) -> Iterable[Chart]:
             (point.value or 0.0 for one in chart.series for point in wanted.within(one.points)),
             default=0.0,
         )
-        chart.said = f"At most {counted(int(deepest), 'unit')} waited at once."
+        chart.said = f"At most {counted(int(deepest), 'unit')} waited at the same time."
         chart.notes = _thin_note(tracks)
         yield chart
 
@@ -432,7 +432,7 @@ def _queues(history: History, wanted: Wanted) -> Iterable[Chart]:
 def _silent(history: History, wanted: Wanted) -> Iterable[Chart]:
     chart = _chart(
         "gaps", history, None, "Silence",
-        "longer than a second and than five times the usual distance of two datagrams", "",
+        "longer than a second and five times the usual interval between datagrams", "",
     )  # fmt: skip
     chart.whole = True
     total = 0
@@ -483,9 +483,9 @@ def _sequence(history: History, wanted: Wanted) -> Iterable[Chart]:
 KINDS: Final[dict[str, tuple[Callable[[History, Wanted], Iterable[Chart]], str]]] = {
     "acks": (_acks, "how long each unit waited for its acknowledgement"),
     "seq": (_sequence, "sequence numbers around the slowest unit: copies, acknowledgements"),
-    "rate": (_rates, "units a span: delivered, lost, sent again"),
-    "rtt": (_rtts, "round trips of units and probes, and the smoothed value"),
-    "queue": (_queues, "units that wait for an acknowledgement"),
+    "rate": (_rates, "units per interval: delivered, lost, sent again"),
+    "rtt": (_rtts, "round-trip times of units and probes, and the smoothed value"),
+    "queue": (_queues, "units waiting for an acknowledgement"),
     "gaps": (_silent, "when each side was silent"),
     "snapshots": (_snapshots, "how long each snapshot waited for its acknowledgement"),
 }

@@ -120,7 +120,7 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     worst = capture.subjects[0]
     count = capture.total
     heading = (
-        f"{count:,} connections. The worst, {worst.report.connection}: {worst.diagnosis.verdict}"
+        f"{count:,} connections. The worst is {worst.report.connection}: {worst.diagnosis.verdict}"
     )
     kinds = tables.endings(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
@@ -197,18 +197,19 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     name = f" ({found.names[0]})" if found.names[0] else ""
     ends = join(tag("code", report.client), f"{name} → ", tag("code", report.server))
     head = f"Connection {report.connection} · {dialect_text(report.dialects)} over "
-    place = "an unknown place" if report.vantage == "unknown" else f"the {report.vantage}"
+    place = "at an unknown point" if report.vantage == "unknown" else f"at the {report.vantage}"
     blamed = found.cause.what not in {"none", "closed"}
     basis = [
         ("How sure", found.cause.confidence if blamed else ""),
-        ("Seen at", place),
+        ("Captured", place),
         ("Ruled out", "; ".join(found.ruled_out)),
         ("To settle it", found.settles or ""),
     ]
     return tag(
         "section",
         tag("p", f"{head}{report.transport.upper()} · ", ends, class_="conn"),
-        tag("h2" if folded else "h1", found.verdict, class_="answer" if folded else None),
+        # What unfolds a part says it already.
+        None if folded else tag("h1", found.verdict),
         tag("p", found.cause.text, class_="lead"),
         *(tag("p", tag("b", title), text, class_="basis") for title, text in basis if text),
         class_="verdict",
@@ -306,8 +307,8 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         f"{counted(info.frames, 'frame')}; nothing was loaded from a network and nothing will be."
     )
     words = (
-        "A dash means not knowable from this capture, never zero. “Never seen” is a number of "
-        "which no copy is in the file; “lost” is said only where the place of the capture or the "
+        "A dash means that this capture cannot tell, never zero. “Never seen” is a number of which "
+        "no copy is in the file; “lost” is said only where the place of the capture or the "
         "protocol itself proves it. “~” stands before a time that may belong to another copy."
     )
     limits = [f"{name} ({counted(count, 'time')})" for name, count in capture.limits.items()]
@@ -325,7 +326,7 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         else None,
         f"Bounds that were reached: {', '.join(limits)}." if limits else None,
         *(
-            f"Connection {subject.report.connection} was seen at the {subject.report.vantage}: "
+            f"Connection {subject.report.connection} was captured at the {subject.report.vantage}: "
             f"{subject.report.vantage_basis}."
             for subject in capture.subjects[:4]
             if subject.report.vantage_basis and subject.report.vantage in {"client", "server"}

@@ -84,6 +84,6 @@ def zoom_tools() -> Html:
             ("all", "All"),
         )
     ]  # fmt: skip
-    hint = tag("span", "or drag over a picture", class_="dim")
+    hint = tag("span", "or drag over a plot", class_="dim")
     read = tag("output", class_="read")
     return tag("p", *buttons, hint, read, class_="tools zoomtools", hidden=True)

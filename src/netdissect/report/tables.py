@@ -17,6 +17,7 @@ from netdissect.render.units import (
     dialect_text,
     duration,
     percent,
+    rtt_range,
     seconds,
     share,
 )
@@ -98,9 +99,8 @@ def _round_trip(report: ConnectionReport) -> tuple[str, str]:
     best = best_rtt(report)
     if best is None or best.p50 is None:
         return "–", "not to be seen from here"
-    value, _, unit = duration(best.p50).partition(" ")
-    low, high = duration(best.minimum), duration(best.maximum)
-    return value, f"{unit}, {low} to {high}"
+    value, _, more = rtt_range(best.minimum, best.p50, best.maximum).partition(" (")
+    return value, more.removesuffix(")")
 
 
 def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
@@ -118,8 +118,7 @@ def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
         return "?", join(name, " has no acknowledgement here")
     if taken is None:
         return "✗", join(name, " was never acknowledged")
-    value, _, scale = duration(taken).partition(" ")
-    return value, join(f"{scale}, ", name)
+    return duration(taken), name
 
 
 def _name(unit: UnitRecord) -> tuple[int, str, int]:
@@ -236,7 +235,7 @@ _ENDINGS = {
     "timed-out": "timed out", "silent": "fell silent", "rejected": "rejected",
     "unreachable": "nobody listened", "quality": "closed for poor quality", "reset": "reset",
     "gave-up": "given up", "never-answered": "never answered", "info-only": "asked for information",
-    "open": "still open", "said": "closed with a word", "unknown": "end not in the capture",
+    "open": "still open", "said": "closed with a goodbye", "unknown": "end not in the capture",
 }  # fmt: skip
 """`Ending.how` -> a few words for a sum."""
 
