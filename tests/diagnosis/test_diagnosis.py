@@ -476,7 +476,7 @@ def test_who_repeats_a_tenth_is_not_said_to_have_seen_nothing_bad() -> None:
 def test_the_latest_units_stand_in_order_of_their_lateness() -> None:
     path = CAPTURES / "teeworlds" / "ddnet_blackout_server_side.pcap"
     result = CliRunner().invoke(cli, ["diagnose", str(path), "1"], prog_name="netdissect")
-    late = [line.split()[3:5] for line in result.stdout.splitlines() if line.startswith("   late ")]
+    late = [line.split()[4:6] for line in result.stdout.splitlines() if line.startswith("   late ")]
     assert late == [["2.50", "s"], ["2.00", "s"], ["1.15", "s"]]
 
 
