@@ -115,6 +115,12 @@ class Clock:
             time_ns = self.unset(capture, frame, time_ns)
         return self.later(time_ns) if capture else time_ns
 
+    def behind(self, capture: int) -> int | None:
+        """Return what all times of a capture are more than common ones; None where that changes."""
+        if self.steps[capture] or (capture and (self.starts_ns or self.pieces[0].drift)):
+            return None
+        return round(self.pieces[0].offset_ns) if capture else 0
+
     def later(self, time_ns: int) -> int:
         """Return the common time of a time of B without its steps."""
         common = self.pieces[0].common(time_ns)

@@ -21,7 +21,7 @@ from netdissect.join.pairing import (
 )
 from netdissect.join.sample import Sample, take_sample
 from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
-from netdissect.join.table import APPEARED, LOST, FateTable
+from netdissect.join.table import APPEARED, LOST, FateTable, bit_of
 from netdissect.join.tokens import NO_LIMIT, Tokens
 from netdissect.join.weigh import Chances, Delays
 from netdissect.model.joined import Fate
@@ -212,7 +212,10 @@ def _outside(
         table = tables[capture]
         # The other capture should have it a delay after it was sent here, or before it arrived
         # here.
-        away = {LOST: going, APPEARED: -coming}
-        for frame, row in table.of(away):
-            if not start <= row[5] + away[row[0]] <= end:
-                table.fate(frame, Fate.OUTSIDE)
+        wanted = bit_of(LOST) | bit_of(APPEARED)
+        frame = table.following(0, wanted)
+        while frame:
+            away = going if table.kind(frame) == LOST else -coming
+            if not start <= table.common_ns(frame) + away <= end:
+                table.fate(frame, int(Fate.OUTSIDE))
+            frame = table.following(frame, wanted)

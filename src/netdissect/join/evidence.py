@@ -18,9 +18,11 @@ from netdissect.join.table import (
     LOST,
     SENT_AGAIN,
     FateTable,
-    TableRow,
+    flags_of,
+    kind_of,
 )
 from netdissect.model.joined import Fate, ResendReport
+from netdissect.model.native import i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = ["Evidence"]
@@ -72,17 +74,18 @@ class Evidence:
         copies = unit.copies
         # All copies of a unit are of one direction: the first tells whether it was sent or
         # received. Most units come once: no list is made of those.
-        first = table.kind(copies[0].frame)
-        if first in _ARRIVALS:
+        frame: i64 = copies[0].frame
+        first = table.kind(frame)
+        if first in (ARRIVED, COPY, APPEARED):
             if first == COPY or len(copies) > 1:
                 self._received(unit)
             return
         if len(copies) > 1:
-            self._sent_again(unit, [table.row(copy.frame) for copy in copies])
+            self._sent_again(unit)
         if unit.outcome != "acked":
             return
         if first == DELIVERED:
-            self.answered += table.flag(copies[0].frame, ANSWERED)
+            self.answered += table.flag(frame, ANSWERED)
             return
         fates = [table.kind(copy.frame) for copy in copies]
         if DELIVERED in fates:
@@ -92,51 +95,50 @@ class Evidence:
             before = [
                 copy.frame for copy in copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
-            row = table.row(before[0]) if len(before) == 1 else None
-            if row is not None and row[0] == Fate.LOST and not row[1] & (AMBIGUOUS | SENT_AGAIN):
+            word = table.word(before[0]) if len(before) == 1 else 0
+            if kind_of(word) == LOST and not flags_of(word) & (AMBIGUOUS | SENT_AGAIN):
                 self.unseen += table.flag(before[0], ANSWERED)
 
     def _received(self, unit: UnitRecord) -> None:
+        table = self._table
         copied = 0
         for copy in unit.copies:
-            row = self._table.row(copy.frame)
-            copied += row[0] == COPY and self._counts(row)
+            frame: i64 = copy.frame
+            copied += table.kind(frame) == COPY and self._counts(frame)
         if copied:
-            self._add(unit, "copied", copied)
+            self._add(unit, _COPIED, copied)
 
-    def _sent_again(
-        self, unit: UnitRecord, rows: list[tuple[int, int, int, int, int, int]]
-    ) -> None:
+    def _sent_again(self, unit: UnitRecord) -> None:
+        table = self._table
         arrived, open_ = False, False
-        for index, (copy, row) in enumerate(zip(unit.copies, rows, strict=True)):
-            fate, flags = row[0], row[1]
+        for index, copy in enumerate(unit.copies):
+            frame: i64 = copy.frame
+            word = table.word(frame)
             # Nobody sent again what the network copied.
             if index and copy.kind != "duplicate":
-                says = "spurious" if arrived else "unknown" if open_ else "needed"
-                if self._counts(row):
+                says = _SPURIOUS if arrived else _UNKNOWN if open_ else _NEEDED
+                if self._counts(frame):
                     self._add(unit, says, 1)
-                if says == "needed":
+                if says == _NEEDED:
                     for earlier in unit.copies[:index]:
-                        self._table.flag(earlier.frame, SENT_AGAIN)
-            if flags & AMBIGUOUS or fate not in (Fate.DELIVERED, Fate.LOST):
+                        table.flag(earlier.frame, SENT_AGAIN)
+            fate, ambiguous = kind_of(word), flags_of(word) & AMBIGUOUS
+            if ambiguous or fate not in (DELIVERED, LOST):
                 open_ = True
-            arrived = arrived or (fate == Fate.DELIVERED and not flags & AMBIGUOUS)
+            arrived = arrived or (fate == DELIVERED and not ambiguous)
 
-    def _counts(self, row: TableRow) -> bool:
+    def _counts(self, frame: i64) -> bool:
         """Return whether a frame lies in the window."""
-        return self._window[0] <= row[5] <= self._window[1]
+        start: i64 = self._window[0]
+        end: i64 = self._window[1]
+        return start <= self._table.common_ns(frame) <= end
 
-    def _add(self, unit: UnitRecord, name: str, count: int) -> None:
+    def _add(self, unit: UnitRecord, says: int, count: int) -> None:
+        """Count copies of a unit under what is said of them, by its place in the report."""
         report = self.resends[unit.connection, unit.direction]
-        setattr(report, name, getattr(report, name) + count)
-        counts = dict(zip(_KINDS, report.spaces.get(unit.space, (0, 0, 0, 0)), strict=True))
-        counts[name] += count
-        report.spaces[unit.space] = (
-            counts["needed"],
-            counts["spurious"],
-            counts["copied"],
-            counts["unknown"],
-        )
+        counts = list(report.spaces.get(unit.space, (0, 0, 0, 0)))
+        counts[says] += count
+        report.spaces[unit.space] = (counts[0], counts[1], counts[2], counts[3])
 
     def misses(self, appeared: int, sent: int) -> bool:
         """Return whether the other capture misses some of what was there.
@@ -156,6 +158,9 @@ class Evidence:
         return (1 - share) ** self.answered > _RARE or self.unseen > 0
 
 
-_KINDS: Final = ("needed", "spurious", "copied", "unknown")
+_NEEDED: Final = 0
+_SPURIOUS: Final = 1
+_COPIED: Final = 2
+_UNKNOWN: Final = 3
+"""Places of what is said of copies in `ResendReport.spaces`."""
 _MISSING: Final = frozenset({LOST, int(Fate.OUTSIDE)})
-_ARRIVALS: Final = frozenset({ARRIVED, COPY, APPEARED})

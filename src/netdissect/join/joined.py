@@ -23,6 +23,8 @@ from netdissect.join.table import (
     REORDERED,
     SENT_AGAIN,
     TableRow,
+    bit_of,
+    flags_of,
 )
 from netdissect.model.closing import Closing
 from netdissect.model.joined import (
@@ -180,13 +182,16 @@ class Joined(Closing):
             misses = evidence.misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
             if not (misses or same_place or evidence.unseen):
                 continue
-            for frame, row in table.of({LOST}):
-                if same_place or row[1] & ANSWERED:
-                    table.fate(frame, Fate.UNSEEN)
-                elif misses and row[1] & SENT_AGAIN:
+            frame = table.following(0, bit_of(LOST))
+            while frame:
+                flags = flags_of(table.word(frame))
+                if same_place or flags & ANSWERED:
+                    table.fate(frame, int(Fate.UNSEEN))
+                elif misses and flags & SENT_AGAIN:
                     table.flag(frame, AMBIGUOUS)  # or only its answer was lost
                 elif misses:
-                    table.fate(frame, Fate.DOUBTFUL)
+                    table.fate(frame, int(Fate.DOUBTFUL))
+                frame = table.following(frame, bit_of(LOST))
 
     def _reported(self, limits: dict[str, int]) -> JoinReport:
         matched = self._matched
@@ -227,7 +232,6 @@ class _Known:
     """Which connections the joined conversations are."""
 
     def __init__(self, joined: Joined) -> None:
-        self._joined = joined
         self._matched = joined._matched  # noqa: SLF001 - its other half
         self._evidence = joined._evidence  # noqa: SLF001
         self.order: dict[int, int] = {}
@@ -236,7 +240,10 @@ class _Known:
         self._groups: tuple[dict[tuple[str, str, str], int], ...] = ({}, {})
         """(transport, source, destination) -> group, of each capture."""
         self._toward: dict[tuple[int, str, str, str], int] = {}
+        self._lanes: dict[int, list[Lane]] = defaultdict(list)
+        """Group -> its lanes."""
         for lane in joined.lanes:
+            self._lanes[lane.group].append(lane)
             name = _text(lane.flow)
             self._groups[lane.capture][name] = lane.group
             self._toward[lane.capture, *name] = lane.toward
@@ -256,7 +263,7 @@ class _Known:
     def conversation(self, group: int, ways: tuple[WayReport, WayReport]) -> JoinedConnection:
         """Return one that was compared datagram by datagram."""
         members = self._members[group]
-        lanes = [lane for lane in self._joined.lanes if lane.group == group]
+        lanes = self._lanes[group]
         client = self._client(members)
         # Where no tracker knows the client, what goes from A to B comes first.
         ordered = [ways[client or 0], ways[1 - (client or 0)]]

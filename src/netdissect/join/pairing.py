@@ -143,7 +143,7 @@ def _fitted(
 ) -> tuple[Pairing, _Ways]:
     """Return the clock between the steps, and which way flows go."""
     only_steps = Clock((), steps=steps)
-    aligned = [only_steps.aligned(anchor) for anchor in anchors]
+    aligned = [only_steps.aligned(anchor) for anchor in anchors] if any(steps) else anchors
     middle = median(anchor.difference for anchor in aligned)
     # A difference is the offset plus a delay: no clock has differences further apart than delays
     # are.
@@ -358,7 +358,7 @@ class _Ways:
                 rest = median(anchor.difference - offset for anchor in these)
                 way = self.places[0][these[0].flow_a][1]
                 self._turns[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
-        return [anchor._replace(toward=self._toward(anchor)) for anchor in anchors], same_place
+        return [Anchor(*anchor[:-1], self._toward(anchor)) for anchor in anchors], same_place
 
     def _offset(self, anchors: list[Anchor]) -> float:
         """Return about how far the clocks are apart, as what goes both ways shows: the middle

@@ -74,15 +74,17 @@ class Cursor:
     """Goes through the rows of one capture, by the clock of the first."""
 
     __slots__ = (
-        "_at", "_clock", "_parts", "_plain", "_rows", "capture", "common_ns", "flow", "frame",
-        "going", "name",
+        "_at", "_behind_ns", "_clock", "_parts", "_plain", "_rows", "capture", "common_ns", "flow",
+        "frame", "going", "name",
     )  # fmt: skip
 
     def __init__(self, capture: int, rows: Rows, clock: Clock) -> None:
         self.capture = capture
         self._clock = clock
-        # A's clock is the common one unless it was set: no call a row.
-        self._plain = capture == 0 and not clock.steps[0]
+        # Most clocks were not set and do not drift apart: no call a row.
+        behind = clock.behind(capture)
+        self._plain = behind is not None
+        self._behind_ns: i64 = behind or 0
         self._parts = rows.parts()
         self._rows = b""
         self._at: i64 = -_ROW
@@ -111,7 +113,7 @@ class Cursor:
         self.frame = place >> _FLOW_BITS
         self.flow = place & _FLOW
         if self._plain:
-            self.common_ns = time_ns
+            self.common_ns = time_ns - self._behind_ns
         else:
             self.common_ns = self._clock.common(self.capture, self.frame, time_ns)
 

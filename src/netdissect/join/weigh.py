@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import ceil, floor
 from typing import Final, NamedTuple
 
-from netdissect.model.native import i64, vec
+from netdissect.model.native import append, i64, vec
 
 __all__ = ["MAX_READINGS", "Chances", "Delays", "Reading", "weigh"]
 
@@ -130,86 +130,97 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Read
     """
     size = len(sent)
     states: list[_State] = [bytes(size)]
-    weights: list[float] = [1.0]
+    weights = vec[float]([1.0])
     cut = False
     for time_ns in arrived:
         states, weights = _extended(states, weights, time_ns, sent, arrived, chances)
         if len(states) > MAX_READINGS:
-            ranked = sorted(range(len(states)), key=weights.__getitem__, reverse=True)
+            ranked = sorted(range(len(states)), key=list(weights).__getitem__, reverse=True)
             dropped = sum([weights[place] for place in ranked[MAX_READINGS:]])
             cut = cut or dropped > RULED_OUT / 10
             del ranked[MAX_READINGS:]
             states = [states[place] for place in ranked]
-            weights = [weights[place] for place in ranked]
-    whole = [
-        weight * chances.lost ** state.count(0, 0, size)
-        for state, weight in zip(states, weights, strict=True)
-    ]
-    total: float = sum(whole)
-    likely = [place for place, weight in enumerate(whole) if weight > 0]
-    states = [states[place] for place in likely]
-    weights = [whole[place] for place in likely]
+            weights = vec[float]([weights[place] for place in ranked])
+    states, weights = _whole(states, weights, size, chances.lost)
     best = _chosen(states, weights, size)
     doubt_sent = [cut] * size
     doubt_arrived = [cut] * len(arrived)
     if not cut and len(states) > 1:
-        _doubts(states, weights, RULED_OUT * total, doubt_sent, doubt_arrived)
+        _doubts(states, weights, doubt_sent, doubt_arrived)
     sender = tuple([whose - 1 for whose in best[size:]])
     first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
     return Reading(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
 
 
+def _whole(
+    states: list[_State], weights: vec[float], size: int, lost: float
+) -> tuple[list[_State], vec[float]]:
+    """Return the readings that have any weight once those are lost that none arrived of."""
+    powers = [lost**count for count in range(size + 1)]
+    going: list[_State] = []
+    whole = vec[float]()
+    for place, state in enumerate(states):
+        missing = 0
+        for index in range(size):
+            missing += not state[index]
+        weight: float = weights[place] * powers[missing]
+        if weight > 0:
+            going.append(state)
+            whole = append(whole, weight)
+    return going, whole
+
+
 def _extended(
     states: list[_State],
-    weights: list[float],
+    weights: vec[float],
     time_ns: int,
     sent: Sequence[int],
     arrived: Sequence[int],
     chances: Chances,
-) -> tuple[list[_State], list[float]]:
+) -> tuple[list[_State], vec[float]]:
     """Return the readings with one more arrival, and their weights, the heaviest being 1; without
     those that are hopeless.
     """
     kept, copied = 1 - chances.lost, chances.copied
-    first: list[float] = []
+    first = vec[float]()
     for then in sent:
         # In order of time: all further ones were sent later still.
         if time_ns - then < -chances.slack_ns:
             break
-        first.append(kept * (1 - copied) * chances.delays.density(time_ns - then))
-        if not first[-1]:
-            first.pop()
+        chance: float = kept * (1 - copied) * chances.delays.density(time_ns - then)
+        if not chance:
             break
+        first = append(first, chance)
     # A copy lags behind the first arrival of what it copies, so each earlier arrival may be
     # needed.
     size = len(sent)
     number = len(states[0]) - size + 1
-    again = [
-        copied / (1 - copied) * chances.lags.density(time_ns - then)
-        for then in (arrived[: number - 1] if first else ())
-    ]
+    again = vec[float]()
+    if len(first):
+        for place in range(number - 1):
+            lag = chances.lags.density(time_ns - arrived[place])
+            again = append(again, copied / (1 - copied) * lag)
     # Most readings are hopeless: they are weighed before they are made.
-    found: list[float] = []
-    top = 0.0
+    found = vec[float]()
+    top: float = 0.0
     for place, state in enumerate(states):
         weight: float = weights[place]
-        for index in range(-1, len(first)):
-            if index < 0:
-                chance = _APPEARED
-            elif state[index]:
-                chance = again[state[index] - 1]
-            else:
-                chance = first[index]
-            product = weight * chance
-            found.append(product)
+        product: float = weight * _APPEARED
+        found = append(found, product)
+        if product > top:  # noqa: PLR1730 - the builtin would cost more
+            top = product
+        for index in range(len(first)):
+            earlier = state[index]
+            product = weight * (again[earlier - 1] if earlier else first[index])
+            found = append(found, product)
             if product > top:  # noqa: PLR1730 - the builtin would cost more
                 top = product
     return _followed(states, found, top, number)
 
 
 def _followed(
-    states: list[_State], found: list[float], top: float, number: int
-) -> tuple[list[_State], list[float]]:
+    states: list[_State], found: vec[float], top: float, number: int
+) -> tuple[list[_State], vec[float]]:
     """Return those of all readings of arrival `number` that are not hopeless, the heaviest being 1.
 
     Args:
@@ -219,36 +230,45 @@ def _followed(
         number: of the arrival, from 1.
 
     """
-    least = _HOPELESS * top
+    least: float = _HOPELESS * top
     width = len(found) // len(states)
     going: list[_State] = []
-    going_weights: list[float] = []
-    for place, weight in enumerate(found):
-        if weight > least:
-            state, whose = states[place // width], place % width
+    going_weights = vec[float]()
+    at: i64 = 0
+    for before in states:
+        for whose in range(width):
+            weight: float = found[at]
+            at += 1
+            if weight <= least:
+                continue
+            state = before
             if whose and not state[whose - 1]:
                 state = state[: whose - 1] + _OCTETS[number] + state[whose:]
             going.append(state + _OCTETS[whose])
             # In proportion to the heaviest: of many arrivals the products would vanish in a float.
-            going_weights.append(weight / top)
+            going_weights = append(going_weights, weight / top)
     return going, going_weights
 
 
-def _chosen(states: list[_State], weights: list[float], size: int) -> _State:
+def _chosen(states: list[_State], weights: vec[float], size: int) -> _State:
     """Return the heaviest reading; of those that weigh about as much, one that supposes the least
     reordering.
     """
-    least: float = _ALIKE * max(weights)
-    alike = [
-        (_inversions(state, size), -weight, state)
-        for state, weight in zip(states, weights, strict=True)
-        if weight >= least
-    ]
-    return min(alike, key=_rank)[2]
-
-
-def _rank(alike: tuple[int, float, _State]) -> tuple[int, float]:
-    return alike[0], alike[1]
+    top: float = 0.0
+    for place in range(len(weights)):
+        top = max(top, weights[place])
+    least: float = _ALIKE * top
+    best: int | None = None
+    heaviest: float = 0.0
+    fewest = 0
+    for place, state in enumerate(states):
+        weight: float = weights[place]
+        if weight < least:
+            continue
+        count = _inversions(state, size)
+        if best is None or count < fewest or (count == fewest and weight > heaviest):
+            best, fewest, heaviest = place, count, weight
+    return states[best or 0]
 
 
 def _inversions(state: _State, size: int) -> int:
@@ -264,33 +284,44 @@ def _inversions(state: _State, size: int) -> int:
 
 def _doubts(
     states: list[_State],
-    weights: list[float],
-    least: float,
+    weights: vec[float],
     doubt_sent: list[bool],
     doubt_arrived: list[bool],
 ) -> None:
     """Mark what more than one possible reading says differently."""
-    size = len(doubt_sent)
+    size, came = len(doubt_sent), len(doubt_arrived)
+    total: float = 0.0
+    for place in range(len(weights)):
+        total += weights[place]
+    least: float = RULED_OUT * total
     theirs: list[dict[int, float]] = [{} for _ in doubt_sent]
     """Of each datagram sent: the set of its arrivals as bits -> weight."""
-    whose: list[list[float]] = [[0.0] * (2 * size + 2) for _ in doubt_arrived]
+    width = 2 * size + 2
+    whose = vec[float]([0.0] * (width * came))
     """Of each arrival: weight of twice whose it is, and one more where it is not the first."""
+    arrivals = vec[i64]([0] * size)
     for place, state in enumerate(states):
         weight: float = weights[place]
-        arrivals = [0] * size
+        for index in range(size):
+            arrivals[index] = 0
         strayed = 0
-        for index, sums in enumerate(whose):
+        bit: i64 = 1
+        for index in range(came):
             who = state[size + index]
             if who:
-                sums[2 * who + (state[who - 1] <= index)] += weight
-                arrivals[who - 1] |= 1 << index
+                whose[index * width + 2 * who + (state[who - 1] <= index)] += weight
+                arrivals[who - 1] |= bit
             else:
-                sums[strayed] += weight
+                whose[index * width + strayed] += weight
                 strayed = 1
-        for index, bits in enumerate(arrivals):
-            weighed = theirs[index]
+            bit <<= 1
+        for index in range(size):
+            weighed, bits = theirs[index], arrivals[index]
             weighed[bits] = weighed.get(bits, 0.0) + weight
     for index, weighed in enumerate(theirs):
         doubt_sent[index] = sum([weight >= least for weight in weighed.values()]) > 1
-    for index, sums in enumerate(whose):
-        doubt_arrived[index] = sum([weight >= least for weight in sums]) > 1
+    for index in range(came):
+        likely = 0
+        for column in range(width):
+            likely += whose[index * width + column] >= least
+        doubt_arrived[index] = likely > 1
