@@ -166,6 +166,8 @@ class Port(Taker):
                 hints = connection.hints
                 told = scanner.scan(connection, payload, hints)
                 if told is None:
+                    if scanner.parts:
+                        self.flow.assemble(self.direction, frame, time_ns, scanner.parts)
                     if self.observer is not None:
                         item = self._seen(connection, frame, time_ns, payload)
                         item.hints = hints

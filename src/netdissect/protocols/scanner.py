@@ -81,12 +81,16 @@ class Events(Sink):
 class Scanner:
     """Reads the datagrams of one direction; what it keeps of their hints saves time alone."""
 
-    __slots__ = ("_events", "spaces", "types")
+    __slots__ = ("_events", "parts", "spaces", "types")
 
     def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
         self.types = types
         self.spaces = spaces
         """What the numbers that a sink is told stand for."""
+        self.parts: list[Event] = []
+        """Of a datagram that was told and is for the assembler: its own event, and its PARTs, which
+        no sink is told.
+        """
         self._events: Events | None = None
         """Made when it is first needed: hardly any connection has its events looked at here."""
 
@@ -96,15 +100,10 @@ class Scanner:
         """
         raise NotImplementedError
 
-    def lister(self) -> Events:
-        """Return what lists the events of a datagram of this scanner."""
-        found = self._events
-        if found is None:
-            found = self._events = Events(self.types, self.spaces)
-        return found
-
     def events(self, payload: bytes, hints: Hints) -> list[Event]:
         """Return the events of a datagram."""
-        sink = self.lister()
+        sink = self._events
+        if sink is None:
+            sink = self._events = Events(self.types, self.spaces)
         found = self.scan(sink, payload, hints)
-        return sink.listed if found is None else found
+        return sink.listed + self.parts[1:] if found is None else found

@@ -135,18 +135,12 @@ class KnetScanner(Scanner):
             how.legacy and self._count and not base + self._first
         ):
             return scan(payload, self._direction, hints)
-        if not self._parts:
-            self._begin(sink, payload, number)
-            if self._alike and not self._learning:
-                sink.run(_MESSAGES, base + self._first, self._kinds())
-            else:
-                self._tell(sink, payload, place, base, None)
-            return None
-        parts: list[Event] = []
-        listed = self.lister()
-        self._begin(listed, payload, number)
-        self._tell(listed, payload, place, base, parts)
-        return listed.listed + parts
+        self._begin(sink, payload, number)
+        if self._alike and not self._learning:
+            sink.run(_MESSAGES, base + self._first, self._kinds())
+        else:
+            self._tell(sink, payload, place, base)
+        return None
 
     def _take(self, hints: Hints) -> None:
         """Take hints that are new."""
@@ -230,6 +224,10 @@ class KnetScanner(Scanner):
 
     def _begin(self, sink: Sink, payload: bytes, number: i64) -> None:
         """Tell of the datagram itself."""
+        if self._parts:
+            self.parts = [(Ev.UNIT, None, "datagram", number, None, payload)]
+        elif self.parts:
+            self.parts = []
         sink.begin()
         if self._count:
             sink.unit(_NONE, _DATAGRAM, number, None, payload)
@@ -237,9 +235,9 @@ class KnetScanner(Scanner):
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
 
     def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
-        self, sink: Sink, payload: bytes, place: i64, base: i64, parts: list[Event] | None
+        self, sink: Sink, payload: bytes, place: i64, base: i64
     ) -> None:
-        """Tell what stands in a datagram; fragments go to `parts`."""
+        """Tell what stands in a datagram, and list what of it is for the assembler."""
         form = self._form
         how = form.how
         names = how.names
@@ -259,10 +257,10 @@ class KnetScanner(Scanner):
             if flags & _RELIABLE:
                 start += 1
                 after += 1
-            if flags & _FRAGMENT and parts is not None:
+            if flags & _FRAGMENT:
                 used = _before_fragment(payload, start, size, flags)
                 after += used
-                parts.append(_part(payload, start, start + used, after, number))
+                self.parts.append(_part(payload, start, start + used, after, number))
                 start += used
                 if not flags & _START:
                     if types is not None:
@@ -312,8 +310,6 @@ class KnetScanner(Scanner):
         else:
             kind = Ev.PROBE if identifier == self._form.asks else Ev.REPLY
             sink.event((kind, "ping", payload[start + 1]))
-
-
 
 
 def _before_fragment(payload: bytes, start: i64, size: i64, flags: i64) -> i64:
