@@ -46,3 +46,15 @@ def test_the_quickest_but_for_a_tenth() -> None:
     alone = RttReservoir()
     alone.add(7)
     assert alone.quick() == 7
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=1200))
+def test_to_be_asked_in_between_changes_nothing(samples) -> None:
+    asked, quiet = RttReservoir(), RttReservoir()
+    for sample in samples:
+        asked.add(sample)
+        quiet.add(sample)
+        if sample % 7 == 0:
+            asked.summary(), asked.quick(), asked.percentile(0.95)
+    assert asked.summary() == quiet.summary()
+    assert list(asked._kept) == list(quiet._kept)

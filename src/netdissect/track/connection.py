@@ -480,8 +480,8 @@ class Connection(Called):
         late, later = client.disorder(), server.disorder()
         if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
             return  # Answers get quicker only: both stay near.
-        sights = server.sight(late, client.missing), client.sight(later, server.missing)
-        if self.vantage.update(*sights):
+        of_client = server.sight(late, client.missing)
+        if self.vantage.update(of_client, client.sight(later, server.missing)):
             self._place()
 
     def place(self, near: tuple[bool | None, bool | None], *, misses: bool = False) -> None:

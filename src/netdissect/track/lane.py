@@ -19,7 +19,7 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
-from netdissect.track.vantage import MIN_ANSWERS, MIN_STEADY, Sight
+from netdissect.track.vantage import FAR_NS, MIN_ANSWERS, MIN_STEADY, Sight
 
 __all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "Seen", "slowest_ms"]
 
@@ -342,7 +342,8 @@ class Lane:
             # An answer to a copy that it misses is taken for one to the next, and too quick.
             usual = min([trip.quick() for trip in self.round_trips() if trip.samples])
         slow = 0
-        if MIN_STEADY <= count < MIN_ANSWERS:  # with more or less of them nobody asks for it
+        # With more or less of them, or with quick ones, nobody asks for it.
+        if MIN_STEADY <= count < MIN_ANSWERS and usual - quickest + on_the_way > FAR_NS:
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
         return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)

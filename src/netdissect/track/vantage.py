@@ -11,7 +11,7 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.packets import SIDES
 
-__all__ = ["MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
+__all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
 
 NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this is next to the capture, or as good as."""
