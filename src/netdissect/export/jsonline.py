@@ -71,7 +71,7 @@ def _written(value: float) -> str:
     if _LEAST <= value < _MOST:
         number: i64 = int(value * 1e6 + 0.5)
         if int(number) / 1e6 == value:
-            whole, part = number // _MILLION, number % _MILLION
+            whole, part = int(number // _MILLION), number % _MILLION
             if not part:
                 return f"{whole}.0"
             scale: i64 = _MILLION
