@@ -131,7 +131,21 @@ def test_the_selected_connection_can_have_the_screen() -> None:
     text = "\n".join(drawn(what, 120, wanted=Wanted(selected=1, detail=True)))
     assert found.verdict in text
     assert "2W 3C" in text
-    assert "round trip" in text
+    assert "round-trip time" in text
+
+
+def test_who_loses_much_is_named_in_few_words() -> None:
+    found = diagnose(samples.connection())
+    loss = replace(found.loss[0], basis="told", lost=17, sent=156)
+    none = replace(found.loss[1], basis="told", lost=0, sent=163)
+    losing = replace(
+        found,
+        ending=replace(found.ending, how="open"),
+        cause=replace(found.cause, what="loss", text="10.9% of what went from client to server"),
+        loss=(loss, none),
+    )
+    shown = drawn(replace(view(1), connections=[glimpse(diagnosis=losing)]), 80)
+    assert shown[3].rstrip().endswith("losing 10.9% →")
 
 
 def test_the_selection_is_seen_without_colour() -> None:

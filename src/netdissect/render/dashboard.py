@@ -32,7 +32,7 @@ from netdissect.render.console import (
     wants_color,
     wrapped,
 )
-from netdissect.render.diagnose import HANG, brief_lines, loss_text, style_of
+from netdissect.render.diagnose import HANG, brief_lines, loss_line, loss_text, style_of
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets
@@ -429,7 +429,7 @@ def _table(
         ]
         if verdict:
             text, style = _verdict(one)
-            line.append((fit_clauses(text, room), style))
+            line.append((fit_clauses(_losing(one) or text, room), style))
         if one.connection == wanted.selected:
             line = [(text, "mark") for text, _style in line]
             if line[0][0].startswith(" "):  # also where there is no colour
@@ -451,6 +451,17 @@ def _verdict(one: Glimpse) -> tuple[str, str]:
     return found.verdict, style_of(found)
 
 
+def _losing(one: Glimpse) -> str:
+    """Return in few words that an open connection loses much; nothing where it does not."""
+    found = one.diagnosis
+    if found is None or found.cause.what != "loss" or found.ending.how not in {"open", "unknown"}:
+        return ""
+    shares = (
+        f"{loss_text(part)} {arrow_of(way)}" for way, part in enumerate(found.loss) if part.lost
+    )
+    return f"losing {', '.join(shares)}"
+
+
 def _detail(one: Glimpse, width: int) -> list[Line]:
     """Return what is known of the selected connection."""
     lines: list[Line] = [[]]
@@ -461,14 +472,12 @@ def _detail(one: Glimpse, width: int) -> list[Line]:
             lines += wrapped(line, width, HANG)
         for way, part in enumerate(found.loss):
             late = found.lag.added[way]
-            line = [(f"   {arrow_of(way)} ", direction_style(way)), ("loss ", "dim")]
-            known = f" of {part.sent:,} ({part.basis})" if part.sent else ""
-            line += [(loss_text(part), ""), (known, "dim")]
+            line = [("   loss ", "dim"), (loss_line(way, part), direction_style(way))]
             if late.p95 is not None:
-                line += [("  sent again, 95% late by at most ", "dim"), (duration(late.p95), "")]
+                line += [("; sent again: 95% within ", "dim"), (duration(late.p95), "")]
             lines.append(line)
         path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
-        lines.append([("   round trip ", "dim"), (path, "")])
+        lines.append([("   round-trip time ", "dim"), (path, "")])
     lines.append([("   findings", "dim"), *(_found(one) or [(" none", "dim")])])
     return lines
 

@@ -20,7 +20,7 @@ from netdissect.render.units import (
     seen_at,
 )
 
-__all__ = ["HANG", "brief_lines", "loss_text", "show_diagnoses"]
+__all__ = ["HANG", "brief_lines", "loss_line", "loss_text", "show_diagnoses"]
 
 HANG = 3
 """Columns before what is said of a connection."""
@@ -98,11 +98,11 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
     how = "with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
     yield "ended", f"{how}{by} ({ending.confidence})"
     yield "cause", _cause(found.cause, clock)
-    yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))
+    yield "loss", "; ".join(loss_line(way, part) for way, part in enumerate(found.loss))
     if found.around is not None:
         parts = ("before it ", found.around.before), ("in it ", found.around.inside)
         told = [
-            (when, [_loss(way, part) for way, part in enumerate(both) if part.share is not None])
+            (when, [loss_line(way, one) for way, one in enumerate(both) if one.share is not None])
             for when, both in parts
         ]
         if any(known for _, known in told):
@@ -169,7 +169,8 @@ def _cause(cause: Cause, clock: Clock) -> str:
     return f"{head} ({cause.confidence}): {cause.text}"
 
 
-def _loss(way: int, part: Loss) -> str:
+def loss_line(way: int, part: Loss) -> str:
+    """Return the loss of a direction, of how much, and who says so."""
     basis = {
         "bound": ", sent again or not acknowledged",
         "inferred": ", numbers missing",
