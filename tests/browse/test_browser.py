@@ -954,7 +954,9 @@ def test_a_port_is_decoded_as_a_protocol(tmp_path: Path) -> None:
         ("riptide/udp_2.2.1_lossy_clientleg", 1073, "type_id"),
         ("teeworlds/tw07_kicked", 91, "reason"),
         ("eoudp/rfc02_reject", 39, "command"),
-        ("knet/knet2010_loss.client", 453, "kNet message"),
+        ("knet/knet2010_loss.client", 453, "message_id"),
+        ("teeworlds/tw07_two_players", 1011, "control_id"),
+        ("riptide/udp_2.0.0_kick_stop", 36, "reason"),
         ("netplay/bin1_lossy__client_side", 725, "Netplay stream"),  # its FIN has no payload
     ],
 )

@@ -121,7 +121,7 @@ class Connections(Pane):
             (f"{letter} ", entry.severity), (f"{entry.number:<{self._digits()}} ", "title")
         ]  # fmt: skip
         if width >= _NARROW:
-            again = "?" if entry.again is None else f"{entry.again}»"
+            again = "?" if entry.again is None else f"{entry.again}{'»' if entry.again else ' '}"
             line += self._traffic(entry) if self.traffic else _ends(entry, width)
             line.append((f"{again:>6}  ", "resend" if entry.again else "dim"))
         verdict = entry.verdict or f"still reading; {entry.datagrams:,} datagrams so far"

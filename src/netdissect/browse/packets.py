@@ -245,7 +245,8 @@ class Tree(Pane):
 
     def find(self, words: Sequence[str]) -> None:
         """Put the cursor on the first field that says one of the words, the first word first: by
-        its value or by what that is called. Of one that follows from others, on what they are in.
+        its value or by what that is called. Of one that follows from others, on that of them with
+        its name (`message_id` of `message_name`), else on what they are in.
         """
         for word in words:
             holder = 0
@@ -254,8 +255,17 @@ class Tree(Pane):
                 if node.children:
                     holder = line if node.bit_length else holder
                 elif word in str(node.value) or word in node.display:
-                    self.go(line if node.bit_length else holder)
+                    self.go(line if node.bit_length else self._said_in(node.name, holder, line))
                     return
+
+    def _said_in(self, name: str, holder: int, line: int) -> int:
+        """Return the line of the field on the wire that a derived value belongs to."""
+        stem = name.removesuffix("_name")
+        for before in range(line - 1, holder, -1):
+            node = self._nodes[self._visible[before]][0]
+            if node.bit_length and node.name.startswith(stem):
+                return before
+        return holder
 
     def is_folded(self) -> bool:
         """Return whether what lies in the field under the cursor is hidden."""

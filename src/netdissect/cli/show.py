@@ -66,8 +66,12 @@ def command(
             last = session.reader.info.frames
             if frame > last:
                 raise UsageError(f"there is no frame {frame}; there are 1 to {last}")
-            what = "to show" if asked.display_filter is None else "that matches"
-            raise UsageError(f"frame {frame} holds no datagram or message {what}")
+            why = (
+                "to show; it may be a fragment, or a TCP segment without data: SYN, ACK, FIN or RST"
+                if asked.display_filter is None
+                else "that matches"
+            )
+            raise UsageError(f"frame {frame} holds no datagram or message {why}")
         visible = shown(secrets, asked.as_json)
         records = (record if visible else masked(record) for record in chain(first, found))
         if asked.as_json:
