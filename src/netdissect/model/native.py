@@ -2,6 +2,10 @@
 these is a few instructions; interpreted, it is one call of C.
 
 It calls itself young, so this is the only module that names it.
+
+`mypyc_attr(acyclic=True)` stands before classes of which each connection has many, and which refer
+to nothing that could refer back: compiled, the search for cyclic garbage passes them over, and each
+takes 16 bytes less.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from netdissect.model.native import ABSENT, i64
+from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.policy import Exhausted, ResendRule
 from netdissect.track.setting import Setting
 from netdissect.track.unit import Unit
@@ -17,6 +17,7 @@ MANY: Final = 10
 """
 
 
+@mypyc_attr(acyclic=True)
 class Attempts:
     """How often a sender sends a unit, and what it gave up."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from netdissect.model.diagnosis import Ceiling
-from netdissect.model.native import append, i64, vec
+from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.reports import SoFar
 
 __all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
@@ -61,6 +61,7 @@ class Second(NamedTuple):
     """Those that did not."""
 
 
+@mypyc_attr(acyclic=True)
 class Load:
     """The seconds of one direction, in bounded memory."""
 

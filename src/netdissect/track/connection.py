@@ -113,10 +113,11 @@ class Connection(Called):
             for half in self.stream.halves:
                 half.on_pause = self.quiet.resumed
         findings.heard = (*self.lanes, *(self.stream.halves if self.stream is not None else ()))
+        judge, answered = self.judge, self.quiet.answered  # each of them an object
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.on_sight = self.judge
-                space.answers.on_answer = self.quiet.answered
+                space.on_sight = judge
+                space.answers.on_answer = answered
                 space.setting.in_stream = transport == "tcp"
 
     @property

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from netdissect.model.native import append, i64, vec
+from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.policy import QualityRule
 
 __all__ = ["Feedback", "Quality"]
 
 
+@mypyc_attr(acyclic=True)
 class Feedback:
     """What the sender of a space was told, as far as the captured feedback says."""
 
@@ -42,6 +43,7 @@ class Feedback:
             self.assumed_lost = self._marked["assumed_lost"]
 
 
+@mypyc_attr(acyclic=True)
 class Quality:
     """A running mean of outcomes against the limit at which the sender closes the connection.
 

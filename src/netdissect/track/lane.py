@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from netdissect.model.native import ABSENT, i64
+from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -34,6 +34,7 @@ NEVER: Final = (1 << 62) - 1
 """No time in ns is later."""
 
 
+@mypyc_attr(acyclic=True)
 class Smoothed:
     """A round trip as the sender of a direction smooths it, ms; None before the first one."""
 
@@ -58,6 +59,7 @@ class Smoothed:
         self.mean_ms = max(1.0, mean)
 
 
+@mypyc_attr(acyclic=True)
 class Seen:
     """The messages of one type: how many there were, and the newest one."""
 

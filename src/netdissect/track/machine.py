@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from netdissect.model.native import mypyc_attr
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import StateMachine
 
 __all__ = ["StateRunner"]
 
 
+@mypyc_attr(acyclic=True)
 class StateRunner:
     """Position in one `StateMachine`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import i64, vec
+from netdissect.model.native import i64, mypyc_attr, vec
 
 __all__ = ["MAX_MARKS", "Marks"]
 
@@ -16,6 +16,7 @@ _NUMBER: Final = 0x7FFF_FFFF
 _CONTENT: Final = 0xFFFF_FFFF
 
 
+@mypyc_attr(acyclic=True)
 class Marks:
     """Hashes of the datagrams of one direction by their numbers. A word holds the low bits of both:
     two would take twice the memory, which is most of what a connection of many datagrams takes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import QuietSpan
 from netdissect.track.answers import PAUSE_NS
 from netdissect.track.findings import Findings
@@ -52,6 +52,7 @@ PATIENT_TRIPS: Final = 2
 _MS: Final = 1_000_000
 
 
+@mypyc_attr(acyclic=True)
 class Life:
     """When a connection began, was open and ended; 0 = not yet."""
 

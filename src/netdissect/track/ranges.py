@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from netdissect.model.native import mypyc_attr
+
 __all__ = ["MAX_RANGES", "Ranges", "Recent"]
 
 MAX_RANGES = 4096
 """Ranges of numbers seen that are kept; beyond, the two nearest oldest ones become one."""
 
 
+@mypyc_attr(acyclic=True)
 class Ranges:
     """Numbers as sorted disjoint ranges. Bounded."""
 
@@ -63,6 +66,7 @@ class Ranges:
         self._ends.clear()
 
 
+@mypyc_attr(acyclic=True)
 class Recent:
     """The newest numbers of a set that changes anywhere: those skipped of which a copy may come."""
 

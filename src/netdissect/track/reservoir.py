@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import append, i64, vec
+from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.reports import RttSummary
 
 __all__ = ["MAX_SAMPLES", "RttReservoir"]
@@ -15,6 +15,7 @@ _NEVER: Final = (1 << 62) - 1
 """The largest number that a machine integer of mypyc's holds."""
 
 
+@mypyc_attr(acyclic=True)
 class RttReservoir:
     """Counts, extremes and an even selection of samples: every n-th, n doubling when it is full.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import ABSENT, i64, vec
+from netdissect.model.native import ABSENT, i64, mypyc_attr, vec
 
 __all__ = ["Ring"]
 
@@ -12,6 +12,7 @@ FEW_ROWS: Final = 16
 """Rows that there is room for at first: most need no more."""
 
 
+@mypyc_attr(acyclic=True)
 class Ring:
     """Rows of a power of two of words, the first of which is the row's number; each other word is
     the owner's. Where there is no more room, the row of a newer number takes an older one's place.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import ABSENT, i64
+from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.packets import SIDES
 
 __all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
@@ -40,6 +40,7 @@ MIN_DISORDER: Final = 5
 """Units out of order or missing before a network is concluded from them."""
 
 
+@mypyc_attr(acyclic=True)
 class Sight:
     """What the capture shows of one side."""
 
