@@ -315,15 +315,16 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
             ", ".join(f"{key} {value}" for key, value in report.close.items() if value is not None),
         )
     for key, value in report.identity.items():
-        yield key, _fact(value)
+        yield _named(key), _measured(key, value)
     for verdict in report.timeouts:
         yield f"{verdict.side} timeout", timeout_text(verdict, clock)
     for direction in Direction:
         for name, amount in report.counters[direction].items():
-            yield f"{direction.label} {name}", str(amount)
+            yield f"{arrow_of(direction)} {_named(name)}", str(amount)
         for name, kept in report.timings[direction].items():
             span = f"{kept.minimum:g} to {kept.maximum:g} ms, median {kept.p50:g} ms"
-            yield f"{direction.label} {name}", f"{span}, {counted(kept.samples, 'sample')}"
+            samples = counted(kept.samples, "sample")
+            yield f"{arrow_of(direction)} {_named(name)}", f"{span}, {samples}"
     for name, times in report.limits_hit.items():
         yield "limit reached", f"{name}, {times} times"
 
@@ -335,18 +336,29 @@ def timeout_text(verdict: Any, clock: Clock) -> str:
     heard = f"heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
     if verdict.due_ns is None:
         return f"{heard}; no idle timeout"
-    outcome = {True: "fired", False: "did not fire", None: "not knowable"}[verdict.fired]
+    outcome = {True: "fired", False: "did not fire", None: "unknown"}[verdict.fired]
     window = f"due {clock.show(verdict.due_ns)}"
     if verdict.latest_ns is not None and verdict.latest_ns != verdict.due_ns:
         window += f"–{clock.show(verdict.latest_ns)}"
     return f"{heard}, {window}: {outcome}"
 
 
+def _named(key: str) -> str:
+    """Return a key of a report in words; its unit stands beside the value."""
+    return key.removesuffix("_ms").replace("_", " ").replace("octets", "bytes")
+
+
+def _measured(key: str, value: Any) -> str:
+    """Return the value of a key in words."""
+    times = key.endswith("_ms") and isinstance(value, (int, float))
+    return duration(value) if times else _fact(value)
+
+
 def _fact(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_fact(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_fact(item)}" for key, item in value.items())
+        return ", ".join(f"{_named(key)} {_measured(key, item)}" for key, item in value.items())
     return value.hex() if isinstance(value, bytes) else safe(str(value), 400)
 
 
@@ -355,7 +367,7 @@ def _messages(screen: Screen, report: ConnectionReport) -> None:
     if not names:
         return
     screen.text()
-    table = screen.table("message", "c2s", "s2c", right=("c2s", "s2c"))
+    table = screen.table("message", "→", "←", right=("→", "←"))
     for name in names:
         table.add_row(
             line_text([(name, "")]), *(str(report.messages[way].get(name, 0)) for way in Direction)
@@ -371,7 +383,7 @@ _SPACE_ROWS: tuple[tuple[str, str], ...] = (
     ("duplicates", "network copies"),
     ("acked", "acknowledged"),
     ("unacked", "not acknowledged"),
-    ("unknown", "not knowable"),
+    ("unknown", "unknown"),
     ("never_seen", "never seen"),
     ("out_of_order", "out of order"),
     ("given_up", "given up"),
@@ -407,8 +419,10 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
         below: list[Line] = []
         extras = [one for space in group for one in space.extra.items()]
         for key in sorted({key for key, value in extras if everything or value}):
-            name = key.replace("_", " ").replace("octets", "bytes")
-            values = [_fact(space.extra[key]) if key in space.extra else "" for space in group]
+            name = _named(key)
+            values = [
+                _measured(key, space.extra[key]) if key in space.extra else "" for space in group
+            ]
             if max(map(cells, values)) > _VALUE_COLUMNS:
                 below += [
                     [(f"{name} {head}: ", "dim"), (value, "")]
