@@ -32,7 +32,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
 def test_join_prints_loss_delay_and_the_bound_of_the_clock() -> None:
     text = run("join", CLIENT, SERVER, "--width", "120").stdout
     assert "560 sent: 508 delivered, 52 lost (9.3%)" in text
-    assert "The clock of B is 0.030 ms ahead of that of A, at most 19.882 ms off" in text
+    assert "The clock of B is 0.030 ms ahead of that of A (±19.882 ms; smallest" in text
     assert "client to server, A to B" in text
     assert "retransmissions: " in text
 

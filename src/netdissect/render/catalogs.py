@@ -46,7 +46,8 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
         )
         longest = max((len(row.name) for row in info.dialects), default=0)
         for row in info.dialects:
-            screen.line((f"  {row.name:<{longest}}  ", "name"), (row.title, ""), cut=True)
+            head = f"  {row.name:<{longest}}  "
+            screen.line((head, "name"), (row.title, ""), hang=len(head))
             if types:
                 _words(screen, row.message_types, indent=longest + 4)
 

@@ -75,20 +75,18 @@ def clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
     """Return how two clocks relate, a sentence each."""
     side = "ahead of" if clock.offset_ms >= 0 else "behind"
     found = [
-        f"The clock of {letters[1]} is {_exact(abs(clock.offset_ms))} {side} that of {letters[0]}, "
+        f"The clock of {letters[1]} is {_exact(abs(clock.offset_ms))} {side} that of {letters[0]}"
         + (
-            "with no bound: only one direction was seen, and its least delay counts as none."
+            ", with no bound: only one direction was seen, and its least delay counts as none."
             if clock.bound_ms is None
-            else f"at most {_exact(clock.bound_ms)} off"
-            f" (least delays {duration(clock.least_delay_ms[0])} and"
-            f" {duration(clock.least_delay_ms[1])})."
+            else f" (±{_exact(clock.bound_ms)}; smallest delays {duration(clock.least_delay_ms[0])}"
+            f" and {duration(clock.least_delay_ms[1])})."
         )
     ]
-    drift = "no drift found" if not clock.drift_ppm else f"drift {clock.drift_ppm:+.1f} ppm"
+    drift = f"Drift {clock.drift_ppm:+.1f}" if clock.drift_ppm else "No drift found"
     found.append(
-        f"{drift[0].upper()}{drift[1:]}, at most {clock.drift_bound_ppm:.1f} ppm off; from "
-        f"{clock.anchors} datagrams"
-        + (f", {clock.contradicting} of which contradict." if clock.contradicting else ".")
+        f"{drift} (±{clock.drift_bound_ppm:.1f} ppm; from {clock.anchors} datagrams"
+        + (f", {clock.contradicting} of which contradict)." if clock.contradicting else ").")
     )
     found += [
         f"The clock of {letters[capture]} was set by {_exact(span)} before frame {frame}."
@@ -194,16 +192,16 @@ def _bursts(screen: Screen, way: WayReport) -> None:
         f" ({duration((burst.end_ns - burst.start_ns) / 1e6)})"
         for burst in way.bursts[:_SHOWN_BURSTS]
     ]
-    more = f"; {way.burst_count} in all" if way.burst_count > len(shown) else ""
-    screen.line((f"     lost one after the other: {', '.join(shown)}{more}", ""), hang=_DEEP)
+    more = f"; {way.burst_count} such bursts" if way.burst_count > len(shown) else ""
+    screen.line((f"     lost in a row: {', '.join(shown)}{more}", ""), hang=_DEEP)
 
 
 def _resends(resends: ResendReport) -> str:
     told = f"retransmissions: {resends.needed} needed, {resends.spurious} spurious"
     if resends.unknown:
-        told += f", {resends.unknown} of which it cannot be told"
+        told += f", {resends.unknown} unknown"
     if resends.copied:
-        told += f"; {resends.copied} further copies were the network's"
+        told += f"; {resends.copied} further copies made by the network"
     return told
 
 
