@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fields": ("fields", "List the fields that filters and columns can name."),
     "follow": ("follow", "Show the reliable messages of a connection in order, once each."),
     "fuzz": ("fuzz", "Send mutated messages to your own server, and watch it."),
-    "info": ("info", "Show the facts of a capture file and the protocols in it."),
+    "info": ("info", "Show what a capture file holds: format, times, protocols."),
     "join": ("join", "Join captures of one conversation: what the network between them did."),
     "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
     "merge": ("merge", "Merge captures in time order; interfaces and options are kept."),

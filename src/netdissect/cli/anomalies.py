@@ -28,7 +28,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.narrowed
 @options.count
 @click.option(
-    "--content", is_flag=True, help="Decode every message in full for it, as -Y does; slower."
+    "--content", is_flag=True, help="Decode every message in full, as -Y does; slower."
 )
 @click.option(
     "--min",

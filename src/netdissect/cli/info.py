@@ -27,7 +27,7 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Show the facts of a capture file and the protocols in it.
+    """Show what a capture file holds: format, times, protocols.
 
     A display filter does not change the facts of the file; it counts the datagrams (of a
     stream, the messages) that match.

@@ -370,13 +370,13 @@ reading = _all(
         "--inflate-limit",
         type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
         metavar="BYTES",
-        help="Largest size to inflate a compressed message to.  [default: 1048576]",
+        help="Inflate a compressed message to at most this size.  [default: 1048576]",
     ),
     click.option(
         "--inflate-ratio",
         type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
         metavar="N",
-        help="Largest ratio to inflate a compressed message by.  [default: 200]",
+        help="Inflate a compressed message to at most N times its size.  [default: 200]",
     ),
 )
 """Adds what nothing on the wire tells about bytes."""
@@ -389,7 +389,7 @@ analysis = _all(
         "decode_as",
         multiple=True,
         metavar="udp.port==N,PROTOCOL",
-        help="Decode a port as this protocol or dialect, whatever it looks like.",
+        help="Decode a port as this protocol or dialect, without recognition.",
     ),
     click.option(
         "--dialect",
@@ -402,7 +402,7 @@ analysis = _all(
         multiple=True,
         metavar="PROTOCOL",
         type=PROTOCOL,
-        help="Do not look for a protocol.",
+        help="Do not recognise this protocol.",
     ),
     click.option(
         "--schema",

@@ -85,7 +85,7 @@ class _Drawing(NamedTuple):
 )
 @options.part
 @click.option("--space", metavar="NAME", help="Only the units of one space: reliable, notify ...")
-@click.option("--interval", type=LENGTH, metavar="TIME", help="Length of the spans of a rate.")
+@click.option("--interval", type=LENGTH, metavar="TIME", help="Length of the intervals of `rate`.")
 @click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
 @click.option(
     "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the picture in rows."
