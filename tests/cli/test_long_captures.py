@@ -137,7 +137,7 @@ def test_one_sign_stands_for_one_kind_of_number() -> None:
         assert re.search(r"\bconnection 1\b|\bc1\b", shown)
         assert not re.search(r"#\d+ (riptide|→|←)|#\d+[→←]", shown)
     legend = next(line for line in run("timeline", LOSSY, "1").splitlines() if "frame 5" in line)
-    assert "reliable 5: the unit" in legend
+    assert "reliable 5 unit 5 of the space reliable" in legend
 
 
 def test_rows_of_nothing_are_shown_when_they_are_asked_for() -> None:

@@ -37,9 +37,10 @@ _TICK_COLUMNS = 12
 
 _LEGEND_OF_TWO = "· sent  » again  ○ copy  ✗ lost on the way, observed  ! event"
 _SIGNS = (
-    "#5 frame 5  reliable 5: the unit with number 5 of that space\n"
-    "~ since the first copy: which one was answered is not known"
+    "#5 frame 5  reliable 5 unit 5 of the space reliable\n"
+    "~ since the first copy: the acknowledgement may be for any copy"
 )
+"""The space is that of the first unit."""
 LEGEND = (
     "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event\n"
     f"x lost, not repeated by design  {_SIGNS}"
@@ -80,7 +81,8 @@ class Overview:
     """
 
     __slots__ = (
-        "_columns", "_counts", "_first_ns", "_flags", "_lanes", "_marked", "_observed", "_span_ns",
+        "_columns", "_counts", "_first_ns", "_flags", "_lanes", "_marked", "_observed", "_space",
+        "_span_ns",
     )  # fmt: skip
 
     def __init__(self, report: ConnectionReport, width: int) -> None:
@@ -93,6 +95,7 @@ class Overview:
         """Per cell: copies, those sent again, those that were lost and are missed."""
         self._flags = [" "] * self._columns
         self._marked = False
+        self._space = ""
         self._observed = False
 
     def add(self, item: Item) -> None:
@@ -108,6 +111,7 @@ class Overview:
                 counts[1] += mark == "»"
                 counts[2] += mark == "✗"
                 self._marked = True
+            self._space = self._space or item.space
             self._observed = self._observed or "capture" in item.extra
         elif item.event != "probe":
             self._flags[self._column(item.time_ns)] = "!"
@@ -136,7 +140,7 @@ class Overview:
             lost = "lost on the way, observed" if self._observed else "never acked"
             legend = _LEGEND_OF_LEVELS.replace("never acked", lost)
         for text in legend.splitlines():
-            screen.line((text, "dim"), hang=2)
+            screen.line((text.replace("reliable", self._space or "reliable"), "dim"), hang=2)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
