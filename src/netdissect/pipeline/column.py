@@ -32,6 +32,8 @@ class Column:
 
     def grow(self) -> None:
         """Begin another piece: the last one is full."""
+        # A copy has no room to grow, and leaves no holes behind.
+        self._pieces[-1] = self.last[:]
         self.last = array(self.code)
         self._pieces.append(self.last)
 

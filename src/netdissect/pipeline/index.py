@@ -124,7 +124,7 @@ class Index(Records):
         """The highest frame so far: grows, where a row of an earlier frame stands too late."""
         self.owners = Column("I")
         """Index into `parties`."""
-        self.starts = Column("Q")
+        self.starts = Column("Q" if self._ring else "I")  # MAX_SPOOL fits
         """How many bytes were kept before those of each row."""
         self.sizes = Column("I")
         self.marks = Column("B")
