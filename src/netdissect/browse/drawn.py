@@ -77,7 +77,7 @@ class Drawn:
             return []
         asked, version = (number, width, part), loaded.version
         known, of, lines = self._lanes
-        if known[0] != number:
+        if known[:2] != asked[:2]:
             lines = []
         if (known, of) != (asked, version):
             self._lanes = asked, version, lines
