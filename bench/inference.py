@@ -164,9 +164,10 @@ class _Pair:
                 if row.fate is Fate.APART or row.ambiguous or row.fate is Fate.APPEARED:
                     continue
                 again = row.fate is not Fate.COPY
-                says = copy.kind == "retransmission"
+                says = None if copy.kind == "unknown" else copy.kind == "retransmission"
+                made = None if says is None else not says
                 self._score(side, "retransmission").count(told=says, true=again)
-                self._score(side, "copy").count(told=not says, true=not again)
+                self._score(side, "copy").count(told=made, true=not again)
 
     def _key(self, side: int, unit: UnitRecord) -> _Key | None:
         number = self.conversation[side].get(unit.connection)

@@ -683,7 +683,8 @@ def test_under_damage(name, how) -> None:
     pipeline = run(damaged(made, how))
     for report in pipeline.reports:
         for space in report.spaces:
-            assert space.copies == space.units + space.retransmissions + space.duplicates
+            further = space.retransmissions + space.duplicates + space.extra.get("undecided", 0)
+            assert space.copies == space.units + further
             assert space.units == space.acked + space.unacked + space.unknown
             assert min(space.acked, space.unacked, space.unknown, space.never_seen) >= 0
         if how == "one side":

@@ -223,6 +223,7 @@ SPACE_EXTRAS: dict[str, Shape] = {
     **dict.fromkeys(
         [
             "strays",
+            "undecided",
             "collisions",
             "forgotten",
             "ack_wanted",

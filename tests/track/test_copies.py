@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netdissect.track.copies import (
     BACK_TO_BACK_NS,
+    ENOUGH,
     LATEST_NS,
     MAX_COUNTED,
     OVERTAKEN,
@@ -14,10 +15,21 @@ from tracking import MS
 LATER_NS = 50 * MS
 
 
-def judged(gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool) -> list[bool]:
-    """Return the verdict on one copy, if any; `skipped` stand around it."""
-    turned: list[bool] = []
+def repeater() -> CountedCopies:
+    """Return the copies of a sender that is known to repeat: a number each."""
     made = CountedCopies()
+    for number in range(-2 * ENOUGH - 2 * OVERTAKEN, -2 * OVERTAKEN, 2):
+        made.add(60 * MS, lambda _: None, number * LATER_NS, copied=False)
+        made.judge(1, number, number * LATER_NS)
+    return made
+
+
+def judged(
+    gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool
+) -> list[bool | None]:
+    """Return the verdict on one copy, if any; `skipped` stand around it."""
+    turned: list[bool | None] = []
+    made = repeater()
     before, after = skipped
     made.judge(*before, 0)
     made.add(int(gap_ms * MS), turned.append, MS, copied=copied)
@@ -28,6 +40,32 @@ def judged(gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool)
 def test_a_number_used_up_is_the_senders_copy() -> None:
     assert judged(9, ((0, 10), (1, 12)), copied=True) == [False]
     assert judged(20, ((0, 10), (1, 12)), copied=False) == [False]
+
+
+def test_a_number_used_up_by_a_sender_of_which_little_is_known() -> None:
+    """The number may have been lost. What its further copies show holds for this one, too."""
+    for skipped, verdict in ((None, None), (1, False), (0, True)):
+        turned: list[bool | None] = []
+        made = CountedCopies()
+        number = 10
+        for more in [1] if skipped is None else [1, *[skipped] * (ENOUGH - 1)]:
+            assert not turned[:1] or more == skipped
+            made.add(9 * MS, turned.append, number * LATER_NS, copied=True, soon=True)
+            number += 1 + more
+            made.judge(more, number, number * LATER_NS)
+        made.forget()
+        assert set(turned) == {verdict}
+
+
+def test_where_numbers_change_places_no_gap_shows_the_networks_copy() -> None:
+    turned: list[bool | None] = []
+    made = repeater()
+    made.judge(1, 12, 0)
+    made.came(11, 30 * MS)
+    made.judge(0, 13, LATER_NS)
+    made.add(9 * MS, turned.append, 2 * LATER_NS, copied=True)
+    made.judge(0, 14, 3 * LATER_NS)
+    assert turned == [None]
 
 
 def test_no_number_used_up_is_the_networks_copy() -> None:
@@ -92,8 +130,8 @@ def test_a_skipped_number_that_comes_late_was_used_by_no_copy() -> None:
 def test_a_copy_that_has_overtaken_the_number_before_it() -> None:
     """Sent as 10, 11 and 10 again, which takes 12; the last two change places on their way."""
     for last, verdict in ((13, False), (12, True)):
-        turned: list[bool] = []
-        made = CountedCopies()
+        turned: list[bool | None] = []
+        made = repeater()
         made.judge(0, 10, 0)
         made.add(MS, turned.append, MS, copied=True)
         made.judge(0, 11, MS + BACK_TO_BACK_NS)
@@ -115,8 +153,8 @@ def test_a_skipped_number_that_comes_late_behind_a_copy_was_not_its_own() -> Non
 
 def test_numbers_wait_for_each_other_as_long_as_they_come_late() -> None:
     """In a network that has held one number back for 30 ms, another may be as late."""
-    turned: list[bool] = []
-    made = CountedCopies()
+    turned: list[bool | None] = []
+    made = repeater()
     made.judge(1, 12, 0)
     made.came(11, 30 * MS)
     made.judge(0, 13, LATER_NS)
@@ -141,21 +179,21 @@ def test_a_sender_whose_copies_use_no_numbers_repeats_nothing() -> None:
 
 def test_how_soon_the_senders_copies_come_tells_which_of_two_is_the_networks() -> None:
     """A sender that repeats at once; among two copies that used one number is one 3 ms late."""
-    turned: list[tuple[str, bool]] = []
+    turned: list[tuple[str, bool | None]] = []
     made = CountedCopies()
 
     def add(name: str, gap_ns: int, place: int) -> None:
         made.add(gap_ns, lambda copied: turned.append((name, copied)), place, copied=True)
 
-    def known() -> list[bool]:
+    def known() -> list[bool | None]:
         add("soon", 20_000, number * LATER_NS)
         add("late", 3 * MS, number * LATER_NS)
         turned.clear()
         made.judge(1, number + 2, (number + 1) * LATER_NS)
-        return [dict(turned)[name] for name in ("soon", "late")]
+        return [dict(turned).get(name) for name in ("soon", "late")]
 
     number = 10
-    assert known() == [False, False]  # nothing is known of either
+    assert known() == [None, None]  # nothing is known of either, nor of their sender
     for _ in range(12):
         number += 3
         add("soon", 20_000, number * LATER_NS)

@@ -55,7 +55,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "conn.state": ("open", "closed", "timed_out", "rejected", "silent", "unknown"),
     "conn.handshake": ("accepted", "rejected", "unanswered", "not_seen"),
     "conn.vantage": ("client", "server", "middle", "unknown"),
-    "msg.kind": ("original", "retransmission", "duplicate"),
+    "msg.kind": ("original", "retransmission", "duplicate", "unknown"),
     "anomaly.severity": ("chat", "note", "warn", "error"),
 }
 """Texts that are all a field of a few can hold."""

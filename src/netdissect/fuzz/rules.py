@@ -39,6 +39,10 @@ _RULES = {
 """What breaks the rules, whatever the target was sent."""
 
 
+_SENT = frozenset({"original", "retransmission"})
+"""Kinds of copies that their sender surely made."""
+
+
 class RulesMonitor(Monitor):
     """Tracks the traffic; a `rule` verdict for each kind of breach."""
 
@@ -112,9 +116,9 @@ class RulesMonitor(Monitor):
         for code in findings & _RULES.keys():
             self._found.setdefault(code, f"{_RULES[code]} ({code})")
         for record, copy in item.touched:
-            sent = sum(each.kind != "duplicate" for each in record.copies)
+            sent = sum(each.kind in _SENT for each in record.copies)
             limit = self._attempts.get(record.space)
-            if limit and sent > limit and copy.kind != "duplicate":
+            if limit and sent > limit and copy.kind in _SENT:
                 self._found.setdefault(_RESENT, f"{_RULES[_RESENT]}: {sent} of {limit} times")
 
     def _note_sent(self, connection: int, events: list[Event]) -> None:

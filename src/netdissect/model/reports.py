@@ -64,8 +64,8 @@ class RttSummary:
 
 @dataclass(slots=True, init=False)
 class SpaceReport:
-    """One sequence space in one direction. copies = units + retransmissions + duplicates; units =
-    acked + unacked + unknown.
+    """One sequence space in one direction. copies = units + retransmissions + duplicates +
+    undecided (in `extra`); units = acked + unacked + unknown.
     """
 
     space: str

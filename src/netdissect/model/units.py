@@ -19,7 +19,9 @@ class Copy:
     frame: int
     time_ns: int
     kind: str
-    """`original`, `retransmission` or `duplicate`."""
+    """`original`, `retransmission`, `duplicate`, or `unknown` where nothing tells which of
+    the last two it is.
+    """
     basis: str
     """`observed`, `declared` (the sender marks it) or `inferred`."""
     due_ns: int | None

@@ -35,7 +35,7 @@ __all__ = [
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
-_AGAIN: Final = frozenset({"retransmission", "duplicate"})
+_AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
 """Kinds of copies of units that came more than once."""
 
 

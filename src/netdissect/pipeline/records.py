@@ -40,8 +40,10 @@ MAX_FINDINGS = 1000
 MAX_PASSED = 16_384
 """Datagrams that nobody asked about, of all connections, kept for the trees of those after them."""
 
-_REPEATS: Final = ("duplicate", "retransmission")
-"""Findings on copies, named as their kinds: more is known of where the capture stands later."""
+_REPEATS: Final = (
+    ("duplicate", "duplicate"), ("retransmission", "retransmission"), ("unknown-copy", "unknown")
+)  # fmt: skip
+"""Findings on copies, and their kinds: more is known of where the capture stands later."""
 _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
 
@@ -366,15 +368,19 @@ def _agreed(item: Seen) -> tuple[Finding, ...]:
     """Return the findings of a datagram, those on its copies by what these are taken for now."""
     findings = list(item.findings)
     codes = [finding.code for finding in findings]
-    for before, now in (_REPEATS, _REPEATS[::-1]):
+    for before, kind in _REPEATS:
         turned = codes.count(before)
-        if turned:
-            kinds = [copy.kind for _, copy in item.touched]
-            turned = min(turned - kinds.count(before), kinds.count(now) - codes.count(now))
-        for _ in range(turned):
-            at = codes.index(before)
-            codes[at] = now
-            findings[at] = findings[at]._replace(code=now)
+        if not turned:
+            continue
+        kinds = [copy.kind for _, copy in item.touched]
+        turned -= kinds.count(kind)
+        for now, other in _REPEATS:
+            count = min(turned, kinds.count(other) - codes.count(now))
+            turned -= max(0, count)
+            for _ in range(count):
+                at = codes.index(before)
+                codes[at] = now
+                findings[at] = findings[at]._replace(code=now)
     return tuple(findings)
 
 

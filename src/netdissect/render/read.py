@@ -110,16 +110,21 @@ class ReadView:
             yield from hex_rows(record.payload, width=self.screen.width)
 
 
+_VERBS = {
+    "retransmission": "resend", "duplicate": "duplicate", "unknown": "copy"
+}  # fmt: skip
+"""Kind of a further copy -> its word."""
+_STYLES = {"resend": "resend", "duplicate": "duplicate", "copy": "note"}
+
+
 def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
     marks: Line = []
     notes: list[Annotation | Finding] = []
     for item in items:
         facts = item.reliability
-        if facts is not None and (
-            facts.kind == "retransmission" or facts.kind == "duplicate"  # noqa: PLR1714 - compiled
-        ):
-            style = "resend" if facts.kind == "retransmission" else "duplicate"
-            marks.append((_again(facts, several=len(items) > 1), style))
+        if facts is not None and facts.kind is not None and facts.kind in _VERBS:
+            verb = _VERBS[facts.kind]
+            marks.append((_again(facts, verb, several=len(items) > 1), _STYLES[verb]))
         notes += item.annotations
     notes += [found for found in record.findings if found.code not in record.faults]
     if notes:
@@ -134,8 +139,7 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
     return marks
 
 
-def _again(facts: Reliability, *, several: bool) -> str:
-    verb = "resend" if facts.kind == "retransmission" else "duplicate"
+def _again(facts: Reliability, verb: str, *, several: bool) -> str:
     which = f" {facts.space} {facts.seq}" if several else ""
     origin = f" of #{facts.of_frame}" if facts.of_frame is not None else ""
     since = f", +{duration(facts.since_ms)}" if facts.since_ms is not None else ""

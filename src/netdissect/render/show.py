@@ -60,15 +60,22 @@ def show_record(
             screen.line(*line)
 
 
+_AGAIN = {
+    "retransmission": ("sent again, first", "resend"),
+    "duplicate": ("network copy, first", "duplicate"),
+    "unknown": ("sent again or copied by the network, first", "note"),
+}
+"""Kind of a further copy -> words and style."""
+
+
 def _fate(item: MessageRecord) -> Iterator[Line]:
     """Yield what the tracker knows of a message's unit."""
     facts = item.reliability
     if facts is None:
         return
     line: Line = [(f"[{facts.space} {facts.seq}", "generated")]
-    if facts.kind in {"retransmission", "duplicate"}:
-        word = "sent again, first" if facts.kind == "retransmission" else "network copy, first"
-        style = "resend" if facts.kind == "retransmission" else "duplicate"
+    if facts.kind in _AGAIN:
+        word, style = _AGAIN[facts.kind]
         line.append((f", {word} in #{facts.of_frame}", style))
         if facts.since_ms is not None:
             line.append((f", {duration(facts.since_ms)} after the copy before", "dim"))

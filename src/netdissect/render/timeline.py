@@ -145,7 +145,7 @@ class Overview:
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
-        mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·")
+        mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "?")
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
     if unit.missed and unit.copies[-1].fate is None:
         lost = "x" if unit.by_design else "✗"
@@ -288,7 +288,10 @@ def _fate(copy: Copy) -> str:
 
 def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
     first = unit.copies[0]
-    kind = {"retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate")}
+    kind = {
+        "retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate"),
+        "unknown": ("? again or copy", "note"),
+    }  # fmt: skip
     text, style = kind.get(copy.kind, (copy.kind, ""))
     line = [
         (f"{who}{'':>13}", ""),

@@ -45,7 +45,9 @@ MAX_COUNTED = 1024
 """Copies between two new numbers judged one by one; further ones keep their first verdict."""
 
 
-_Copy: TypeAlias = tuple[int, bool, Callable[[bool], None], bool]
+_Turn: TypeAlias = Callable[[bool | None], None]
+"""What takes the verdict: whether the network made a copy, None where nothing tells."""
+_Copy: TypeAlias = tuple[int, bool, _Turn, bool]
 """(gap, first verdict, what changes it, whether it came as soon as networks make them)."""
 
 
@@ -53,8 +55,8 @@ class CountedCopies:
     """Copies seen since the newest number."""
 
     __slots__ = (
-        "_followed", "_gaps", "_judged", "_last_ns", "_passed", "_put_off", "_skipped", "_spare",
-        "_within_ns", "copies",
+        "_early", "_followed", "_gaps", "_judged", "_last_ns", "_passed", "_put_off", "_skipped",
+        "_spare", "_within_ns", "copies",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -66,6 +68,10 @@ class CountedCopies:
         """How many of the first of those below the newest number has not judged for good."""
         self._judged = self._followed = 0
         """Copies judged, and those of them that a skipped number followed."""
+        self._early: list[_Copy] = []
+        """Those that came too soon for their sender, though numbers were skipped, before it was
+        known whether it repeats anything at all.
+        """
         self._gaps: tuple[list[int], list[int]] = ([0] * (SCALES + 1), [0] * (SCALES + 1))
         """Copies of which numbers have told without doubt that the sender, or the network, made
         them: how many by their gap, and in all.
@@ -84,7 +90,7 @@ class CountedCopies:
     def add(
         self,
         gap_ns: int,
-        turn: Callable[[bool], None],
+        turn: _Turn,
         time_ns: int,
         *,
         copied: bool,
@@ -157,6 +163,11 @@ class CountedCopies:
         if skipped > used:
             spare.append((seq, skipped - used, time_ns))
         self._say(copies, made_by_network)
+        if self._early and self._judged >= ENOUGH:
+            early, self._early = self._early, []
+            soon = self._soon(early)
+            for copy in early:
+                copy[2](soon > 0 and (soon == len(early) or copy[3]))
 
     def forget(self) -> None:
         """Judge what no number will judge any more: its sender begins anew, or falls silent."""
@@ -169,6 +180,9 @@ class CountedCopies:
                 turn(copied)
             else:
                 turn(self._odds(gap_ns) > 1 and gap_ns < LATEST_NS)
+        early, self._early = self._early, []
+        for copy in early:
+            copy[2](None)
 
     def _taken_in(self) -> int:
         """Return how many numbers were skipped so soon behind the copies, and forget it."""
@@ -217,13 +231,17 @@ class CountedCopies:
 
     def _say(self, copies: list[_Copy], network: int) -> None:
         """Call the first of these copies, so many, the network's, and the others the sender's, but
-        for those that only a loss behind the network's copy explains.
+        for those that only a loss behind the network's copy explains. Where numbers of one that
+        repeats change places on their way, nothing tells.
         """
         known = network in (0, len(copies))
+        new = self._judged < ENOUGH
+        mixed = not new and 2 * self._followed >= self._judged and self._within_ns > BACK_TO_BACK_NS
         while 0 < network < len(copies) and not self._tells(copies[network - 1], copies[network]):
             network -= 1
         sent, made = self._gaps
-        for index, (gap_ns, copied, turn, _) in enumerate(copies):
+        for index, copy in enumerate(copies):
+            gap_ns, copied, turn, _ = copy
             is_copy = index < network and (copied or gap_ns < LATEST_NS)
             if known and index >= network:
                 is_copy = gap_ns < LATEST_NS and LOST * self._odds(gap_ns) > SURELY
@@ -231,7 +249,10 @@ class CountedCopies:
                 counts = made if index < network else sent
                 counts[_scale(gap_ns)] += 1
                 counts[SCALES] += 1
-            turn(is_copy)
+            if new and copied and not is_copy:
+                self._early.append(copy)
+            else:
+                turn(None if mixed and is_copy else is_copy)
 
 
 def _scale(gap_ns: int) -> int:

@@ -55,8 +55,8 @@ class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = (
-        "_connection", "_rows", "_sink", "bounds", "by_severity", "every", "heard", "late",
-        "late_ms", "misses", "repeats",
+        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "every", "heard",
+        "held_ns", "late", "late_ms", "misses", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -82,12 +82,22 @@ class Findings:
         proves nothing: something is acknowledged that it does not have, or numbers are missing next
         to their sender.
         """
+        self.held_ns = [0, 0]
+        """How long the network has held datagrams of each direction back, at most but once, ..."""
+        self._held_once_ns = [0, 0]
+        """... and that once."""
         self.heard: Sequence[Heard] = ()
         """The connection's directions: they know where it is."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}
         """(direction, space or "", name) of the bounds that were reached."""
         self.by_severity = [0, 0, 0, 0]
         """Occurrences, indexed by `Severity`."""
+
+    def hold(self, direction: int, held_ns: int) -> None:
+        """Take that the network has held a datagram back for so long."""
+        once_ns = self._held_once_ns[direction]
+        self._held_once_ns[direction] = max(once_ns, held_ns)
+        self.held_ns[direction] = max(self.held_ns[direction], min(once_ns, held_ns))
 
     def turn(self, before: str, after: str, count: int = 1) -> None:
         """Count findings as others of the same severity, now that more is known."""
@@ -120,7 +130,10 @@ class Findings:
         """Return whether a unit may have come more than once."""
         repeats = self.repeats
         return (
-            "retransmission" in repeats or "duplicate" in repeats or len(repeats) >= MAX_CODES
+            "retransmission" in repeats
+            or "duplicate" in repeats
+            or "unknown-copy" in repeats
+            or len(repeats) >= MAX_CODES
         )
 
     def totals(self) -> dict[str, int]:

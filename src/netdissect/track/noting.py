@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.reports import Copy, UnitRecord
 
-__all__ = ["add_copy", "note_acked", "note_dropped", "note_turned"]
+__all__ = ["KIND", "add_copy", "note_acked", "note_dropped", "note_turned"]
+
+KIND: Final[dict[bool | None, str]] = {
+    True: "duplicate", False: "retransmission", None: "unknown"
+}  # fmt: skip
+"""Whether the network made a further copy, None where nothing tells -> its kind."""
 
 
 def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:

@@ -17,7 +17,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.gone import Gone, Types, sent_of
-from netdissect.track.noting import add_copy, note_acked, note_dropped
+from netdissect.track.noting import KIND, add_copy, note_acked, note_dropped
 from netdissect.track.setting import Setting
 from netdissect.track.unit import Carried, Unit
 
@@ -386,7 +386,7 @@ class SpaceScribe:
         space: Setting,
         unit: Unit,
         seq: int,
-        copied: bool,  # noqa: FBT001 - as in `_again`
+        copied: bool | None,  # noqa: FBT001 - as in `_again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
@@ -401,20 +401,20 @@ class SpaceScribe:
         self,
         space: Setting,
         record: UnitRecord,
-        copied: bool,  # noqa: FBT001 - called from two places
+        copied: bool | None,  # noqa: FBT001 - called from two places
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
         due_ns: int,
     ) -> Copy:
         """Add a further copy to the record of its unit; return it."""
-        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
-        if labelled and not copied:
+        copy = Copy(frame, time_ns, KIND[copied], "inferred")
+        if labelled and copied is False:
             copy.basis = "declared"
         elif space.sender_near:
             copy.basis = "observed"
         resend = space.rule.resend
-        if resend is not None and not copied:
+        if resend is not None and copied is False:
             if space.delay_ns:
                 copy.due_ns = due_ns
                 record.next_resend_due_ns = time_ns + space.delay_ns
@@ -433,7 +433,7 @@ class SpaceScribe:
         self,
         space: Setting,
         seq: int,
-        copied: bool,  # noqa: FBT001 - as in `again`
+        copied: bool | None,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
@@ -450,8 +450,8 @@ class SpaceScribe:
             record = self._records[seq] = self._back(space, seq)
         return self._again(space, record, copied, labelled, frame, time_ns, due_ns)
 
-    def turned(self, copy: Copy) -> None:
-        """Take that a copy is of another kind than was thought: its record has it."""
+    def turned(self, copy: Copy, before: str) -> None:
+        """Take that a copy is of another kind than `before`: its record has it."""
 
     def acked(
         self, unit: Unit, frame: int, time_ns: int, *, ambiguous: bool, sample_ns: i64 = ABSENT

@@ -10,7 +10,7 @@ from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.copies import CountedCopies
 from netdissect.track.kept import CONTENT, COPIES, TIME, Kept
 from netdissect.track.lateness import waits
-from netdissect.track.noting import note_turned
+from netdissect.track.noting import KIND, note_turned
 from netdissect.track.numbers import Numbers
 from netdissect.track.recorder import SpaceScribe
 from netdissect.track.setting import Setting
@@ -41,13 +41,25 @@ MAX_HELD = 256
 MAX_LATE = 256
 """Units per space whose transmissions after the acknowledgement are counted."""
 _MS: Final = 1_000_000
+SOON: Final = 0
+"""A copy came sooner than its sender makes one, ..."""
+BESIDE: Final = 1
+"""... much sooner than it may by the round trip that it states, ..."""
+MAYBE: Final = 2
+"""... as soon as networks make them, and sooner than its timer, ..."""
+LATE: Final = 3
+"""... or later."""
+SORTS: Final = (SOON, BESIDE, MAYBE)
+FINDING: Final[dict[bool | None, str]] = {
+    True: "duplicate", False: "retransmission", None: "unknown-copy"
+}  # fmt: skip
+"""Verdict -> code of its finding."""
 
 
 class Repeats:
     """Counts the further copies of units and judges them: again, where more becomes known."""
 
     __slots__ = (
-        "_beside_only",
         "_by_place",
         "_far_delay_ns",
         "_kept",
@@ -55,11 +67,13 @@ class Repeats:
         "_numbers",
         "_recorder",
         "_setting",
+        "_sort",
         "counted",
         "duplicates",
         "guard_ns",
         "retransmissions",
         "soonest_ns",
+        "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -70,14 +84,18 @@ class Repeats:
         self._kept = kept
         self._recorder = recorder
         self.retransmissions = self.duplicates = 0
+        self.undecided = 0
+        """Further copies of which nothing tells who made them."""
         self.guard_ns = 0
         """Copies closer than this are the network's."""
         self.soonest_ns = self._far_delay_ns = 0
         """Guard and timer of a sender that is far; 0 where they judge nothing."""
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
-        self._by_place = self._beside_only = False
-        """Whether the kind of the copy at hand depends on that, and of which sort it is."""
+        self._by_place = False
+        """Whether the kind of the copy at hand depends on where the capture was taken."""
+        self._sort = SOON
+        """How soon it came."""
         self.counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges."""
 
@@ -120,7 +138,9 @@ class Repeats:
 
     def numbered(self) -> int:
         """Return how many copies have taken a number."""
-        return self.retransmissions if self._setting.rule.copies_take_numbers else 0
+        if not self._setting.rule.copies_take_numbers:
+            return 0
+        return self.retransmissions + self.undecided
 
     def forget(self) -> None:
         """Judge the copies that no number will judge any more."""
@@ -140,7 +160,9 @@ class Repeats:
         gap_ns = time_ns - unit.last_ns
         same = content == unit.content
         twice = self._comes_twice_in(seq, frame) or unit.frame == frame
-        copied = not twice and self._is_copy(seq, labelled, same, gap_ns, unit.copies, time_ns)
+        copied = False if twice else self._is_copy(
+            seq, labelled, same, gap_ns, unit.copies, time_ns
+        )  # fmt: skip
         copy, record = None, None
         if self._recorder is not None:
             due_ns = unit.due_ns
@@ -150,13 +172,14 @@ class Repeats:
             record = unit.record
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
-        if not copied:
-            self._held(seq, gap_ns)
-            unit.copies += 1
-            unit.last_ns = time_ns
-            unit.content = content
-            unit.due_ns = time_ns + setting.delay_ns
-        return copied
+        if copied:
+            return True
+        self._held(seq, gap_ns)
+        unit.copies += 1
+        unit.last_ns = time_ns
+        unit.content = content
+        unit.due_ns = time_ns + setting.delay_ns
+        return False
 
     def settled_again(
         self, seq: int, slot: i64, labelled: bool | None, content: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `Space.unit`
@@ -169,7 +192,7 @@ class Repeats:
         gap_ns = time_ns - sent_ns
         same = content == cells[slot + CONTENT]
         twice = self._comes_twice_in(seq, frame)
-        copied = not twice and self._is_copy(seq, labelled, same, gap_ns, copies, time_ns)
+        copied = False if twice else self._is_copy(seq, labelled, same, gap_ns, copies, time_ns)
         copy = None
         if self._recorder is not None:
             due_ns = sent_ns + setting.delay_ns
@@ -208,14 +231,14 @@ class Repeats:
         gap_ns: int,
         copies: int,
         time_ns: int,
-    ) -> bool:
-        """Return True where a further copy was made by the network, not by the sender.
+    ) -> bool | None:
+        """Return True where a further copy was made by the network, False where by its sender, and
+        None where nothing tells.
 
-        The network copies a datagram as it is: other bytes are never its work. A copy that the
-        network held back comes just before the one that its sender has made since. Next to the
-        receiver, what else comes much sooner than its sender could make it is the network's, too.
-        So is a second copy of what is sent twice back to back, where later numbers came between:
-        its twin is lost.
+        The network copies a datagram as it is: other bytes are never its work. What comes much
+        sooner than its sender could make it is the network's. But a copy that the network held back
+        comes just before the one that its sender has made since. So is a second copy of what is
+        sent twice back to back the network's, where later numbers came between: its twin is lost.
         """
         setting = self._setting
         self._by_place = False
@@ -223,19 +246,37 @@ class Repeats:
             return False
         if setting.rule.resend is None or labelled is False:
             return True  # its sender sends nothing again, or marks what it does
-        self._beside_only = gap_ns >= self.guard_ns
-        if (copies < setting.rule.burst and not self._overtaken(seq, gap_ns, time_ns)) or (
-            self._beside_only and gap_ns >= -(-self.soonest_ns // MUCH_SOONER)
-        ):
+        self._sort = self._how_soon(gap_ns)
+        if self._sort == LATE or (
+            copies < setting.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
+        ):  # fmt: skip
             return False
         held_ns = 0 if self._memory is None else self._memory.held.get(seq, 0)
-        if held_ns and gap_ns + held_ns >= self.soonest_ns and (copies == 1 or self._beside_only):
-            return False
-        copied = self._copied_here(beside_only=self._beside_only)
-        if copied and self.soonest_ns and self._were_held_up(time_ns):
-            return False
+        if held_ns and gap_ns + held_ns >= self.soonest_ns and (
+            copies == 1 or self._sort != SOON
+        ):  # fmt: skip
+            return None if gap_ns < COPIED_NS and not setting.sender_near else False
+        return self._by_its_place(gap_ns, time_ns)
+
+    def _by_its_place(self, gap_ns: int, time_ns: int) -> bool | None:
+        """Return who made a copy that came so soon, as far as the place of the capture tells."""
+        copied = self._copied_here(self._sort)
+        if copied and self.soonest_ns:
+            if self._were_held_up(time_ns):
+                return False
+            setting = self._setting
+            if gap_ns + setting.findings.held_ns[setting.direction] >= self._far_delay_ns:
+                return None
         self._by_place = True
         return copied
+
+    def _how_soon(self, gap_ns: int) -> int:
+        """Return how soon a copy came after the one before it, as its sender's timers go."""
+        if gap_ns < self.guard_ns:
+            return SOON
+        if gap_ns < -(-self.soonest_ns // MUCH_SOONER):
+            return BESIDE
+        return MAYBE if gap_ns < min(COPIED_NS, self._far_delay_ns // 2) else LATE
 
     def _were_held_up(self, time_ns: int) -> bool:
         """Return whether a copy that came too soon for a resend is one, as the network has held
@@ -253,7 +294,7 @@ class Repeats:
         if memory.soon < A_FEW or MANY * memory.soon < units or memory.waited_ns < self.soonest_ns:
             return False
         for seq, copy, record, _ in memory.doubtful[memory.together_from :]:
-            self._turn(seq, copy, copied=False)
+            self._turn(seq, copy, True, False)
             self._turned(record)
         del memory.doubtful[memory.together_from :]
         return True
@@ -286,18 +327,18 @@ class Repeats:
                 return True
         return False
 
-    def _copied_here(self, *, beside_only: bool) -> bool:
+    def _copied_here(self, sort: int) -> bool | None:
         """Return whether a copy that came so soon is the network's where the capture was taken.
 
         Next to both sides there is a network nonetheless, such as a relay without delay, if its
         losses show.
         """
         setting = self._setting
-        if setting.sender_near:
-            lossy = self._numbers.disorder > 0 and not setting.findings.misses
-            relayed = bool(setting.receiver_near) and lossy
-            return relayed and not beside_only and self.soonest_ns > 0
-        return bool(setting.receiver_near) or not beside_only
+        if not setting.sender_near:
+            return None if sort == MAYBE or (sort == BESIDE and not setting.receiver_near) else True
+        if not setting.receiver_near or not self.soonest_ns or sort != SOON:
+            return False
+        return self._numbers.disorder > 0 and not setting.findings.misses
 
     # -- how late they came ------------------------------------------------------------------------
 
@@ -308,9 +349,16 @@ class Repeats:
 
     def held_first(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy is, as those show that were sent later and came before."""
+        kept = self._kept
+        before_ns, after_ns = kept.came_ns(seq - 1, 0), kept.came_ns(seq + 1, 0)
+        if before_ns and after_ns:
+            setting = self._setting
+            held_ns = time_ns - (before_ns + after_ns) // 2
+            # What was lost comes as late as that when its sender repeats it.
+            if setting.rule.resend is None or 4 * held_ns < 3 * self._far_delay_ns:
+                setting.findings.hold(setting.direction, held_ns)
         if not self.soonest_ns:
             return
-        kept = self._kept
         first_ns: i64 = time_ns
         last: i64 = min(seq + OVERTAKEN_BY, self._numbers.newest)
         later: i64 = seq + 1
@@ -343,7 +391,7 @@ class Repeats:
         frame: int,
         time_ns: int,
         *,
-        copied: bool,
+        copied: bool | None,
         same: bool,
         record: UnitRecord | None = None,
     ) -> None:
@@ -351,12 +399,13 @@ class Repeats:
         where it came before the acknowledgement of its unit.
         """
         setting = self._setting
+        setting.findings.add(FINDING[copied], frame, time_ns, setting.direction)
         if copied:
             self.duplicates += 1
-            setting.findings.add("duplicate", frame, time_ns, setting.direction)
+        elif copied is None:
+            self.undecided += 1
         else:
             self.retransmissions += 1
-            setting.findings.add("retransmission", frame, time_ns, setting.direction)
             if not same:
                 self.note_reused(seq, frame, time_ns)
         if self.counted is not None:
@@ -366,7 +415,7 @@ class Repeats:
                 gap_ns,
                 lambda made: self._verdict(seq, copy, copied, made),
                 time_ns,
-                copied=copied,
+                copied=copied is True,
                 soon=gap_ns < COPIED_NS,
             ):
                 setting.hit("MAX_COUNTED")
@@ -375,9 +424,9 @@ class Repeats:
             if len(memory.doubtful) < MAX_DOUBTFUL:
                 if copy is not None:
                     copy.by_place = True
-                memory.doubtful.append((seq, copy, record, self._beside_only))
+                memory.doubtful.append((seq, copy, record, self._sort))
             else:
-                memory.placed[self._beside_only] += 1
+                memory.placed[self._sort] += 1
                 setting.hit("MAX_DOUBTFUL")
 
     def note_reused(self, seq: int, frame: int, time_ns: int) -> None:
@@ -409,34 +458,39 @@ class Repeats:
 
     # -- verdicts that change ----------------------------------------------------------------------
 
-    def _verdict(self, seq: int, copy: Copy | None, before: bool, copied: bool) -> None:  # noqa: FBT001
+    def _verdict(
+        self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
+    ) -> None:
         """Take what the next number has shown of a copy: none has made one next to its sender."""
         setting = self._setting
-        copied = copied and (not setting.sender_near or bool(setting.receiver_near))
+        if setting.sender_near and not setting.receiver_near:
+            copied = False
         if copy is not None:
             copy.doubtful = False
-        if copied is not before:
-            self._turn(seq, copy, copied=copied)
+        self._turn(seq, copy, before, copied)
 
-    def _turn(self, seq: int, copy: Copy | None, *, copied: bool) -> None:
+    def _turn(self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
         """Change the verdict on one copy."""
-        self._count_turned(1, copied=copied)
-        self._kept.recount(seq, -1 if copied else 1)
+        if copied is before:
+            return
+        self._count_turned(1, before, copied)
+        if copied or before:
+            self._kept.recount(seq, -1 if copied else 1)
         if copy is not None:
-            copy.kind = "duplicate" if copied else "retransmission"
+            copy.kind = KIND[copied]
             if self._recorder is not None:
-                self._recorder.turned(copy)
+                self._recorder.turned(copy, KIND[before])
 
-    def _count_turned(self, count: int, *, copied: bool) -> None:
+    def _count_turned(self, count: int, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
         """Count copies whose verdict has changed."""
-        step = -count if copied else count
-        self.duplicates -= step
-        self.retransmissions += step
-        findings = self._setting.findings
-        if copied:
-            findings.turn("retransmission", "duplicate", count)
-        else:
-            findings.turn("duplicate", "retransmission", count)
+        for verdict, step in ((before, -count), (copied, count)):
+            if verdict:
+                self.duplicates += step
+            elif verdict is None:
+                self.undecided += step
+            else:
+                self.retransmissions += step
+        self._setting.findings.turn(FINDING[before], FINDING[copied], count)
 
     def _turned(self, record: UnitRecord | None) -> None:
         """Take that another kind of a copy changes what the acknowledgement of its unit tells,
@@ -448,17 +502,17 @@ class Repeats:
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
         setting = self._setting
-        before = [self._copied_here(beside_only=only) for only in (False, True)]
+        before = [self._copied_here(sort) for sort in SORTS]
         setting.sender_near, setting.receiver_near = sender_near, receiver_near
-        now = [self._copied_here(beside_only=only) for only in (False, True)]
+        now = [self._copied_here(sort) for sort in SORTS]
         memory = self._memory
         if now != before and memory is not None:
-            for seq, copy, record, only in memory.doubtful:
-                if now[only] is not before[only]:
-                    self._turn(seq, copy, copied=now[only])
+            for seq, copy, record, sort in memory.doubtful:
+                if now[sort] is not before[sort]:
+                    self._turn(seq, copy, before[sort], now[sort])
                     self._turned(record)
             for sort, left in enumerate(memory.placed):
                 if left and now[sort] is not before[sort]:
-                    self._count_turned(left, copied=now[sort])
+                    self._count_turned(left, before[sort], now[sort])
         if self._recorder is not None:
             self._recorder.place(setting)

@@ -512,7 +512,7 @@ class Space(Units):
             self.rule.name,
             self.direction,
             self.units,
-            self.units + repeats.retransmissions + repeats.duplicates,  # copies
+            self.units + repeats.retransmissions + repeats.duplicates + repeats.undecided,  # copies
             repeats.retransmissions,
             repeats.duplicates,
             answers.acked,
@@ -546,10 +546,9 @@ class Space(Units):
         return self.numbers.never_seen(self.units + self.repeats.numbered())
 
     def _extra(self) -> dict[str, Any]:
-        strays = self.strays.count()
-        extra: dict[str, Any] = {"strays": strays} if strays else {}
-        if self.forgotten:
-            extra["forgotten"] = self.forgotten
+        counts = self.strays.count(), self.repeats.undecided, self.forgotten
+        named = zip(("strays", "undecided", "forgotten"), counts, strict=True)
+        extra: dict[str, Any] = {name: count for name, count in named if count}
         told, quality = self.acks.feedback, self.answers.quality
         if told is not None:
             extra |= told.counts()

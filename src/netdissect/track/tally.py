@@ -10,7 +10,7 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.intervals import Intervals
-from netdissect.track.noting import note_acked
+from netdissect.track.noting import KIND, note_acked
 from netdissect.track.recorder import MAX_COPIES, Scribe, SpaceScribe
 from netdissect.track.setting import Setting
 from netdissect.track.sums import Span, Summed, by_place
@@ -98,7 +98,7 @@ class Tally(SpaceScribe):
         space: Setting,
         unit: Unit,
         seq: int,
-        copied: bool,  # noqa: FBT001 - as in `SpaceScribe`
+        copied: bool | None,  # noqa: FBT001 - as in `SpaceScribe`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
@@ -121,7 +121,7 @@ class Tally(SpaceScribe):
         self,
         space: Setting,
         seq: int,
-        copied: bool,  # noqa: FBT001 - as in `again`
+        copied: bool | None,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
@@ -129,16 +129,18 @@ class Tally(SpaceScribe):
     ) -> Copy:
         """Count a further copy of a unit that is settled already; return it."""
         del space, seq, labelled, due_ns
-        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission")
+        copy = Copy(frame, time_ns, KIND[copied])
         span = self._span(time_ns)
         span.copies += 1
-        span.retransmissions += not copied
+        span.retransmissions += copied is False
         self._touched.append(_AGAIN)
         return copy
 
-    def turned(self, copy: Copy) -> None:
-        """Take that a copy is of another kind than was thought."""
-        self._span(copy.time_ns).retransmissions += -1 if copy.kind == "duplicate" else 1
+    def turned(self, copy: Copy, before: str) -> None:
+        """Take that a copy is of another kind than `before`."""
+        span = self._span(copy.time_ns)
+        span.retransmissions += copy.kind == "retransmission"
+        span.retransmissions -= before == "retransmission"
 
     # -- settled -----------------------------------------------------------------------------------
 

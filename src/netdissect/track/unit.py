@@ -124,11 +124,10 @@ class CopyMemory:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, bool]] = []
-        """Copies whose kind depends on where the capture was taken; True: those that are the
-        network's only where it is known to be next to their receiver."""
-        self.placed = [0, 0]
-        """How many more there are, of both sorts."""
+        self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, int]] = []
+        """Copies whose kind depends on where the capture was taken, and how soon each came."""
+        self.placed = [0, 0, 0]
+        """How many more there are of each sort."""
         self.held: dict[int, int] = {}
         """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
         self.late: dict[int, int] = {}
