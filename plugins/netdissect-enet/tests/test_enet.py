@@ -22,9 +22,9 @@ from netdissect.model.events import Ev
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.pipeline.iterate import iter_records
 from netdissect_enet import PROTOCOL
-from netdissect_enet.commands import ACK, read_datagram
+from netdissect_enet.commands import read_datagram
 from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc
-from netdissect_enet.rules import CRC, NAMES, PLAIN
+from netdissect_enet.rules import ACK, CRC, NAMES, PLAIN
 from netdissect_enet.scan import Learnt
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -8,14 +8,12 @@ from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.kept import readers
 from netdissect_enet.rangecoder import RangeCoderError, decompress
-from netdissect_enet.rules import CRC, MAX_COMMANDS, NAMES, PLAIN
+from netdissect_enet.rules import CRC, LAYERS, MAX_COMMANDS, PEER, PLAIN
 
-__all__ = ["ACK", "CONNECT", "DISCONNECT", "VERIFY", "Head", "read_datagram"]
+__all__ = ["Head", "read_datagram"]
 
-ACK, CONNECT, VERIFY, DISCONNECT = 1, 2, 3, 4
 DATA: Final = frozenset({6, 7, 8, 9, 12})
 """Commands that a channel has."""
-_PEER = 0xFF
 _TRAILING = 3
 """Bytes at the end that are no command: too few to be one."""
 _LEAST = 4
@@ -40,10 +38,9 @@ _Reader = Callable[[bytes, int, int], Any]
 def _readers() -> tuple[dict[str, _Reader], dict[int, _Reader]]:
     """Return what reads a head, by dialect, and what reads a command, by number."""
     made = readers("netdissect_enet.layers")
-    names = {number: "".join(part.title() for part in NAMES[number].split("_")) for number in NAMES}
     return (
         {PLAIN: made.read_EnetHead, CRC: made.read_EnetHeadCrc},
-        {number: getattr(made, f"read_Enet{name}") for number, name in names.items()},
+        {number: getattr(made, f"read_{name}") for number, name in LAYERS.items()},
     )
 
 
@@ -80,7 +77,7 @@ def _commands(octets: bytes, at: int, *, timed: bool) -> tuple[list[Any], str]:
         command = read(octets, at, end)
         if command is None:
             return found, "truncated"
-        if command[4] == _PEER and command[3] in DATA:
+        if command[4] == PEER and command[3] in DATA:
             return found, "enet-bad-command"  # data on no channel
         found.append(command)
         at = command[-1]

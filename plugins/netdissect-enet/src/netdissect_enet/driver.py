@@ -9,22 +9,21 @@ from typing import Any
 from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
-from netdissect_enet.commands import ACK, CONNECT, DISCONNECT, VERIFY, read_datagram
+from netdissect_enet import rules as enet
+from netdissect_enet.commands import read_datagram
 from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc, checksum
-from netdissect_enet.rules import CRC, NAMES, NOBODY, PLAIN
 
 __all__ = ["EnetDriver"]
 
 PING_SECONDS = 0.5
 """Between two pings, and between two CONNECTs."""
-_PING, _PEER = 5, 0xFF
 
 
 class EnetDriver(Driver):
     """One ENet connection."""
 
     protocol = "enet"
-    dialects = (PLAIN, CRC)
+    dialects = (enet.PLAIN, enet.CRC)
     traits = Traits(
         live_fields={"peer": "session", "session": "session", "time_sent": "time",
                      "reliable_seq": "sequence", "checksum": "checksum"},
@@ -36,15 +35,15 @@ class EnetDriver(Driver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._connect_id = secrets.randbits(32)
-        self._peer, self._session = NOBODY, 0
+        self._peer, self._session = enet.NOBODY, 0
         self._numbers: Counter[int] = Counter()
         self._due = 0.0
         self._pongs = 0
 
     def begin(self) -> None:
         """Send CONNECT; VERIFY_CONNECT answers it."""
-        self._numbers[_PEER] = 0
-        self._put(CONNECT, connect_id=self._connect_id, channel_count=4)
+        self._numbers[enet.PEER] = 0
+        self._put(enet.CONNECT, connect_id=self._connect_id, channel_count=4)
 
     def handle(self, octets: bytes, now: float) -> None:
         """Acknowledge what wants it; take note of what is acknowledged."""
@@ -55,17 +54,17 @@ class EnetDriver(Driver):
         head, commands, _ = read
         for command in commands:
             wants, _, _, number, channel, seq, *body, _end = command
-            self.answered(NAMES[number])
-            if number == VERIFY:
+            self.answered(enet.NAMES[number])
+            if number == enet.VERIFY:
                 self._peer, self._session = body[0], body[2]
                 self.state = CONNECTED if self.state == "connecting" else self.state
             if wants:
-                self._put(ACK, timed=False, channel=channel, reliable_seq=seq, received_seq=seq,
-                          received_sent_time=head.sent_time)  # fmt: skip
-            if number == ACK:
-                self._pongs += channel == _PEER
+                self._put(enet.ACK, timed=False, channel=channel, reliable_seq=seq,
+                          received_seq=seq, received_sent_time=head.sent_time)  # fmt: skip
+            if number == enet.ACK:
+                self._pongs += channel == enet.PEER
                 self.acknowledged(f"{channel}/{body[0]}")
-            elif number == DISCONNECT:
+            elif number == enet.DISCONNECT:
                 self.end(f"disconnect {body[0]}")
         del now
 
@@ -79,7 +78,7 @@ class EnetDriver(Driver):
     def probe(self, now: float) -> None:
         """Send a ping, which is acknowledged; before that, a CONNECT."""
         if self.state == CONNECTED:
-            self._put(_PING)
+            self._put(enet.PING)
         else:
             self.begin()
         self._due = now + PING_SECONDS
@@ -91,7 +90,8 @@ class EnetDriver(Driver):
     def ends(self, octets: bytes) -> bool:
         """Return whether a datagram disconnects, or begins another connection."""
         read = read_datagram(octets, self.dialect)
-        return read is not None and any(each[3] in {CONNECT, DISCONNECT} for each in read[1])
+        ending = {enet.CONNECT, enet.DISCONNECT}
+        return read is not None and any(command[3] in ending for command in read[1])
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put in peer and session, the time, and the next number of each command's channel."""
@@ -114,13 +114,13 @@ class EnetDriver(Driver):
                     key = key or f"{command[4]}/{number}"
                 at = command[-1]
             key = None if step.shift or hold or read[2] else key
-        if self.dialect == CRC and "checksum" not in hold and read is not None:
+        if self.dialect == enet.CRC and "checksum" not in hold and read is not None:
             self._check(data, read[0].start - 4)
         return bytes(data), key
 
     def leave(self) -> None:
         """Send DISCONNECT, once, as `enet_peer_disconnect_now` does."""
-        self._put(DISCONNECT, timed=False, acknowledge=0, is_unsequenced=1)
+        self._put(enet.DISCONNECT, timed=False, acknowledge=0, is_unsequenced=1)
 
     def _next(self, channel: int, step: Step) -> int:
         live = self._numbers[channel] + 1
@@ -131,21 +131,23 @@ class EnetDriver(Driver):
         return int(self.clock() * 1000) & 0xFFFF
 
     def _check(self, data: bytearray, at: int) -> None:
-        known = 0 if data[0] & 0xF == 0xF and data[1] == _PEER else self._connect_id  # noqa: PLR2004
+        # Computed over 0 where the receiver has given no number yet.
+        nobody = int.from_bytes(data[:2], "big") & enet.NOBODY == enet.NOBODY
+        known = 0 if nobody else self._connect_id
         data[at : at + 4] = checksum(bytes(data), at, known).to_bytes(4, "big")
 
     def _put(self, number: int, *, timed: bool = True, **fields: Any) -> None:
         """Send a command of the driver's own."""
         layer = COMMANDS[number]
-        if number != ACK:
-            self._numbers[_PEER] += 1
-            fields["reliable_seq"] = self._numbers[_PEER] % self.traits.span
-        header: Any = EnetPacketCrc if self.dialect == CRC else EnetPacket
+        if number != enet.ACK:
+            self._numbers[enet.PEER] += 1
+            fields["reliable_seq"] = self._numbers[enet.PEER] % self.traits.span
+        header: Any = EnetPacketCrc if self.dialect == enet.CRC else EnetPacket
         data = bytearray(bytes(header(
             has_sent_time=int(timed), time_sent=self._now(), peer=self._peer,
             session=self._session, commands=[layer(**fields)],
         )))  # fmt: skip
-        if self.dialect == CRC:
+        if self.dialect == enet.CRC:
             self._check(data, 4 if timed else 2)
         self.link.send(bytes(data))
         self._due = self.clock() + PING_SECONDS

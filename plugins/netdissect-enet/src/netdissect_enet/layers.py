@@ -26,7 +26,7 @@ from netdissect.layers.fields import Items, SizedBytes, Tail
 from netdissect.model.dissection import Buffer, Dissection
 from netdissect_enet.rangecoder import RangeCoderError, decompress
 from netdissect_enet.rules import ALL_CODES as CODES
-from netdissect_enet.rules import CRC, MAX_COMMANDS, NAMES, NOBODY
+from netdissect_enet.rules import CONNECT, CRC, LAYERS, MAX_COMMANDS, NAMES, NOBODY
 
 __all__ = ["CODES", "COMMANDS", "READERS", "EnetCommand", "EnetPacket", "EnetPacketCrc", "bind",
            "command_layer", "finish", "root", "wrap"]  # fmt: skip
@@ -67,14 +67,13 @@ class EnetUnknown(EnetCommand):
 
 
 def _command(number: int, flags: int, channel: int, *body: Any) -> type[EnetCommand]:
-    title = "".join(part.title() for part in NAMES[number].split("_"))
     head = [field.copy() for field in EnetCommand.fields_desc]
     for field, value in zip(head, (flags >> 7, flags >> 6 & 1, 0, number, channel, 1), strict=True):
         field.default = value
     facts = {"name": NAMES[number], "fields_desc": [*head, *body], "number": number,
              "__module__": __name__, "__doc__": f"Command {number}."}  # fmt: skip
     made: type[EnetCommand] = new_class(
-        f"Enet{title}", (EnetCommand,), exec_body=lambda body: body.update(facts)
+        LAYERS[number], (EnetCommand,), exec_body=lambda body: body.update(facts)
     )
     return made
 
@@ -186,7 +185,7 @@ def wrap(packet: Any, request: Any) -> Any:
     header = root(b"", request)
     if not isinstance(packet, EnetCommand):
         return packet if type(packet) is header else None
-    peer = NOBODY if packet.number == 2 else 0  # noqa: PLR2004 - CONNECT
+    peer = NOBODY if packet.number == CONNECT else 0
     return header(peer=peer, has_sent_time=int(bool(packet.acknowledge)), commands=[packet])
 
 

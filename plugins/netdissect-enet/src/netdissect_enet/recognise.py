@@ -8,8 +8,8 @@ from typing import Any
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.answers import answers
 from netdissect.protocols.base import Protocol
-from netdissect_enet.commands import CONNECT, VERIFY, Head, read_datagram
-from netdissect_enet.rules import CRC, NAMES, NOBODY, PLAIN
+from netdissect_enet.commands import Head, read_datagram
+from netdissect_enet.rules import CONNECT, CRC, NAMES, NOBODY, PEER, PLAIN, VERIFY
 
 __all__ = ["claimed"]
 
@@ -44,7 +44,7 @@ def _is_handshake(head: Head, commands: list[Any]) -> bool:
         return False
     wants, _, _, number, channel, seq, *body = commands[0]
     return (
-        bool(wants) and channel == 0xFF and seq == 1  # noqa: PLR2004 - the peer itself
+        bool(wants) and channel == PEER and seq == 1
         and (head.peer == NOBODY) == (number == CONNECT)
         and body[3] in _MTU and body[5] in _CHANNELS
     )  # fmt: skip

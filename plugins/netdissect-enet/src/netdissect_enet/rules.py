@@ -19,7 +19,11 @@ from netdissect.model.policy import (
     moves,
 )  # fmt: skip
 
-__all__ = ["ALL_CODES", "CRC", "MAX_COMMANDS", "NAMES", "NOBODY", "PLAIN", "POLICIES"]
+__all__ = [
+    "ACK", "ALL_CODES", "CONNECT", "CRC", "DISCONNECT", "LAYERS", "MAX_COMMANDS", "NAMES", "NOBODY",
+    "PEER", "PING", "PLAIN", "POLICIES", "SEND_UNRELIABLE", "SEND_UNSEQUENCED",
+    "UNRELIABLE_FRAGMENT", "VERIFY",
+]  # fmt: skip
 
 PLAIN: Final = "enet-1.3"
 CRC: Final = "enet-1.3-crc"
@@ -33,7 +37,13 @@ NAMES: Final = {
     10: "bandwidth_limit", 11: "throttle_configure", 12: "send_unreliable_fragment",
 }  # fmt: skip
 """Command -> name."""
-
+ACK, CONNECT, VERIFY, DISCONNECT, PING = range(1, 6)
+SEND_UNRELIABLE, SEND_UNSEQUENCED, UNRELIABLE_FRAGMENT = 7, 9, 12
+"""Those that mean more than their own number."""
+LAYERS: Final = {number: f"Enet{name.title().replace('_', '')}" for number, name in NAMES.items()}
+"""Command -> name of its layer."""
+PEER: Final = 0xFF
+"""Channel of what concerns the peer itself."""
 
 ALL_CODES: Final = code_rows("findings", Path(__file__).parent)
 

@@ -6,16 +6,14 @@ from typing import Any, Final, NamedTuple
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect_enet.commands import ACK, CONNECT, DISCONNECT, VERIFY, Head, read_datagram
-from netdissect_enet.rules import NAMES, NOBODY
+from netdissect_enet import rules as enet
+from netdissect_enet.commands import Head, read_datagram
 
 __all__ = ["Learnt", "scan"]
 
 _RELIABLE: Final = tuple(f"reliable[{channel}]" for channel in range(256))
 _UNRELIABLE: Final = tuple(f"unreliable[{channel}]" for channel in range(256))
-_PEER: Final = 0xFF
 _ALIVE: Final = (int(Ev.STATE), "alive", None)
-_SEND_UNRELIABLE, _SEND_UNSEQUENCED, _UNRELIABLE_FRAGMENT = 7, 9, 12
 _CLIENT, _SERVER = 0, 1
 
 
@@ -47,9 +45,9 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     learnt: Learnt = hints.extra or Learnt()
     events: list[Event] = []
     first = commands[0][3] if commands else 0
-    asks = (first, direction) == (CONNECT, _CLIENT)
+    asks = (first, direction) == (enet.CONNECT, _CLIENT)
     # One that names another connectID answers a CONNECT of the life before.
-    answers = (first, direction) == (VERIFY, _SERVER) and (
+    answers = (first, direction) == (enet.VERIFY, _SERVER) and (
         learnt.connect_id in {None, commands[0][-2]}
     )
     if asks or answers:
@@ -69,14 +67,14 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         events.append((Ev.NOTE, fault, None))
     if learnt != hints.extra:
         events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
-    if first not in {CONNECT, VERIFY}:
+    if first not in {enet.CONNECT, enet.VERIFY}:
         events.append(_ALIVE)
     return events
 
 
 def _told(learnt: Learnt, head: Head, command: Any) -> Learnt | None:
     """Return what a command of the handshake adds; None where it begins another connection."""
-    if command[3] == CONNECT:
+    if command[3] == enet.CONNECT:
         connect_id = command[-3]
         if learnt.connect_id not in {None, connect_id}:
             return None
@@ -93,30 +91,29 @@ def _whose(learnt: Learnt, direction: int, head: Head) -> Learnt | None:
     for earlier in learnt.earlier if not spoken else ():
         if earlier.speaks(direction, head):
             return earlier
-    return learnt if spoken is not False or head.peer == NOBODY else None
+    return learnt if spoken is not False or head.peer == enet.NOBODY else None
 
 
 def _command(command: Any, direction: int, head: Head, events: list[Event]) -> None:
     """Append the events of one command: bits, channel, reliable number, its own fields, end."""
     wants, _, _, number, channel, seq, *body, _end = command
-    name = NAMES[number]
-    space = "control" if channel == _PEER else _RELIABLE[channel]
-    if number == ACK:
+    name = enet.NAMES[number]
+    space = "control" if channel == enet.PEER else _RELIABLE[channel]
+    if number == enet.ACK:
         # It stands in the way of what it acknowledges: data of a channel, or control.
         events += [(Ev.MESSAGE, name), (Ev.ACK, space, body[0], body[1])]
     elif wants:
         content = (head.sent_time, (number, *body))
-        if number == VERIFY:
+        if number == enet.VERIFY:
             events.append((Ev.ACK, "control", 1, -1))
         events.append((Ev.UNIT, name, space, seq, None, content))
-    elif number == _SEND_UNSEQUENCED:
+    elif number == enet.SEND_UNSEQUENCED:
         events.append((Ev.PLAIN_UNIT, name, "unsequenced", body[0], body[-1]))
-    elif number in {_SEND_UNRELIABLE, _UNRELIABLE_FRAGMENT} and not (
-        number == _UNRELIABLE_FRAGMENT and body[3]
-    ):
+    elif number == enet.SEND_UNRELIABLE or (number == enet.UNRELIABLE_FRAGMENT and not body[3]):
+        # All fragments of a message have its number: the first stands for it.
         full = seq << 16 | body[0]
         events.append((Ev.PLAIN_UNIT, name, _UNRELIABLE[channel], full, body[-1]))
-    elif number == DISCONNECT:
+    elif number == enet.DISCONNECT:
         events.append((Ev.PLAIN_UNIT, name, space, seq, (head.sent_time, body[0])))
     else:
         events.append((Ev.MESSAGE, name))
@@ -125,19 +122,19 @@ def _command(command: Any, direction: int, head: Head, events: list[Event]) -> N
 
 def _facts(number: int, body: list[Any], direction: int, events: list[Event]) -> None:
     """Append what a command says of the connection itself."""
-    if number == CONNECT:
+    if number == enet.CONNECT:
         events += [(Ev.STATE, "connect", None), (Ev.IDENTITY, "connect_id", f"{body[-2]:08x}"),
                    (Ev.IDENTITY, "data", body[-1])]  # fmt: skip
-    if number == VERIFY:
+    if number == enet.VERIFY:
         events.append((Ev.STATE, "verify", None))
-    if number in {CONNECT, VERIFY}:
+    if number in {enet.CONNECT, enet.VERIFY}:
         side = "server" if direction == _SERVER else "client"
         names = (f"{side}_peer", "", "", "mtu", "window_size", "channels", f"{side}_bandwidth_in",
                  f"{side}_bandwidth_out", "throttle_interval")  # fmt: skip
         events += [
             (Ev.IDENTITY, key, value) for key, value in zip(names, body, strict=False) if key
         ]
-    if number == VERIFY:
+    if number == enet.VERIFY:
         events.append((Ev.IDENTITY, "sessions", f"{body[2]}/{body[1]}"))
-    if number == DISCONNECT:
+    if number == enet.DISCONNECT:
         events.append((Ev.STATE, "disconnect", f"data {body[0]}"))
