@@ -18,7 +18,7 @@ _FATES = (
     (COPY, "○ The network has copied this datagram: its sender sent it once."),
     (LOST, "✗ Something in it was never acknowledged, although its sender waited for that."),
     (GONE, "x Something in it is lost. By design, nobody sends that again."),
-    (UNKNOWN, "? Whether something in it arrived cannot be told from this capture."),
+    (UNKNOWN, "? This capture cannot tell whether something in it arrived, or who made a copy."),
     (ACKED, "✓ What it carries was acknowledged."),
 )
 _UNITS = {

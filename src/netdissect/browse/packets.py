@@ -187,7 +187,7 @@ class Packets(Pane):
         if marks & GONE:
             return "lost, not resent"
         if marks & UNKNOWN:
-            return "unknown"
+            return f"again or copy of #{index.firsts[row]}" if index.firsts[row] else "unknown"
         return f"acked #{index.acked[row]}" if marks & ACKED and index.acked[row] else ""
 
 

@@ -130,7 +130,7 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     lines: list[Line] = []
     before = None
     for copy in unit.copies:
-        sign = {"retransmission": "»", "duplicate": "○"}.get(copy.kind, "─")
+        sign = {"retransmission": "»", "duplicate": "○", "unknown": "?"}.get(copy.kind, "─")
         since = "" if before is None else f"  +{duration((copy.time_ns - before) / 1e6)}"
         before = copy.time_ns
         late = ""
@@ -139,7 +139,9 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
             late = f"  {duration(abs(ms))} {'late' if ms >= 0 else 'early'}"
             if abs(ms) < _ON_TIME_MS:
                 late = "  on time"
-        style = {"»": "resend", "○": "duplicate"}.get(sign, direction_style(unit.direction))
+        style = {"»": "resend", "○": "duplicate", "?": "note"}.get(
+            sign, direction_style(unit.direction)
+        )
         lines.append([
             (f"{clock.show(copy.time_ns):>12} ", "time"),
             (_arrow(name, sign, inner, forward=forward), style),

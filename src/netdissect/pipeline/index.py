@@ -64,6 +64,8 @@ ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
 never acknowledged; whether something worth a note or more is found on it; told to be lost, where
 by design nobody sends it again; and not to be told from this capture.
 """
+_KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
+"""Kind of a further copy -> its bit."""
 
 
 @dataclass(slots=True)
@@ -213,7 +215,7 @@ class Index(Records):
         if unit.missed:
             fate = GONE if unit.by_design else UNKNOWN if unit.outcome == "unknown" else LOST
         for copy in unit.copies:
-            kind = {"retransmission": AGAIN, "duplicate": COPY}.get(copy.kind, 0)
+            kind = _KINDS.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)
 
     def _mark(self, frame: int, bits: int, acked: int, first: int) -> None:

@@ -91,6 +91,10 @@ def _skipped(gap: ConnectionEvent, low: int, high: int) -> range:
     return found[:: -(-len(found) // _UNSEEN) or 1]
 
 
+_SHAPES = {"retransmission": "again", "duplicate": "copy", "unknown": "unknown"}
+"""Kind of a further copy -> shape of its point."""
+
+
 def _series(
     chart: Chart, history: History, track: Track, units: list[UnitRecord], last: dict[int, int]
 ) -> list[Series]:
@@ -100,7 +104,7 @@ def _series(
     for unit in units:
         label, seq = f"{track.space} {unit.seq}", float(unit.seq)
         for copy in unit.copies:
-            shape = {"retransmission": "again", "duplicate": "copy"}.get(copy.kind, "dot")
+            shape = _SHAPES.get(copy.kind, "dot")
             kinds[shape].append(Point(copy.time_ns, seq, copy.frame, label, mark=shape))
         first = unit.copies[0]
         if last[id(unit)] > first.time_ns:

@@ -114,7 +114,10 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
     return [*marked, *again.values()]
 
 
-_AGAIN = {"retransmission": ("sent again", "resend"), "duplicate": ("copied", "duplicate")}
+_AGAIN = {
+    "retransmission": ("sent again", "resend"), "duplicate": ("copied", "duplicate"),
+    "unknown": ("sent again or copied", "unknown"),
+}  # fmt: skip
 """Kind of a copy -> word and mark."""
 
 
@@ -161,7 +164,7 @@ def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[R
 
 def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:
     kinds = {item.reliability.kind for item in items if item.reliability is not None}
-    mark = "resend" if "retransmission" in kinds else "duplicate" if "duplicate" in kinds else ""
+    mark = next((mark for kind, (_, mark) in _AGAIN.items() if kind in kinds), "")
     if record.frame in lost:
         mark = "lost"
     label = safe(datagram_summary(record, items), _LABEL_LIMIT)
@@ -245,8 +248,12 @@ def _centred(text: str, width: int, fill: str) -> str:
     return fill * left + text + fill * (width - cells(text) - left)
 
 
+_STYLES = {"resend": "resend", "duplicate": "duplicate", "unknown": "note", "lost": "bad"}
+"""Mark -> style of its arrow."""
+
+
 def _drawn(row: Row, clock: Clock, since: str, inner: int) -> Iterator[Line]:
-    style = {"resend": "resend", "duplicate": "duplicate", "lost": "bad"}.get(row.mark, "")
+    style = _STYLES.get(row.mark, "")
     label = fit(row.label, inner - 2)
     padded = f" {label}{' ' * (inner - 1 - cells(label))}"
     if row.direction == Direction.S2C:
@@ -291,8 +298,10 @@ def _slanted(row: Row, clock: Clock, above: Line, below: Line) -> Iterator[Line]
 
 
 def _shaft(row: Row, inner: int) -> str:
-    """Return the arrow: `»` for a resend, `○` for a network copy, half of it and `╳` for a loss."""
-    sign = {"resend": "»", "duplicate": "○"}.get(row.mark, "─")
+    """Return the arrow: `»` for a resend, `○` for a network copy, `?` where it may be either, half
+    of it and `╳` for a loss.
+    """
+    sign = {"resend": "»", "duplicate": "○", "unknown": "?"}.get(row.mark, "─")
     if row.names is not None:
         return _slope(row, inner, sign)
     if row.mark == "lost":
@@ -322,7 +331,7 @@ def _slope(row: Row, inner: int, sign: str) -> str:
 
 _SVG_STYLE = (
     "text{font:12px monospace;fill:#222}line,path{stroke:#555;fill:none}"
-    ".time{fill:#777}.resend{stroke:#b58900}.duplicate{stroke:#8a3ab9}.lost{stroke:#c0392b}.event{fill:#2b6cb0}"
+    ".time{fill:#777}.resend,.unknown{stroke:#b58900}.duplicate{stroke:#8a3ab9}.lost{stroke:#c0392b}.event{fill:#2b6cb0}"
 )
 _SVG_WIDTH, _SVG_LEFT, _SVG_RIGHT, _SVG_ROW = 900, 130, 820, 34
 
@@ -372,7 +381,7 @@ def _svg_text(x: int, y: int, text: str, name: str, anchor: str) -> str:
     return f'<text x="{x}" y="{y}" class="{name}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-_SIGNS = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}
+_SIGNS = {"resend": "» ", "duplicate": "○ ", "unknown": "? ", "lost": "╳ "}
 """Mark -> what stands before the label of its arrow."""
 
 
@@ -465,11 +474,17 @@ def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
             continue
         if row.arrived_ns is not None and row.mark != "appeared":
             text += f" +{duration((row.arrived_ns - row.time_ns) / 1e6)}"
-        arrow = {"resend": "-->>", "duplicate": "-->>", "lost": "-x"}.get(row.mark, "->>")
+        arrow = "-x" if row.mark == "lost" else "-->>" if row.mark in _WORDS else "->>"
         one, other = ("C", "S") if row.direction == Direction.C2S else ("S", "C")
-        word = {"resend": "resend: ", "duplicate": "copy: ", "lost": "lost: "}.get(row.mark, "")
+        word = _WORDS.get(row.mark, "")
         lines.append(f"    {one}{arrow}{other}: {word}{text}")
     return "\n".join(lines) + "\n"
+
+
+_WORDS = {
+    "resend": "resend: ", "duplicate": "copy: ", "unknown": "resend or copy: ", "lost": "lost: "
+}  # fmt: skip
+"""Mark -> what stands before the label in Mermaid's language."""
 
 
 def _mermaid(text: str) -> str:

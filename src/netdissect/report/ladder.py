@@ -13,7 +13,7 @@ from netdissect.render.console import fit
 from netdissect.render.ladder import SILENCE_MS, Row, rows
 from netdissect.render.units import counted, duration, seconds
 
-__all__ = ["drawn", "story"]
+__all__ = ["AGAIN", "drawn", "story"]
 
 _WIDTH, _LEFT, _RIGHT, _ROW = 720, 118, 640, 26
 _LABEL = 74
@@ -76,7 +76,8 @@ def _arrow(row: Row, label: str, top: int, first_ns: int) -> Iterator[Html]:
     yield _text(seconds(row.time_ns - first_ns), _LEFT - 10, top + 4, "tick", "end")
     start, end = (_LEFT, _RIGHT) if row.direction == Direction.C2S else (_RIGHT, _LEFT)
     sign, role = {
-        "resend": ("» ", "again"), "duplicate": ("○ ", "again"), "lost": ("✗ ", "bad"),
+        "resend": ("» ", "again"), "duplicate": ("○ ", "again"), "unknown": ("? ", "again"),
+        "lost": ("✗ ", "bad"),
     }.get(row.mark, ("", SIDES[row.direction or 0]))  # fmt: skip
     back = -8 if row.direction == Direction.C2S else 8
     path = f"M{start} {top}H{end}m{back} -4l{-back} 4l{back} 4"
@@ -116,9 +117,9 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
         steps.append(join(f"It was {_OUTCOMES.get(unit.outcome, unit.outcome)}."))
     for copy in late[:_MAX_STEPS]:
         after = duration((copy.time_ns - (acked or 0)) / 1e6)
-        what = "copied by the network" if copy.kind == "duplicate" else "sent again"
-        needless = ": needless" if near and copy.kind != "duplicate" else ""
-        steps.append(_step(copy, first_ns, f"{what}, {after} after the acknowledgement{needless}."))
+        needless = ": needless" if near and copy.kind == "retransmission" else ""
+        text = f"{AGAIN[copy.kind]}, {after} after the acknowledgement{needless}."
+        steps.append(_step(copy, first_ns, text))
     steps += _further(late)
     if unit.rtt_ambiguous and shown:
         steps.append(
@@ -128,6 +129,11 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
     return steps
 
 
+AGAIN = {
+    "retransmission": "sent again", "duplicate": "copied by the network",
+    "unknown": "sent again or copied by the network",
+}  # fmt: skip
+"""Kind of a further copy -> what became of its unit."""
 _MAX_STEPS = 8
 """Copies that are told one by one."""
 
@@ -145,9 +151,9 @@ def _step(copy: Copy, first_ns: int, text: str) -> Html:
 
 def _copied(copy: Copy, before: Copy) -> str:
     since = duration((copy.time_ns - before.time_ns) / 1e6)
-    if copy.kind == "duplicate":
-        return f"copied by the network, {since} after #{before.frame}."
-    text = f"sent again, {since} after #{before.frame}"
+    text = f"{AGAIN[copy.kind]}, {since} after #{before.frame}"
+    if copy.kind != "retransmission":
+        return text + "."
     if copy.due_ns is not None:
         late = (copy.time_ns - copy.due_ns) / 1e6
         text += f"; its timer was due {duration(abs(late))} {'earlier' if late >= 0 else 'later'}"
