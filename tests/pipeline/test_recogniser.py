@@ -55,6 +55,16 @@ def test_what_does_not_prove_itself_in_16_datagrams_is_judged_with_more() -> Non
     assert report.datagrams == (24, 24)
 
 
+def test_what_was_hardly_claimed_makes_no_server_known() -> None:
+    """Connects that nobody answered: whoever was to is no server of anything for certain."""
+    knocks = [
+        (PacketKind.UDP, n, n * SECOND, key(50000, server=5300), CONNECT, None, ()) for n in (1, 2, 3)
+    ]
+    noise = flow([(0, NOISE)], key(50001, server=5300), start=400)
+    (report,) = run([*knocks, *noise]).reports
+    assert report.datagrams == (3, 0)
+
+
 def test_a_flow_of_nobody_is_looked_at_again() -> None:
     before = [(n & 1, NOISE) for n in range(64 + recogniser.LOOK_AGAIN)]
     pipeline = run(flow([*before, *talk(0x141, 40)], key(50000)))

@@ -10,11 +10,11 @@ import pytest
 
 from foreign import STREAMS, UDP, datagrams, lines
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import SIDES, PacketKind, reverse_key
+from netdissect.model.packets import SIDES, PacketKind, flow_texts, reverse_key
 from netdissect.pipeline import Options, Pipeline, analyze
 from packetbuild import A4, B4, frame, ipv4, tcp
 from twocaptures import rewritten, snapped
-from windows import BROADER, Score, Whole, flow_of, score
+from windows import BROADER, Score, Whole, flow_of, frames_of, score
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 ALL = sorted(CAPTURES.glob("*/*.pcap*"))
@@ -144,6 +144,28 @@ def claimed(kinds, seeds):
 
 def test_traffic_of_nobody_is_left_alone() -> None:
     assert not list(claimed([*UDP, *STREAMS], range(6)))
+
+
+ONE_WAY = {
+    # capture: (frames, port that is heard, dialects that are true)
+    "knet/urho3d_scene_clean.pcap": ((300, 500), 23062, {"knet-2.x"}),
+    "knet/udp_rmn_over_32767.pcap": ((100, 300), 47880, {"knet-2.x"}),
+    "knet/tcp_clean_session.pcap": ((0, 77), 41300, {"knet-tcp"}),
+    "riptide/tcp_2.0.0_split.pcap": ((100, 300), 35714, {"riptide-2.0", "riptide-2.0/2.1dev"}),
+}
+
+
+@pytest.mark.parametrize("name", ONE_WAY)
+def test_one_direction_alone_is_known_by_what_its_numbers_do(name: str) -> None:
+    (first, last), port, wanted = ONE_WAY[name]
+    heard = [
+        packet
+        for packet in Decapsulator().packets(frames_of(CAPTURES / name)[first:last])
+        if flow_texts(packet[3])[0].endswith(f":{port}")
+    ]
+    (report,) = reports(heard)
+    side = 0 if report.client.endswith(f":{port}") else 1
+    assert report.dialects[side] in wanted
 
 
 def test_messages_behind_other_bytes_are_for_captures_that_begin_late() -> None:

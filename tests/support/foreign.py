@@ -197,11 +197,39 @@ def small_dns(rng: random.Random) -> Iterator[bytes]:
         yield pack(">H", len(octets)) + octets
 
 
+def stun(rng: random.Random) -> Iterator[bytes]:
+    """STUN behind a length of two bytes, as media sessions send it over TCP (RFC 4571)."""
+    name = rng.randbytes(12)
+    for number in range(40):
+        user = rng.randbytes(rng.randrange(8, 20) & ~3)
+        body = pack(">HH", 6, len(user)) + user + pack(">HH", 0x8028, 4) + rng.randbytes(4)
+        head = pack(">HHI", number % 2 << 8 | 1, len(body), 0x2112A442) + name
+        yield pack(">H", len(head) + len(body)) + head + body
+
+
+def polled_registers(rng: random.Random) -> Iterator[bytes]:
+    """Modbus: a number that passes 0x0201, two zeros, a length, and the same in the answer."""
+    unit = rng.randrange(1, 12)
+    for number in range(0x1FE, 0x226):
+        octets = pack(">HHHBBHH", number, 0, 6, unit, 6, rng.randrange(4), rng.randrange(4096))
+        yield octets
+        yield octets
+
+
+def the_same_again(rng: random.Random) -> Iterator[bytes]:
+    """TPKT: 03 00 and a length, the same request and empty confirmation again and again."""
+    size = rng.choice((103, 57, 46, 38))
+    request = pack(">HH", 0x300, size) + b"\x02\xf0\x80" + rng.randbytes(size - 7)
+    for _ in range(40):
+        yield request
+        yield pack(">HH", 0x300, 7) + b"\x02\xf0\0"
+
+
 STREAMS: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
         json_scalars, words_and_scalars, json_objects, chat, short_lengths, counted_answers, noise,
-        wide_text, sized_from_the_third, small_dns,
+        wide_text, sized_from_the_third, small_dns, stun, polled_registers, the_same_again,
     )
 }  # fmt: skip
 """Name -> what makes the pieces of one stream."""

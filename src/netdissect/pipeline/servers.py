@@ -66,6 +66,8 @@ class Servers:
                 return False  # Who is the server was no more than a guess.
         name = (flow.transport, server)
         if name not in self._known:
+            if flow.claim.score <= SERVER_SCORE:
+                return False  # What rests on a claim is no surer than the claim.
             self._known[name] = flow.claimed(flow.claim)
         self._known.move_to_end(name)
         full = len(self._known) > MAX_SERVERS

@@ -86,6 +86,8 @@ def knock(octets, count, gap=SECOND):
         (knock(b"\x02", 2), True, False, None),
         (knock(b"\x02", 5, SECOND // 3), True, False, None),
         (knock(b"\x07", 5), True, False, None),
+        (knock(b"\x82\x2a\x01\0\0\1", 3), True, False, None),  # as of DNS
+        (knock(b"\x82\x2a\x01\0\0\1", 5), True, True, 0),
         ([(0, 0, b"\x02"), (1, 5, b"\x02")], True, True, 0),
         ([(1, 0, b"\x02"), (0, 5, b"\x02")], True, True, 1),
         ([(0, 0, b"\x02"), (1, 5, b"\x03")], True, False, None),

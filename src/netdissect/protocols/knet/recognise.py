@@ -31,6 +31,7 @@ OPENING_ANSWERED: Final = 96
 CONVERSATION: Final = 66
 ACKNOWLEDGED: Final = 80
 ATTEMPTS: Final = 62
+NUMBERED: Final = 61
 TCP_OPENING: Final = 64
 TCP_MIDDLE: Final = 64
 TCP_PINGS: Final = 85
@@ -49,9 +50,12 @@ _STEP: Final = 64
 """PacketIDs of one sender advance by less than this from one captured datagram to the next."""
 _PING_STEP: Final = 8
 _ATTEMPTS_NEEDED: Final = 3
+_GOES_ON: Final = 8
+"""Datagrams that begin with the reliable message after those of the one before."""
 _MAX_STREAM: Final = 128 * 1024
 _PING_NS: Final = 3_500_000_000
 """How often a side asks. Section 8."""
+_TIMED_NEEDED: Final = 3
 _PINGS: Final = (b"\x02\x01", b"\x02\x02")
 """Length and ID of a ping and of its reply in a stream."""
 _CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNECT: 0,
@@ -63,13 +67,13 @@ _ACK_WINDOW_NS: Final = 1_000_000_000
 class _Datagram:
     """A datagram that passes all tests."""
 
-    __slots__ = ("base", "controls", "first", "number", "octets", "position", "reliable", "side",
-                 "time_ns")  # fmt: skip
+    __slots__ = ("base", "controls", "first", "next", "number", "octets", "position", "reliable",
+                 "side", "time_ns")  # fmt: skip
 
     def __init__(
         self, position: int, side: int, time_ns: int, number: int,
         first: bool, reliable: bool,  # noqa: FBT001 - as in the attributes
-        base: int | None, controls: list[tuple[str, bytes]], octets: bytes,
+        base: int | None, following: int, controls: list[tuple[str, bytes]], octets: bytes,
     ) -> None:  # fmt: skip
         self.position = position
         self.side = side
@@ -79,6 +83,8 @@ class _Datagram:
         """Whether it has the number with which a sender begins."""
         self.reliable = reliable
         self.base = base
+        self.next = following
+        """Reliable message after its last one."""
         self.controls = controls
         """(name, payload) of its control messages."""
         self.octets = octets
@@ -116,7 +122,7 @@ class _Both:
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a flow, or None. Pure."""
     if transport == "tcp":
-        return _stream(sample)
+        return _stream(sample, final=final)
     found = _dialects(sample)
     if found is None:
         return None
@@ -219,8 +225,9 @@ def _read(
             controls.append(control)
     number = high << 6 | low
     first = number == how.first_id or not (how.legacy or number)
+    following = (base or 0) + max(deltas, default=-1) + 1
     return _Datagram(
-        position, side, time_ns, number, first, bool(reliable), base, controls, octets
+        position, side, time_ns, number, first, bool(reliable), base, following, controls, octets
     )
 
 
@@ -258,6 +265,8 @@ def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
             client = who if client is None else client
     if not score and final:
         score, reason, client = _attempts(found, size)
+        if not score:
+            score, reason = _numbered(found, size)
         reasons.append(reason)
         roles = "first_frame"
     if not score:
@@ -396,12 +405,33 @@ def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
     return ATTEMPTS, reason, sender
 
 
+def _numbered(found: _Both, size: int) -> tuple[int, str]:
+    """Datagrams of one side whose reliable messages go on where those of the one before ended: an
+    application's own messages, of which control messages need not be heard.
+    """
+    if 3 * len(found.datagrams) < 2 * size or not _rising(found.datagrams):
+        return 0, ""
+    last: list[_Datagram | None] = [None, None]
+    on, elsewhere = 0, 0
+    for one in found.datagrams:
+        before = last[one.side]
+        if not one.reliable:
+            continue
+        if before is not None and (one.number - before.number) % _MODULUS <= _STEP:
+            on += one.base == before.next
+            elsewhere += one.base != before.next
+        last[one.side] = one
+    if on < _GOES_ON or on < 2 * elsewhere:
+        return 0, ""
+    return NUMBERED, f"{on} datagrams whose reliable messages go on from those before"
+
+
 # -- TCP -------------------------------------------------------------------------------------------
 
 
-def _stream(sample: Sequence[Sample]) -> Claim | None:
+def _stream(sample: Sequence[Sample], *, final: bool) -> Claim | None:
     """Look for ping 1 or its reply at the start of both directions; in the middle of a stream for
-    two pings that were answered.
+    two pings that were answered; where one direction is heard alone, for pings on a timer.
     """
     streams = (bytearray(), bytearray())
     pieces: list[tuple[int, int, int, int]] = []
@@ -415,6 +445,8 @@ def _stream(sample: Sequence[Sample]) -> Claim | None:
         reason = f"both streams begin with ping 1 or its reply; {answered} pings answered"
     elif answered > 1 and is_timer:
         score, reason = TCP_MIDDLE, f"{answered} pings answered"
+    elif final and not all(streams) and (timed := _timed(pieces, streams)) >= _TIMED_NEEDED:
+        score, reason = TCP_MIDDLE, f"one side alone, {timed} pings and replies on their timer"
     else:
         return None
     return Claim(
@@ -448,12 +480,27 @@ def _answered(
     return answered, is_timer
 
 
+def _timed(
+    pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
+) -> int:
+    """Return how many pings, and replies, have the next number after the time between two."""
+    last: dict[int, tuple[int, int]] = {}
+    timed = 0
+    for side, time_ns, start, end in pieces:
+        for kind, number in _pings(streams[side], start, end):
+            before, at = last.get(kind, (number, time_ns))
+            gap_ns = time_ns - at
+            timed += (number - before) % 256 == 1 and 0.8 * _PING_NS < gap_ns < 1.3 * _PING_NS
+            last[kind] = number, time_ns
+    return timed
+
+
 def _pings(stream: bytearray, place: int, end: int) -> list[tuple[int, int]]:
-    """Return (message ID, number) of the pings and replies in a row that begin between two places.
-    Section 8.
+    """Return (message ID, number) of the pings and replies in a row that begin between two places;
+    none where an impossible length follows them. Section 8.
     """
     found = []
     while place < end and place + 2 < len(stream) and bytes(stream[place : place + 2]) in _PINGS:
         found.append((stream[place + 1], stream[place + 2]))
         place += 3
-    return found
+    return [] if place < end and stream[place : place + 1] == b"\0" else found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from re import compile as compile_
 from typing import Final
 
@@ -15,6 +16,7 @@ from netdissect.protocols.netplay.shape import (
     find_pair,
     first_frames,
     fits,
+    in_chunks,
     values_of,
 )
 from netdissect.wire.netplay import RESERVED
@@ -50,6 +52,10 @@ _OPTIONS: Final = compile_(rb"[\0-\3]")
 """What every binary message has: options without reserved bits."""
 _AGREE: Final = 10
 """Added where both directions speak the same dialect."""
+_DOUBTFUL: Final = 40
+"""Most that a chain is worth in which something speaks against it."""
+_STUN_COOKIE: Final = b"\x21\x12\xa4\x42"
+"""Source: RFC 8489, section 5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,13 @@ def may_stand_alone(payload: bytes) -> bool:
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a TCP flow from the start of both its directions, or None."""
     del transport
-    streams = [b"".join(item[2] for item in sample if item[0] == side) for side in (0, 1)]
+    pieces = [[octets for sender, _, octets in sample if sender == side] for side in (0, 1)]
+    streams = [b"".join(mine) for mine in pieces]
     thorough = final or len(sample) >= MAX_JUDGED
-    verdicts = [_judge(stream, thorough=thorough) for stream in streams]
+    verdicts = [
+        _judge(stream, mine, thorough=thorough)
+        for stream, mine in zip(streams, pieces, strict=True)
+    ]
     found = [verdict for verdict in verdicts if verdict is not None]
     if not found:
         return None
@@ -108,15 +118,24 @@ def _tells(stream: bytes, verdict: _Verdict | None) -> bool:
     return _dialect_of_bodies(bodies, _fitting(bodies)) is not None
 
 
-def _judge(stream: bytes, *, thorough: bool) -> _Verdict | None:
+def _judge(stream: bytes, pieces: list[bytes], *, thorough: bool) -> _Verdict | None:
     """Return what one direction looks like; where `thorough`, also from its middle."""
     if not stream:
         return None
-    for test in (_text, _chunked, _frames):
-        verdict = test(stream)
-        if verdict is not None:
-            return verdict
-    return _middle(stream[:MAX_SEARCHED]) if thorough else None
+    verdict = _text(stream) or _chunked(stream, pieces) or _frames(stream, pieces)
+    if verdict is None and thorough:
+        verdict = _middle(stream[:MAX_SEARCHED], pieces)
+    return verdict
+
+
+def _written(pieces: list[bytes], start: int, sizes: list[int]) -> bool:
+    """Return whether pieces begin where messages of these sizes do: each is written at once, and
+    half of the pieces that begin among them begin one, unless the path cuts them anew.
+    """
+    ends = list(accumulate(sizes, initial=start))
+    begins = list(accumulate(map(len, pieces), initial=0))
+    among = [place for place in begins[:-1] if start <= place < ends[-1]]
+    return 0 < len(among) <= 2 * len(set(among).intersection(ends))
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -152,41 +171,46 @@ def _text(stream: bytes) -> _Verdict | None:
 # -- bin3 ------------------------------------------------------------------------------------------
 
 
-def _chunked(stream: bytes) -> _Verdict | None:
+def _chunked(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
     """Judge chunks with exact headers; `chunk_chain` holds them to the lengths."""
     count = 0
     while count < len(_PER_CHUNKED) - 1 and chunk_chain(stream, 0, count + 1):
         count += 1
     if not count:
         return None
-    frame = first_frames(stream, 0, chunked=True, most=1)[0]
-    if fits(frame, NULLABLE_VALUES):
+    frames = first_frames(stream, 0, chunked=True, most=count)
+    if fits(frames[0], NULLABLE_VALUES):
         text = "whole chunks, the first message decodes to its last byte"
         return _Verdict(BIN3, max(_FITTING, _PER_CHUNKED[count]), text)
     if chunk_chain(stream, 0, count + 1) is False:
         text = "whole chunks, then something else"
-        return _Verdict(BIN3, min(40, _PER_CHUNKED[count]), text, broken=True)
+        return _Verdict(BIN3, min(_DOUBTFUL, _PER_CHUNKED[count]), text, broken=True)
+    if not _written(pieces, 0, list(map(in_chunks, frames))):
+        text = "whole chunks, sent in other pieces"
+        return _Verdict(BIN3, min(_DOUBTFUL, _PER_CHUNKED[count]), text, broken=True)
     return _Verdict(BIN3, _PER_CHUNKED[count], f"{count} or more messages in whole chunks")
 
 
 # -- bin1, bin2 ------------------------------------------------------------------------------------
 
 
-def _frames(stream: bytes) -> _Verdict | None:
+def _frames(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
     """Judge a chain of frames."""
     bodies = _bodies(stream)
     if not bodies:
         return None
-    if all(map(_is_dns, bodies)):
-        return _Verdict(BIN1, 0, "DNS over TCP", broken=True)
+    for test, name in ((_is_dns, "DNS"), (_is_stun, "STUN")):
+        if all(map(test, bodies)):
+            return _Verdict(BIN1, 0, f"{name} over TCP", broken=True)
     both = _fitting(bodies)
     likely = _dialect_of_bodies(bodies, both)
     dialect, told = likely or BIN1, likely is not None
     fitting = both[dialect == BIN2]
     plain = _PER_FRAME[min(_weight(bodies), len(_PER_FRAME) - 1)]
     broken = _goes_on_otherwise(stream, 0, bodies)
+    broken = broken or not _written(pieces, 0, list(map(len, bodies)))
     if broken:
-        plain = min(40, plain)
+        plain = min(_DOUBTFUL, plain)
     if fitting:
         text = f"{fitting} of {len(bodies)} frames decode to their last byte as {dialect}"
         return _Verdict(dialect, max(_FITTING, plain), text, told=told)
@@ -212,6 +236,13 @@ def _is_dns(frame: bytes) -> bool:
         return False
     label = frame[_DNS_HEADER + 1 : _DNS_HEADER + 1 + frame[_DNS_HEADER]]
     return 0 < frame[_DNS_HEADER] <= _LONGEST_LABEL and label.isascii()
+
+
+def _is_stun(frame: bytes) -> bool:
+    """Return whether a frame is a STUN message, which media sessions over TCP send with the same
+    length before it (RFC 4571).
+    """
+    return frame[6:10] == _STUN_COOKIE
 
 
 def _goes_on_otherwise(stream: bytes, start: int, frames: list[bytes]) -> bool:
@@ -244,7 +275,7 @@ def _dialect_of_bodies(frames: list[bytes], fitting: tuple[int, int]) -> str | N
 # -- from the middle -------------------------------------------------------------------------------
 
 
-def _middle(stream: bytes) -> _Verdict | None:
+def _middle(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
     """Look for messages behind the start: the capture may have begun inside the connection."""
     first = stream.find(b"\n") + 1
     pair = find_pair(stream, first) if first else None
@@ -256,7 +287,7 @@ def _middle(stream: bytes) -> _Verdict | None:
         shape = _SHAPES[dialect]
         for position in shape.places(stream, whole=True):
             if position and shape.starts(stream, position):
-                return _found_late(stream, dialect, position)
+                return _found_late(stream, pieces, dialect, position)
     return None
 
 
@@ -267,12 +298,14 @@ def _names_an_object(pair: bytes) -> bool:
     return could_be_class(name) and isinstance(value, dict) and bool(value)
 
 
-def _found_late(stream: bytes, dialect: str, position: int) -> _Verdict:
+def _found_late(stream: bytes, pieces: list[bytes], dialect: str, position: int) -> _Verdict:
     """Judge frames from the middle of a stream."""
     chunked = dialect == BIN3
     frames = first_frames(stream, position, chunked=chunked, most=MAX_JUDGED)
     wide = any(all(frame[1::2]) and not any(frame[::2]) for frame in frames)
     broken = wide or (not chunked and _goes_on_otherwise(stream, position, frames))
+    sizes = list(map(in_chunks if chunked else len, frames))
+    broken = broken or not _written(pieces, position, sizes)
     if not chunked:
         dialect = _dialect_of_bodies(frames, _fitting(frames)) or BIN1
     values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
@@ -280,6 +313,6 @@ def _found_late(stream: bytes, dialect: str, position: int) -> _Verdict:
     score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]
     if broken and not known:
         # Text of two bytes a character and tables of small numbers hold chains, too.
-        score = min(40, score)
+        score = min(_DOUBTFUL, score)
     text = f"messages of {dialect} after {position} bytes"
     return _Verdict(dialect, score, text, broken, late=True)

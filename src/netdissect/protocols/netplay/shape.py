@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from netdissect.dissect.schema import Decoder, Schema, SchemaMismatch
     from netdissect.wire.values import Values
 
-__all__ = ["Shape", "chain", "chunk_chain", "find_pair", "first_frames", "fits", "values_of"]
+__all__ = [
+    "Shape", "chain", "chunk_chain", "find_pair", "first_frames", "fits", "in_chunks", "values_of",
+]  # fmt: skip
 
 CHAIN: Final = 3
 """Frames in a row that must fit before reading goes on in the middle of a stream ..."""
@@ -130,6 +132,11 @@ def first_frames(data: bytes, position: int, *, chunked: bool, most: int) -> lis
     return found
 
 
+def in_chunks(frame: bytes) -> int:
+    """Return how many bytes a frame takes with its chunk headers."""
+    return len(frame) + -(-len(frame) // CHUNK_DATA)
+
+
 # -- values ----------------------------------------------------------------------------------------
 
 
@@ -204,7 +211,7 @@ class Shape:
         frames = first_frames(data, position, chunked=self.chunked, most=LONG_CHAIN)
         if not frames or not self._confirmed(data, position, LONG_CHAIN):
             return False
-        size = sum(len(frame) + self.chunked * -(-len(frame) // CHUNK_DATA) for frame in frames)
+        size = sum(map(in_chunks if self.chunked else len, frames))
         return position + size == len(data)
 
     def _confirmed(self, data: bytes, position: int, most: int) -> int:

@@ -62,6 +62,10 @@ _PAIRS_NEEDED: Final = 3
 _CHAIN: Final = 8
 _ACKS_IN_CHAIN: Final = 2
 """Messages, and different Acks among them, that a stream is known by."""
+_ACKS_ALONE: Final = 5
+"""Acks among twice as many messages where the other side is not heard."""
+_TRIES: Final = 5
+"""Connects of a client that nobody answers."""
 _KICKED: Final = 4  # the one reason of Disconnect that a message may follow
 _STEPS: Final = 3
 _COUNTERS: Final = 2
@@ -164,11 +168,9 @@ def _hypotheses(
     """
     thorough = final or len(sample) in _EARLY or not len(sample) % _THOROUGH
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
-        framed = (
-            _frames(sample, PREFIXES[packing], thorough=thorough)
-            if transport == "tcp"
-            else list(sample)
-        )
+        framed = list(sample)
+        if transport == "tcp":
+            framed = _frames(sample, PREFIXES[packing], thorough=thorough)
         if not framed:
             continue
         for client in (0, 1):
@@ -396,9 +398,12 @@ def _acks(messages: list[_Message], evidence: _Evidence) -> None:
 def _chain(messages: list[_Message], evidence: _Evidence) -> None:
     """Frames in a row on both streams that all hold a message, Acks of exact size among them."""
     sides = {message.side for message in messages}
-    acks = len({message.octets for message in messages if message.type in ("Ack", "AckExtra")})
-    if len(sides) > 1 and acks >= _ACKS_IN_CHAIN and len(messages) >= _CHAIN:
+    acks = [each.octets for each in messages if each.type in ("Ack", "AckExtra")]
+    if len(sides) > 1 and len(set(acks)) >= _ACKS_IN_CHAIN and len(messages) >= _CHAIN:
         evidence.add(CHAINED, f"{len(messages)} frames in a row hold one message each")
+    elif len(sides) == 1 and len(messages) >= 2 * _CHAIN:
+        if len(acks) >= _ACKS_ALONE and {"Reliable", "Ack"} <= set(_steps(messages)):
+            evidence.add(ALONE, f"{len(messages)} frames of one side hold one message each")
 
 
 def _shifted(messages: list[_Message]) -> bool:
@@ -455,12 +460,12 @@ def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, fina
 
 
 def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """Equal Connects a second apart without any answer."""
-    if any(message.type != "Connect" or message.side != client for message in messages):
+    """Equal Connects a second apart, unanswered: with data, as many protocols ask, all five."""
+    if not messages or any(each.type != "Connect" or each.side != client for each in messages):
         return
-    octets = {message.octets for message in messages}
     gaps = [b.time_ns - a.time_ns for a, b in pairwise(messages)]
-    if len(octets) == 1 and len(gaps) >= 2 and all(  # noqa: PLR2004 - three Connects or more
+    needed = 3 if len(messages[0].octets) == 1 else _TRIES
+    if len({each.octets for each in messages}) == 1 and len(messages) >= needed and all(
         0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
     ):
         evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
