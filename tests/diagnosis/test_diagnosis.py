@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from netdissect import analyze
 from netdissect.cli import cli
-from netdissect.diagnosis import Neighbours, diagnose
+from netdissect.diagnosis import diagnose
 from netdissect.diagnosis.answers import answer
 from netdissect.diagnosis.causes import cause_of
 from netdissect.diagnosis.words import NO_SILENCE, line, verdict
@@ -25,6 +25,7 @@ from netdissect.model.diagnosis import Burst, Cause, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary
 from netdissect.pipeline import Options
+from netdissect.pipeline.reports import Reports
 from twocaptures import Record, followed_by, goes_on, held_back, rewritten
 
 TESTS = Path(__file__).parents[1]
@@ -532,14 +533,14 @@ def test_what_lost_answers_explain_is_no_loss_of_the_other_way() -> None:
 def test_who_else_the_server_spoke_to_shows_that_it_did_not_stop() -> None:
     """One client of two was dark, and nobody was told that the server was not to blame."""
     (report,) = analyze(str(CAPTURES / "knet" / "udp_blackout_both.client.pcap")).connections
-    beside = replace(report, connection=2, quiet=[])
-    dark = replace(report, connection=2)
+    beside = replace(report, connection=2, first_frame=2, quiet=[])
+    dark = replace(report, connection=2, first_frame=2)
     elsewhere = replace(beside, server="10.9.9.9:1")
-    told = Neighbours([report, beside]).told(report).diagnosis
+    told = Reports([report, beside])[0].diagnosis
     assert told.cause.text.startswith("The server went on speaking to c2: the way from it to this")
     assert told.ruled_out[-1].startswith("the server as a whole: it went on speaking to c2")
     for other in (dark, elsewhere):
-        assert Neighbours([report, other]).told(report).diagnosis == report.diagnosis
+        assert Reports([report, other])[0].diagnosis == report.diagnosis
 
 
 def test_a_neighbour_without_losses_clears_the_link_of_the_server() -> None:
@@ -547,8 +548,8 @@ def test_a_neighbour_without_losses_clears_the_link_of_the_server() -> None:
     assert (report.diagnosis.cause.what, report.diagnosis.cause.direction) == ("loss", 0)
     loss = (Loss(900, 0, "observed"), Loss(0, 0, "unknown"))
     good = replace(report, connection=2, diagnosis=replace(report.diagnosis, loss=loss))
-    told = Neighbours([report, good]).told(report).diagnosis
+    told = Reports([report, good])[0].diagnosis
     assert told.ruled_out[-1] == (
         "the link of the server: c2 lost next to nothing from client to server at that time"
     )
-    assert Neighbours([report, replace(report, connection=2)]).told(report) is report
+    assert Reports([report, replace(report, connection=2)])[0] is report

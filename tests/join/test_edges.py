@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from netdissect.capture import PcapWriter
-from netdissect.diagnosis import reworded
 from netdissect.join import (
     NotJoinedError,
     engine,
@@ -614,7 +613,7 @@ def test_the_longest_silence_is_the_cause_and_not_the_fullest() -> None:
         long = Burst(80, 90, 11, begun + 2 * S, begun + 7 * S)
         found.report.conversations[0].ways[0].bursts = [full, long]
         found.report.conversations[0].ways[1].bursts = []
-        cause = Observed(found).diagnosed(report).diagnosis.cause
+        cause = Observed(found).reports()[0].diagnosis.cause
     assert (cause.what, cause.direction, cause.from_ns, cause.to_ns) == (
         "one-way",
         0,
@@ -636,7 +635,7 @@ def test_numbers_that_a_sender_left_out_are_no_loss_of_the_network() -> None:
             way.bursts = []
         (ours,) = found.reports[0]
         ours.diagnosis = report.diagnosis
-        diagnosis = reworded(Observed(found).diagnosed(ours)).diagnosis
+        diagnosis = Observed(found).reports()[0].diagnosis
     assert diagnosis.cause.what == "closed"
     assert "lost" not in diagnosis.verdict
     assert diagnosis.cause.text == "The client ended it; nothing bad was seen before."

@@ -9,13 +9,13 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netdissect.diagnosis import diagnose
 from netdissect.export import json
 from netdissect.model.diagnosis import Cause
-from netdissect.model.reports import ConnectionReport
+from netdissect.model.reports import ConnectionReport, QuietSpan
 from netdissect.pipeline import reports as room
 from netdissect.pipeline.reports import Lines, Reports
 from samples import connection
@@ -211,6 +211,54 @@ def test_a_line_waits_for_what_others_leave_in_doubt() -> None:
         found.append(silent(30, 2))
     assert list(kept.lines(LINES)) == written(usual)
     assert ["#30" in line for line in kept.lines(LINES)] == [True, False]
+
+
+def dark(frame: int, number: int, *, heard: bool) -> ConnectionReport:
+    """Return a report of a client of which nothing came for 3 s, or one that was always heard."""
+    made = report(frame, number)
+    made.diagnosis = diagnose(made)
+    if not heard:
+        start_ns = made.first_time_ns + 1_000_000_000
+        cause = Cause("silence", 1, start_ns, start_ns + 3_000_000_000, 5, 9, "cannot tell", "Dark.")
+        made.diagnosis.cause = cause
+        made.quiet = [QuietSpan("silence", 1, cause.from_ns, 5, cause.to_ns, 9, "asked", 3)]
+    return made
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2)), max_size=9), st.integers(0, 9))
+def test_what_others_show_is_the_same_of_shares(
+    each: list[tuple[bool, int]], plain: int
+) -> None:
+    def some(*shares: int) -> list[ConnectionReport]:
+        return [
+            dark(10 * number, number, heard=heard)
+            for number, (heard, share) in enumerate(each, 1)
+            if share in shares
+        ]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "MAX_PLAIN", plain)
+        whole, joined, alone = Reports(some(0, 1, 2)), Reports(lines=LINES), Reports()
+        for share in (0, 1, 2):
+            part = Reports(some(share), lines=LINES)
+            own = [number for number, (_, mine) in enumerate(each, 1) if mine == share]
+            part.renumber(list(range(1, len(each) + 1)))
+            for take in (joined.receive, alone.learn if share else alone.receive):
+                stream = io.BytesIO()
+                part.send(stream)
+                stream.seek(0)
+                take(stream, range(1, len(each) + 1))
+            assert part.numbers() == own
+        assert list(joined.lines(LINES)) == written(whole)
+        assert list(alone.lines(LINES)) == written(whole.of(alone.numbers()))
+        good = [number for number, (heard, _) in enumerate(each, 1) if heard]
+        for one in whole:
+            assert one.diagnosis is not None
+            went_on = "The server went on speaking to c" in one.diagnosis.cause.text
+            assert went_on == bool(good and one.connection not in good)
+            again = Reports(whole)
+            assert again == whole
 
 
 def test_a_stream_that_ends_too_early_is_told() -> None:

@@ -58,7 +58,7 @@ def test_a_limit_is_told_next_to_the_receiver_and_by_two_captures(tmp_path: Path
         assert limit is not None
         assert limit.unit == "datagrams"
         assert abs(limit.per_second / (LIMIT / 200) - 1) < 0.15  # pings are shorter
-        (other,) = (Observed(joined).diagnosed(each) for each in joined.reports[0])
+        (other,) = Observed(joined).reports()
         assert other.diagnosis.cause.what == "loss"  # one capture says: nothing bad was seen
         assert "The rate was limited" in other.diagnosis.cause.text
 

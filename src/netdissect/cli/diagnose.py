@@ -122,9 +122,6 @@ def command(
     netdissect diagnose game.pcap
     netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
     """
-    from netdissect.diagnosis import Neighbours, reworded  # noqa: PLC0415
-    from netdissect.pipeline.reports import Reports  # noqa: PLC0415
-
     wanted = [limit_of(text) for text in limits]
     first_ns = None
     with asked.session() as session:
@@ -132,16 +129,13 @@ def command(
             reports = reports_of(session, asked.display_filter, None)
         else:
             with TwoSides(session, asked.second) as both:
-                reports = Reports(
-                    reworded(both.observed.diagnosed(report)) for report in both.reports
-                )
+                reports = both.reports
                 first_ns = both.first_ns
             if asked.display_filter is not None:
                 # `-Y` narrows the first capture; both captures together give the figures.
                 with session.again(quiet=True) as once:
                     left = reports_of(once, asked.display_filter, None)
                     reports = reports.of(set(left.numbers()))
-        neighbours = Neighbours(reports)
         reports = asked.chosen(reports)
         failed = any(
             each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
@@ -150,13 +144,12 @@ def command(
         if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_lines(map(json.diagnosed, map(neighbours.told, ordered)))
+            print_lines(map(json.diagnosed, ordered))
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
             clock = asked.clock(first_ns or session.first_ns)
-            told = map(neighbours.told, ordered)
-            show_diagnoses(asked.look.screen(), told, clock, asked.file)
+            show_diagnoses(asked.look.screen(), ordered, clock, asked.file)
         status = session.status()
     return EXIT.FOUND if failed else status
 

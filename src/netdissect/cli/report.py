@@ -20,8 +20,9 @@ from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
     from netdissect.cli.gathering import Gathered
-    from netdissect.join.observed import Observed
     from netdissect.model.records import DatagramRecord
+    from netdissect.model.reports import ConnectionReport
+    from netdissect.pipeline.reports import Reports
     from netdissect.report.subject import Capture, Subject
 
 __all__ = ["MAX_TOLD", "capture_of", "command", "write_report"]
@@ -123,27 +124,29 @@ def capture_of(
     numbers: Sequence[int],
     *,
     redact: bool,
-    observed: Observed | None = None,
+    observed: Reports | None = None,
 ) -> Capture:
-    """Return what the report says, worst connections first; `observed`: what two captures show."""
+    """Return what the report says, worst connections first; `observed`: the connections as two
+    captures show them.
+    """
     from collections import Counter  # noqa: PLC0415
 
     from netdissect import lookup  # noqa: PLC0415
-    from netdissect.diagnosis import diagnose, reworded  # noqa: PLC0415
+    from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.report.redact import Redactor  # noqa: PLC0415
     from netdissect.report.subject import Capture  # noqa: PLC0415
     from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
 
     redactor = Redactor()
-    reports = session.reports.of(set(numbers))
+    reports = (session.reports if observed is None else observed).of(set(numbers))
     answers = (report.diagnosis or diagnose(report) for report in reports)
     endings = Counter(answer.ending.how for answer in answers)
     subjects = []
     for place, number in enumerate(numbers[:MAX_ROWS]):
-        subject = _subject(session, found, number, told=place < MAX_TOLD)
-        if observed is not None:
-            seen = reworded(observed.diagnosed(subject.report)).diagnosis
-            subject.diagnosis = seen or subject.diagnosis
+        report = reports.by_number(number)
+        if report is None:
+            raise missing(number, reports)
+        subject = _subject(report, found, told=place < MAX_TOLD)
         subjects.append(redactor.subject(subject) if redact else subject)
     return Capture(
         "capture" if redact else safe(Path(session.file).name, 120),
@@ -170,7 +173,7 @@ def _of_two(
         raise UsageError("captures are joined by reading them more than once: name files, not `-`")
     options = session.choices.options()
     with join(session.file, second, options=options) as joined:
-        observed = Observed(joined, options.limits)
+        observed = Observed(joined, options.limits).reports()
         told = capture_of(session, found, numbers, redact=redact, observed=observed)
         told.join = joined.report
         zero = told.info.first_time_ns or 0
@@ -183,15 +186,13 @@ def _of_two(
     return told
 
 
-def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> Subject:
+def _subject(report: ConnectionReport, found: Gathered, *, told: bool) -> Subject:
     """Return what is said of one connection; only those that are told have a part of their own."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
     from netdissect.report.subject import Subject  # noqa: PLC0415
 
-    report = session.reports.by_number(number)
-    if report is None:
-        raise missing(number, session.reports)
+    number = report.connection
     subject = Subject(report, report.diagnosis or diagnose(report))
     if not told:
         return subject

@@ -87,7 +87,7 @@ class TwoSides(Closing):
     def reports(self) -> Reports:
         """Return the connections of the first capture that both have."""
         start, end = self.window
-        every = self.joined.reports[0].of(set(self.observed.numbers()))
+        every = self.observed.reports().of(set(self.observed.numbers()))
         return every.of(
             {
                 report.connection

@@ -1,6 +1,6 @@
 """The answer about one connection, from its report alone. Knows no protocol."""
 
-from netdissect.diagnosis.answers import answer, diagnose, doubted, reworded
+from netdissect.diagnosis.answers import answer, diagnose, reworded
 from netdissect.diagnosis.neighbours import Neighbours
 
-__all__ = ["Neighbours", "answer", "diagnose", "doubted", "reworded"]
+__all__ = ["Neighbours", "answer", "diagnose", "reworded"]

@@ -14,7 +14,7 @@ from netdissect.diagnosis.measures import around_of, lag_of, loss_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["answer", "diagnose", "doubted", "reworded"]
+__all__ = ["answer", "diagnose", "reworded"]
 
 _USUAL: Final = Limits()
 
@@ -51,14 +51,6 @@ def reworded(report: ConnectionReport) -> ConnectionReport:
     if known and cause.what in ("none", "closed"):
         cause = replace(cause, text=words.plain_cause(report, found.ending, cause.what))
     return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
-
-
-def doubted(found: Diagnosis, frame: int) -> Diagnosis:
-    """Return the diagnosis of a client that was silent while another connection of its address to
-    the same server began, in `frame`: it may have gone on there.
-    """
-    text = words.gone_on_text(found.cause.text, frame)
-    return replace(found, cause=replace(found.cause, confidence="likely", text=text))
 
 
 def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:

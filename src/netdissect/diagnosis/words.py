@@ -15,6 +15,7 @@ __all__ = [
     "dropped_or_broken",
     "gone_on_text",
     "heard_meanwhile",
+    "is_of_server",
     "line",
     "loss_text",
     "lost_nothing",
@@ -228,8 +229,8 @@ def gone_on_text(text: str, frame: int) -> str:
 def heard_meanwhile(direction: int, numbers: Sequence[int]) -> str:
     """Return what was not silent: other connections of the server were heard meanwhile."""
     if direction:
-        return f"the server as a whole: it went on speaking to {_some(numbers)} meanwhile"
-    return f"the link of the server: clients of {_some(numbers)} were heard meanwhile"
+        return f"{_SERVER}it went on speaking to {_some(numbers)} meanwhile"
+    return f"{_SERVER_LINK}clients of {_some(numbers)} were heard meanwhile"
 
 
 def dropped_or_broken(numbers: Sequence[int]) -> str:
@@ -243,9 +244,18 @@ def dropped_or_broken(numbers: Sequence[int]) -> str:
 def lost_nothing(direction: int, numbers: Sequence[int]) -> str:
     """Return that other connections of the server lost next to nothing."""
     return (
-        f"the link of the server: {_some(numbers)} lost next to nothing from"
-        f" {_ARROWS[direction]} at that time"
+        f"{_SERVER_LINK}{_some(numbers)} lost next to nothing from {_ARROWS[direction]} at that"
+        " time"
     )
+
+
+_SERVER: Final = "the server as a whole: "
+_SERVER_LINK: Final = "the link of the server: "
+
+
+def is_of_server(text: str) -> bool:
+    """Return whether what was ruled out is what other connections of the server show."""
+    return text.startswith((_SERVER, _SERVER_LINK))
 
 
 def _some(numbers: Sequence[int]) -> str:

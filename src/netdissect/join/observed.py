@@ -11,6 +11,7 @@ from heapq import merge
 from statistics import median
 from typing import Final
 
+from netdissect.diagnosis import reworded
 from netdissect.join.joined import Joined
 from netdissect.model.diagnosis import Around, Cause, Diagnosis, Limits, Loss
 from netdissect.model.intervals import Interval
@@ -18,6 +19,7 @@ from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.pipeline.reports import Reports
 
 __all__ = ["MAX_DELAYS", "Observed"]
 
@@ -138,10 +140,13 @@ class Observed:
             else:
                 yield Flight(record, capture, row, None, common)
 
-    def diagnosed(self, report: ConnectionReport) -> ConnectionReport:
-        """Return the report of a connection of the first capture with a diagnosis that rests on
-        both: losses as observed, and whose silence it was.
+    def reports(self) -> Reports:
+        """Return the connections of the first capture, each with a diagnosis that rests on both
+        where both have it: losses as observed, and whose silence it was.
         """
+        return Reports(map(self._diagnosed, self._joined.reports[0]))
+
+    def _diagnosed(self, report: ConnectionReport) -> ConnectionReport:
         found = report.diagnosis
         one = next(
             (
@@ -204,7 +209,7 @@ class Observed:
             around=self._around(one.number, cause) if silent else None,
             settles=None,
         )
-        return replace(report, diagnosis=diagnosis)
+        return reworded(replace(report, diagnosis=diagnosis))
 
     def _around(self, conversation: int, cause: Cause) -> Around:
         """Return what was lost before the span of a cause, and in it."""

@@ -9,14 +9,13 @@ import pickle
 import shutil
 import weakref
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from io import BytesIO
 from operator import eq
 from typing import IO, NamedTuple, overload
-from zlib import crc32
 
-from netdissect.diagnosis import doubted
+from netdissect.diagnosis import Neighbours
 from netdissect.model.closing import Closing
 from netdissect.model.reports import ConnectionReport
 
@@ -39,60 +38,6 @@ class Lines(NamedTuple):
     """A line with another number of its connection."""
 
 
-def _way(report: ConnectionReport) -> int:
-    """Return what the connections of a protocol from one address to one server have in common, the
-    same in every process; 0 for questions and answers that are no connection.
-    """
-    found = report.diagnosis
-    if found is not None and found.ending.how == "info-only" and all(report.datagrams):
-        return 0
-    host = report.client.rpartition(":")[0]
-    text = f"{report.protocol} {report.transport} {host} {report.server}".encode()
-    # 62 bits of two sums: `hash` is another one in every process.
-    return crc32(text) << 31 | crc32(text[::-1]) >> 1
-
-
-def _may_have_gone_on(report: ConnectionReport) -> bool:
-    """Return whether a client fell silent that may have gone on from another port."""
-    if report.diagnosis is None:
-        return False
-    cause = report.diagnosis.cause
-    return (cause.what, cause.direction, cause.confidence) == ("silence", 0, "certain")
-
-
-class _Begins:
-    """At which frames connections begin, by their ways; those of other processes, too."""
-
-    __slots__ = ("_order", "frames", "ways")
-
-    def __init__(self) -> None:
-        self.frames = array("q")
-        self.ways = array("q")
-        self._order = array("q")
-        """Places in order of way and frame, made when it is asked for."""
-
-    def add(self, frame: int, way: int) -> None:
-        self.frames.append(frame)
-        self.ways.append(way)
-
-    def extend(self, frames: array[int], ways: array[int]) -> None:
-        self.frames.extend(frames)
-        self.ways.extend(ways)
-
-    def within(self, way: int, after: int, before: int | None) -> int | None:
-        """Return the first frame of a way in a span; None where none begins there."""
-        frames, ways = self.frames, self.ways
-        if len(self._order) != len(ways):
-            pairs = sorted(range(len(ways)), key=lambda place: (ways[place], frames[place]))
-            self._order = array("q", pairs)
-        order = self._order
-        at = bisect_right(order, (way, after), key=lambda place: (ways[place], frames[place]))
-        if at == len(order) or ways[order[at]] != way:
-            return None
-        frame = frames[order[at]]
-        return frame if before is None or frame < before else None
-
-
 class _Store:
     """Reports in the order in which they came; a place is an index into that order."""
 
@@ -105,8 +50,8 @@ class _Store:
         "_places",
         "_plain",
         "_starts",
-        "begins",
         "frames",
+        "neighbours",
         "numbers",
     )
 
@@ -122,7 +67,7 @@ class _Store:
         """First frame of each."""
         self.numbers = array("q")
         """Connection of each: what counts, whatever it was when the report was packed."""
-        self.begins = _Begins()
+        self.neighbours = Neighbours()
         self._plain: list[ConnectionReport] | None = [] if self._lines is None else None
         """The reports themselves; None when they are packed."""
         self._places = array("q")
@@ -136,8 +81,10 @@ class _Store:
         """Take one report."""
         self.frames.append(report.first_frame)
         self.numbers.append(report.connection)
-        self.begins.add(report.first_frame, _way(report))
-        if self._lines is not None and not _may_have_gone_on(report):
+        self.neighbours.add(report)
+        found = report.diagnosis
+        waits = found is not None and self.neighbours.concern(found)
+        if self._lines is not None and not waits:
             self._write(self._lines.of(report).encode())
             return
         if self._plain is None:
@@ -150,7 +97,7 @@ class _Store:
     def load(self, place: int) -> ConnectionReport:
         """Return the report at a place, as all that is known by now has it."""
         if self._plain is not None:
-            return self._judged(self._plain[place])
+            return self.neighbours.told(self._plain[place])
         return self._unpacked(place, self._read(place))
 
     def line(self, place: int, lines: Lines) -> str:
@@ -172,19 +119,7 @@ class _Store:
         # The bytes are our own: nobody else has the file, or the pipe over which they came.
         report: ConnectionReport = pickle.loads(octets)  # noqa: S301
         report.connection = self.numbers[place]
-        return self._judged(report)
-
-    def _judged(self, report: ConnectionReport) -> ConnectionReport:
-        """Return a report with the doubt that others leave: a client that fell silent may have gone
-        on from another port. Only all reports together show that.
-        """
-        found = report.diagnosis
-        if found is not None and _may_have_gone_on(report):
-            cause = found.cause
-            other = self.begins.within(_way(report), cause.from_frame or 0, cause.to_frame)
-            if other is not None:
-                report.diagnosis = doubted(found, other)
-        return report
+        return self.neighbours.told(report)
 
     def place(self, connection: int) -> int | None:
         """Return the place of a connection's report; None where there is none."""
@@ -210,11 +145,12 @@ class _Store:
             self.numbers[place] = numbers[number - 1]
             if self._plain is not None:
                 self._plain[place].connection = self.numbers[place]
+        self.neighbours.renumber(numbers)
 
     def send(self, out: IO[bytes]) -> None:
         """Write everything to a stream, packed."""
         self.pack()
-        head = (self.frames, self.numbers, self.begins.ways, self._starts, self._end)
+        head = (self.frames, self.numbers, self.neighbours.state(), self._starts, self._end)
         pickle.dump(head, out, pickle.HIGHEST_PROTOCOL)
         self._file.seek(0)
         shutil.copyfileobj(self._file, out)
@@ -228,8 +164,8 @@ class _Store:
 
         """
         self.pack()
-        frames, theirs, ways, starts, left = pickle.load(stream)  # noqa: S301 - a process of our own
-        self.begins.extend(frames, ways)
+        frames, theirs, near, starts, left = pickle.load(stream)  # noqa: S301 - a process of our own
+        self.neighbours.extend(near, numbers)
         self.frames.extend(frames)
         self.numbers.extend(numbers[number - 1] for number in theirs)
         base = self._end
@@ -241,10 +177,12 @@ class _Store:
             left -= len(piece)
             self._add(piece)
 
-    def learn(self, stream: IO[bytes]) -> None:
-        """Take from what another store sent only where its connections begin."""
-        frames, _, ways, *_ = pickle.load(stream)  # noqa: S301 - a process of our own
-        self.begins.extend(frames, ways)
+    def learn(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
+        """Take from what another store sent only what its connections show of others; connection n
+        becomes `numbers[n - 1]`.
+        """
+        _, _, near, *_ = pickle.load(stream)  # noqa: S301 - a process of our own
+        self.neighbours.extend(near, numbers)
 
     def close(self) -> None:
         """Forget all reports and free their file."""
@@ -384,9 +322,11 @@ class Reports(Sequence[ConnectionReport], Closing):
         """
         self._store.receive(stream, numbers)
 
-    def learn(self, stream: IO[bytes]) -> None:
-        """Take from what was sent only where the connections begin: others are judged by that."""
-        self._store.learn(stream)
+    def learn(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
+        """Take from what was sent only what others are judged by, connection n as number
+        `numbers[n - 1]`.
+        """
+        self._store.learn(stream, numbers)
 
     def _chosen(self, places: array[int]) -> Reports:
         chosen = Reports()

@@ -189,12 +189,12 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
     reports = Reports()
     with file, reports, Staged(Dataset(plan.dataset), work.key, index, work.folder) as staged:
         reports.receive(file, numbers)
-        # A client that fell silent here may have gone on in another share.
-        for other in range(len(agreed.numbers)):
+        # A client that fell silent here may have gone on in another share, or its server there.
+        for other, of_others in enumerate(agreed.numbers):
             if other != index:
                 theirs, _ = _opened(work, other)
                 with theirs:
-                    reports.learn(theirs)
+                    reports.learn(theirs, of_others)
         places = connection_rows(reports, staged)
         mine = frozenset(numbers)
         told_of_mine = (each for each in agreed.found.anomalies if each.connection in mine)
