@@ -84,12 +84,39 @@ def test_who_ended_it(table: Any) -> None:
         if "killed" in hows:
             hows.add("silent")  # what it looks like on the wire
         how = SAME.get(ending.how, ending.how)
-        if (ending.by in sides or "both" in sides) and (how in hows or ending.by == "nobody"):
+        if (ending.by in sides or "both" in sides) and (
+            how in hows or (ending.by == "nobody" and "info-only" not in hows)
+        ):
             right += 1
         else:
             wrong.append((name, wanted["by"], wanted["how"], ending.by, how))
     assert wrong == []
     assert right / (right + untold) >= LEAST_RIGHT
+
+
+@pytest.mark.parametrize(
+    ("name", "exchanged"),
+    [
+        ("tw07_server_info", {"asked for and given", "asked for"}),
+        ("ddnet_server_info", {"asked for and given"}),
+        ("tw07_lan_browse", {"asked for", "given"}),  # the answers come from another address
+    ],
+)
+def test_who_asks_for_information_wants_no_connection(name: str, exchanged: set[str]) -> None:
+    """A token, and nothing but connectionless messages: they were "never answered"."""
+    reports = analyze(str(CAPTURES / "teeworlds" / f"{name}.pcap")).connections
+    verdicts = {report.diagnosis.verdict for report in reports}
+    assert verdicts == {f"No connection: information was {what}." for what in exchanged}
+    assert {report.diagnosis.ending.how for report in reports} == {"info-only"}
+
+
+def test_a_token_before_a_connection_is_its_handshake(tmp_path: Path) -> None:
+    """Cut behind the client's connect, which nobody has answered, or before it."""
+    path = CAPTURES / "teeworlds" / "tw07_clean.pcap"
+    for count, how in ((1, "never-answered"), (2, "unknown"), (3, "unknown")):
+        cut = rewritten(path, tmp_path / "cut.pcap", lambda found, count=count: found[:count])
+        (report,) = analyze(cut).connections
+        assert (report.handshake, report.diagnosis.ending.how) == ("unanswered", how)
 
 
 def test_what_is_certain_was_said(table: Any) -> None:

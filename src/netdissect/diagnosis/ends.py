@@ -125,8 +125,19 @@ def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]
 
 def _unopened(report: ConnectionReport) -> _End:
     """Return how what never became open ended."""
-    if report.handshake == "unanswered" and not all(report.datagrams):
+    asked = report.handshake == "unanswered" and not report.datagrams[1]
+    if asked and not _is_group(report.server):
         return "nobody", "never-answered", None, None, report.last_time_ns
-    if report.handshake == "not_seen" and not any(space.units for space in report.spaces):
+    no_wish = report.handshake == "not_seen" and not any(space.units for space in report.spaces)
+    if asked or no_wish:
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None
+
+
+def _is_group(address: str) -> bool:
+    """Return whether an address is of many hosts: who asks those wants answers, no connection."""
+    host = address.rpartition(":")[0].strip("[]")
+    if ":" in host:
+        return host.startswith("ff")
+    first = host.partition(".")[0]
+    return host == "255.255.255.255" or (len(first) == 3 and "224" <= first <= "239")  # noqa: PLR2004

@@ -72,13 +72,15 @@ _ENDED: Final = {
     "reset": "Reset by {by} after {lasted}",
     "gave-up": "Given up by {by}, which got no answer{because}",
     "never-answered": "Never answered: nothing came from the server in {lasted}",
-    "info-only": "No connection: information was asked for and given",
+    "info-only": "No connection: information was {exchanged}",
     "open": "Still open when the capture ends, after {lasted}{lossy}{quiet}",
     "said": "Closed by {by} after {lasted}{because}{quiet}",
     "dropped": "Forgotten by {by} without a word after {lasted}: its numbers start again{quiet}",
     "unknown": "How it ended is not in the capture, which has {lasted} of it{quiet}",
 }
 """`Ending.how` -> the main clause of the verdict."""
+_EXCHANGED: Final = ("asked for", "given")
+"""What (client, server) did who wanted no connection."""
 
 
 _LINES: Final = {
@@ -156,6 +158,9 @@ def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
         lasted=_seconds(report.last_time_ns - report.first_time_ns),
         server=report.server,
         lossy="" if ending.by else _unheard_goodbye(report),
+        exchanged=" and ".join(
+            what for what, count in zip(_EXCHANGED, report.datagrams, strict=True) if count
+        ),
         silent=(
             f"The {ending.by} began anew at the same endpoints without a word"
             if ending.by

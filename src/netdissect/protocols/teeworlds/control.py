@@ -38,7 +38,8 @@ def outside(payload: bytes, dialect: str) -> list[Event]:
         read.odd_Tw07Connless((payload[0] & 3,), None, odd)
         return odd
     row = connless_row(payload, family)
-    return [] if row is None else [(Ev.MESSAGE, row.type)]
+    # Not of a connection: what a token was asked for may have been this alone.
+    return [] if row is None else [(Ev.STATE, "connless", None), (Ev.MESSAGE, row.type)]
 
 
 def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -> list[Event]:

@@ -21,13 +21,15 @@ from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
 __all__ = ["POLICIES"]
 
-_BEFORE: Final = ("idle", "token wait", "connecting")
+_BEFORE: Final = ("idle", "connecting")
+_TOKENS: Final = ("token wait", "token known", "asked")
+"""Before 0.7's connect; `asked`: what the token was for came without a connection."""
 _LIVE: Final = ("pending", "joining", "online", "online before")
 
 MACHINE: Final = StateMachine(
     initial="idle",
     states=by_word(
-        unknown=("idle", "token wait", "token known", "connecting"),
+        unknown=("idle", "token wait", "token known", "asked", "connecting"),
         open=_LIVE,
         rejected="refused",
         closed="closed",
@@ -35,24 +37,29 @@ MACHINE: Final = StateMachine(
     ),
     transitions=moves(
         ("idle", "request", 0, "token wait"),
-        (("idle", "token wait"), "token", 1, "token known"),
-        (("idle", "token wait", "token known"), "connect", 0, "connecting"),
-        ((*_BEFORE, "token known"), "accept", 1, "pending"),
+        ("token wait", "token", 1, "token known"),
+        # Who asks a broadcast address for a token is answered from another one, and has asked no
+        # connection of that.
+        ("idle", "token", 1, "asked"),
+        (_TOKENS, "connless", BOTH, "asked"),
+        (("idle", *_TOKENS), "connect", 0, "connecting"),
+        ((*_BEFORE, *_TOKENS), "accept", 1, "pending"),
         # Who confirms or sends data was accepted, though the capture may not have that.
         ("connecting", "confirm", 0, "pending"),
-        (("pending", "connecting", "token known"), "data", 0, "joining"),
-        (("connecting", "token known", "pending", "joining"), "data", 1, "online"),
+        (("pending", "connecting", *_TOKENS), "data", 0, "joining"),
+        (("connecting", *_TOKENS, "pending", "joining"), "data", 1, "online"),
         ("idle", "data", BOTH, "online before"),
         # A close of the server before its first data refuses the client.
-        ((*_BEFORE, "token known", "pending", "joining"), "close", 1, "refused"),
-        ((*_BEFORE, "token known", *_LIVE), "close", 0, "closed"),
+        ((*_BEFORE, *_TOKENS, "pending", "joining"), "close", 1, "refused"),
+        ((*_BEFORE, *_TOKENS, *_LIVE), "close", 0, "closed"),
         (("online", "online before"), "close", 1, "closed"),
-        ((*_BEFORE, "token known", *_LIVE), ("give_up", "timeout"), BOTH, "timed out"),
+        ((*_BEFORE, *_TOKENS, *_LIVE), ("give_up", "timeout"), BOTH, "timed out"),
     ),
     handshake=by_word(
         unanswered=("token wait", "token known", "connecting"),
         accepted=("pending", "joining", "online"),
         rejected="refused",
+        not_seen="asked",
     ),
     begins=frozenset({"request", "connect"}),
 )
@@ -112,7 +119,7 @@ POLICIES: Final = {
         # A server answers in its next tick at the latest where the two keep step.
         answer_ms=(25.0, 21.0),
         # No side gives up before the handshake is through.
-        state_timeouts=dict.fromkeys((*_BEFORE, "token known"), (None, None)),
+        state_timeouts=dict.fromkeys((*_BEFORE, *_TOKENS), (None, None)),
     ),
 }
 POLICIES[D065] = replace(POLICIES[D06], dialect=D065)
