@@ -31,8 +31,9 @@ class Numbers:
     """What is known of the numbers up to the newest one."""
 
     __slots__ = (
-        "_bits", "_never_before", "_setting", "apart", "bursts", "consecutive", "disorder", "first",
-        "half", "mask", "missing", "modulus", "newest", "out_of_order", "reach", "skipped", "spans",
+        "_base", "_before", "_bits", "_never_before", "_setting", "apart", "bursts", "consecutive",
+        "disorder", "first", "half", "mask", "missing", "modulus", "newest", "out_of_order",
+        "reach", "skipped", "spans",
     )  # fmt: skip
 
     def __init__(self, setting: Setting) -> None:
@@ -40,6 +41,10 @@ class Numbers:
         self.newest: i64 = ABSENT
         self.first = 0
         """Newest and oldest extended number."""
+        self._base = 0
+        """The number that came first."""
+        self._before = 0
+        """Numbers below it that did not come, where the capture begins in the middle."""
         self.missing = Recent()
         """Skipped numbers of which a copy may still come."""
         self.skipped = 0
@@ -118,13 +123,17 @@ class Numbers:
         if self.spans is not None:
             # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
             base += ((self.spans[1] >> self._bits) + 1) << self._bits
-        self.first = base
+        self.first = self._base = base
         return base - 1
 
     def lower(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""
         if self.consecutive:
             self.miss(seq + 1, self.first)
+            if not self._setting.started:
+                # One late copy does not show that those after it were lost: they may have come
+                # before the capture began.
+                self._before += self.first - seq - 1
         self.first = seq
 
     def miss(self, low: int, end: int) -> None:
@@ -153,6 +162,8 @@ class Numbers:
         sender sends nothing again.
         """
         self.missing.discard(seq)
+        if seq < self._base and self._before:
+            self._before -= 1
         for place, burst in enumerate(self.bursts if self._setting.rule.resend is None else ()):
             if burst.low <= seq <= burst.high:
                 self.bursts[place] = replace(burst, count=burst.count - 1)
@@ -162,7 +173,8 @@ class Numbers:
         """Begin a new epoch: the sender numbers afresh."""
         self.missing = Recent()
         if self.consecutive:
-            self._never_before += self.newest - self.first + 1
+            self._never_before += self.newest - self.first + 1 - self._before
+        self._before = 0
         first = self.spans[0] if self.spans else self.first
         self.spans = (first, self.newest)
         self.newest = ABSENT
@@ -180,7 +192,7 @@ class Numbers:
             return 0
         span = self._never_before
         if self.last is not None:
-            span += self.last - self.first + 1
+            span += self.last - self.first + 1 - self._before
         return max(0, span - (units - self.apart + self.skipped))
 
 
