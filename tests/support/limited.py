@@ -42,9 +42,14 @@ def conversation(
     *,
     limit: int | None = None,
     queue: int = 8_000,
+    bucket: int = 0,
     drop: Drop = lambda _, __: False,
 ) -> tuple[str, str]:
-    """Write what client and server capture while the client sends a load; return both paths."""
+    """Write what client and server capture while the client sends a load; return both paths.
+
+    `limit`: bytes a second that a queue of `queue` bytes lets through; with a `bucket` of so many
+    bytes nothing waits: what finds no tokens is lost.
+    """
     over = load[-1][0]
     chance = random.Random(1)
     pings = [(place + 0.3 * chance.random()) * PINGS for place in range(int(over / PINGS))]
@@ -54,7 +59,7 @@ def conversation(
     todo += [(at + 0.11, 0, bytes([2, 0x20, 1, place & 255])) for place, at in enumerate(pings)]
     todo += [(at + 0.21, 1, bytes([2, 0x20, 1, place & 255])) for place, at in enumerate(pings)]
     heapq.heapify(todo)
-    numbers, free = [0, 0], 0.0
+    numbers, free, tokens, filled = [0, 0], 0.0, float(bucket), 0.0
     seen: tuple[list[tuple[float, bytes]], ...] = ([], [])
     while todo:
         time, side, body = heapq.heappop(todo)
@@ -68,7 +73,12 @@ def conversation(
         frame = link_frame("ethernet", ipv4(ends[0], src=ends[1], dst=ends[2]))[1]
         seen[side].append((time, frame))
         arrives: float | None = time + WAY
-        if side == 0:
+        if side == 0 and limit and bucket:
+            tokens, filled = min(float(bucket), tokens + (time - filled) * limit), time
+            if tokens < len(payload):
+                continue
+            tokens -= len(payload)
+        elif side == 0:
             waits = max(0.0, free - time)
             if drop(time, chance) or (limit and waits * limit + len(payload) > queue):
                 continue

@@ -63,6 +63,21 @@ def test_a_limit_is_told_next_to_the_receiver_and_by_two_captures(tmp_path: Path
         assert "The rate was limited" in other.diagnosis.cause.text
 
 
+@pytest.mark.parametrize("bucket", [1_000, 12_000, 30_000])
+def test_a_bucket_of_tokens_is_a_limit(bucket: int, tmp_path: Path) -> None:
+    """What it holds goes through at any rate first: seven seconds of it hid the limit."""
+    client, server = conversation(tmp_path, BUSY, limit=LIMIT, bucket=bucket)
+    assert found(client) == []
+    (told,) = found(server)
+    assert (told.direction, told.evidence["unit"]) == (0, "bytes")
+    assert abs(told.evidence["per_second"] / LIMIT - 1) < NEARLY
+    first_ns = analyze(server).info.first_time_ns
+    start, end = ((told.evidence[key] - first_ns) / 1e9 for key in ("from_ns", "to_ns"))
+    empty = 12 + bucket / 4_000
+    assert empty - 0.5 < start < empty + 3
+    assert 30 < end < 34
+
+
 @pytest.mark.parametrize(
     "drop",
     [

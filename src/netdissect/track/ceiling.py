@@ -175,9 +175,15 @@ def ceiling_of(
     slack = max(SLACK * level, 2 * size)
     inside = {place for low, high in stretches for place in range(low - 1, high + 1)}
     apart = sum(s.lost for place, s in enumerate(seconds) if place not in inside)
-    # What fills a queue, or a bucket of tokens, comes through at more than the limit.
-    filling = {place for low, high in stretches for place in (low - 2, low - 1, high)}
     rates = [s.volume * SECOND_NS / s.span_ns for s in seconds]
+    # What fills a queue comes through at more than the limit, and so does what a bucket of tokens
+    # holds, until it is empty.
+    filling = {place for low, high in stretches for place in (low - 2, low - 1, high)}
+    for low, _ in stretches:
+        place = low - 2
+        while place >= 0 and not seconds[place].lost and rates[place] > level + slack:
+            filling.add(place)
+            place -= 1
     if (
         _wanders(held, level / SECOND_NS) > WANDERS * size * (lost * came / (came + lost)) ** 0.5
         or apart > APART * sum(s.lost for s in seconds)
