@@ -36,6 +36,30 @@ def _numbered(number: int, body: bytes) -> bytes:
     return bytes([0x80 | number & 63]) + (number >> 6).to_bytes(2, "little") + body
 
 
+class _Way:
+    """What limits the rate on the way to the server."""
+
+    def __init__(self, limit: int | None, queue: int, bucket: int) -> None:
+        self.limit, self.queue, self.bucket = limit, queue, bucket
+        self.free, self.tokens, self.filled = 0.0, float(bucket), 0.0
+
+    def arrival(self, time: float, size: int) -> float | None:
+        """Return when so many bytes arrive; None where they do not."""
+        if not self.limit:
+            return time + WAY
+        if self.bucket:
+            self.tokens += (time - self.filled) * self.limit
+            self.tokens, self.filled = min(self.tokens, float(self.bucket)), time
+            if self.tokens < size:
+                return None
+            self.tokens -= size
+            return time + WAY
+        if max(0.0, self.free - time) * self.limit + size > self.queue:
+            return None
+        self.free = max(self.free, time) + size / self.limit
+        return self.free + WAY
+
+
 def conversation(
     folder: Path,
     load: Sequence[tuple[float, int]],
@@ -59,7 +83,7 @@ def conversation(
     todo += [(at + 0.11, 0, bytes([2, 0x20, 1, place & 255])) for place, at in enumerate(pings)]
     todo += [(at + 0.21, 1, bytes([2, 0x20, 1, place & 255])) for place, at in enumerate(pings)]
     heapq.heapify(todo)
-    numbers, free, tokens, filled = [0, 0], 0.0, float(bucket), 0.0
+    numbers, way = [0, 0], _Way(limit, queue, bucket)
     seen: tuple[list[tuple[float, bytes]], ...] = ([], [])
     while todo:
         time, side, body = heapq.heappop(todo)
@@ -73,18 +97,10 @@ def conversation(
         frame = link_frame("ethernet", ipv4(ends[0], src=ends[1], dst=ends[2]))[1]
         seen[side].append((time, frame))
         arrives: float | None = time + WAY
-        if side == 0 and limit and bucket:
-            tokens, filled = min(float(bucket), tokens + (time - filled) * limit), time
-            if tokens < len(payload):
+        if side == 0:
+            arrives = None if drop(time, chance) else way.arrival(time, len(payload))
+            if arrives is None:
                 continue
-            tokens -= len(payload)
-        elif side == 0:
-            waits = max(0.0, free - time)
-            if drop(time, chance) or (limit and waits * limit + len(payload) > queue):
-                continue
-            if limit:
-                free = max(free, time) + len(payload) / limit
-                arrives = free + WAY
         seen[1 - side].append((arrives, frame))
         if len(body) == 4 and body[2] == 1:
             heapq.heappush(todo, (arrives + 0.001, 1 - side, bytes([2, 0x20, 2, body[3]])))

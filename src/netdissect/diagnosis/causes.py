@@ -7,6 +7,7 @@ from typing import Final
 from netdissect.diagnosis import words
 from netdissect.diagnosis.measures import (
     MIN_SENT,
+    came_late,
     closed_window,
     is_impatient,
     lag_of,
@@ -117,11 +118,14 @@ def _stalled(
     what = "closed" if ending.how in ("said", "reset") else "none"
     untold = _untold(report, loss, limits)
     repeated = [way for way in untold if loss[way].basis == "bound"]
+    late = sum(space.added.beyond for space in report.spaces if space.added is not None)
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
-        calm=not repeated,
+        calm=not repeated and not came_late(report, late),
     )  # fmt: skip
     text = found.text + words.one_way_only(report)
+    if came_late(report, late):
+        text += words.late_text(late, limits)
     text += "".join(f" {words.loss_text(way, loss[way])}" for way in repeated)
     text += words.untold_loss([way for way in untold if way not in repeated])
     found.text = text.strip()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from netdissect.diagnosis.measures import (
     BY_DESIGN,
     MIN_SENT,
+    came_late,
     crosses,
     is_impatient,
     limit_of,
@@ -21,8 +22,6 @@ __all__ = ["Found", "findings_of"]
 
 SPIKE: Final = 4.0
 """A round trip so many times the usual one is a spike, if it is long enough."""
-LATE_UNITS: Final = 3
-"""Units that came late before it is told: one or two also wait for a program that was busy."""
 _FEW: Final = 2 * MIN_SENT
 _PROBES: Final = 5
 """Answers to probes before one of them is unlike the others."""
@@ -65,11 +64,12 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
         yield from _bursts(space, report, limits)
     yield from _round_trips(report, span, limits)
     for direction, late in enumerate(found.lag.added):
-        if late.beyond >= LATE_UNITS and late.worst:
+        if came_late(report, late.beyond) and late.worst:
             worst = late.worst[0]
+            units = "1 unit" if late.beyond == 1 else f"{late.beyond} units"
             yield Found(
                 "late-delivery", direction,
-                f"{late.beyond} units, {worst.space} {worst.seq} by {worst.added_ms:.0f} ms",
+                f"{units}, {worst.space} {worst.seq} by {worst.added_ms:.0f} ms",
                 worst.frame, worst.time_ns, {"basis": "inferred", "units": late.beyond, **span},
             )  # fmt: skip
     yield from _end(report, found)
@@ -132,10 +132,11 @@ def _round_trips(
     report: ConnectionReport, span: dict[str, Any], limits: Limits
 ) -> Iterator[Found]:
     answered = _answered(report)
+    named = _named(report)
     spikes = [rtt for rtt in answered if _is_spike(rtt, limits)]
     spikes += [
         rtt
-        for rtt in _at_once(report)
+        for rtt in (*_at_once(report), *named)
         if _slower(rtt) > limits.jitter and _is_spike(rtt, limits)
     ]
     evidence = {"basis": "observed", **span}
@@ -144,7 +145,8 @@ def _round_trips(
         text = f"{spike.maximum:.0f} ms, usually {spike.p50:.0f} ms"
         yield Found("rtt-spike", None, text, evidence=evidence)
         return
-    uneven = max((rtt for rtt in answered if rtt.samples >= MIN_SENT), key=_slower, default=None)
+    many = (rtt for rtt in (*answered, *named) if rtt.samples >= MIN_SENT)
+    uneven = max(many, key=_slower, default=None)
     if uneven is not None and _slower(uneven) > limits.jitter:
         text = f"half within {uneven.p50:.0f} ms, 95% within {uneven.p95:.0f} ms"
         yield Found("jitter", None, text, evidence=evidence)
@@ -173,6 +175,18 @@ def _at_once(report: ConnectionReport) -> list[RttSummary]:
         and space.rtt.samples >= MIN_SENT
         and crosses(report, space.direction)
         and (space.rtt.p50 or 0.0) <= _AT_ONCE * (space.rtt.minimum or 0.0)
+    ]
+
+
+def _named(report: ConnectionReport) -> list[RttSummary]:
+    """Return the round trips of units that are sent once, and acknowledged one by one."""
+    return [
+        space.rtt
+        for space in report.spaces
+        if space.by_name
+        and not space.retransmissions
+        and space.rtt.samples >= 2 * _PROBES
+        and crosses(report, space.direction)
     ]
 
 

@@ -10,14 +10,15 @@ from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
 __all__ = [
-    "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "lag_of", "limit_of",
-    "loss_of", "lost_hardly", "spans",
+    "MIN_SENT", "around_of", "came_late", "closed_window", "crosses", "is_impatient", "lag_of",
+    "limit_of", "loss_of", "lost_hardly", "spans",
 ]  # fmt: skip
 
 MIN_SENT = 20
 """Units of a direction before a share of them means anything."""
 SEGMENTS = "tcp"
 """The space of what TCP repairs: nothing above it is lost."""
+_LATE_UNITS = 3
 _MISSING = ("observed", "inferred")
 """What losses rest on that missing numbers show."""
 _UNKNOWN = Loss(0, 0, "unknown")
@@ -48,6 +49,13 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
     if report.quiet or report.misses_frames or not report.near[direction]:
         return _UNKNOWN  # what was sent into the dark, or may not be here, is no bound
     return _by_resends(spaces, streamed=report.transport == "tcp")
+
+
+def came_late(report: ConnectionReport, units: int) -> bool:
+    """Return whether so many units that came late are told: one or two also wait for a program that
+    was busy, but over TCP the system acknowledges.
+    """
+    return units >= (1 if report.transport == "tcp" else _LATE_UNITS)
 
 
 def lost_hardly(part: Loss) -> bool:

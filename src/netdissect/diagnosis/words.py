@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from netdissect.diagnosis.measures import spans
-from netdissect.model.diagnosis import Cause, Ending, Loss
+from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
@@ -16,6 +16,7 @@ __all__ = [
     "gone_on_text",
     "heard_meanwhile",
     "is_of_server",
+    "late_text",
     "line",
     "loss_text",
     "lost_nothing",
@@ -203,23 +204,23 @@ def span_text(span: QuietSpan, confidence: str) -> str:
     if span.kind == "one-way":
         if confidence == "likely":
             return (
-                f"The {other} went on speaking and answered nothing: the way from {side} to"
-                f" {other} was broken."
+                f"The {other} went on speaking and answered nothing: the path from the {side} to"
+                f" the {other} was broken."
             )
         return (
-            f"The {other} went on speaking and answered nothing the {side} sent: either it did not"
-            " arrive, or the program did not take it."
+            f"The {other} went on speaking and answered nothing that the {side} sent: either it did"
+            " not arrive, or the program did not take it."
         )
     if confidence == "certain":
         return f"The capture is next to the {side}, which sent nothing: its program stopped."
     if confidence == "likely":
         return (
-            f"Numbers of the {side} are missing after the silence: it went on sending, and the way"
+            f"Numbers of the {side} are missing after the silence: it went on sending, and the path"
             f" to the {other} was broken."
         )
     return (
-        f"Whether the {side} stopped, or the way from it was broken, cannot be told from here; nor"
-        f" whether it still got what the {other} sent."
+        f"Whether the {side} stopped or the path from it was broken cannot be told from here, nor"
+        f" whether the {side} still received what the {other} sent."
     )
 
 
@@ -241,7 +242,7 @@ def heard_meanwhile(direction: int, numbers: Sequence[int]) -> str:
 def dropped_or_broken(numbers: Sequence[int]) -> str:
     """Return the cause of a server's silence for one client alone."""
     return (
-        f"The server went on speaking to {_some(numbers)}: the way from it to this client was"
+        f"The server went on speaking to {_some(numbers)}: the path from it to this client was"
         " broken, or it dropped this client without a word."
     )
 
@@ -314,35 +315,38 @@ def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
     one, where that does not explain it.
     """
     share = f"{100 * (loss.share or 0.0):.1f}%"
-    how = {
-        "observed": "numbers are missing next to the receiver",
-        "told": "the receiver says so",
-    }.get(loss.basis)
-    if loss.basis == "inferred":
-        return (
-            f"{share} of what went from {_ARROWS[direction]} did not come: numbers are missing next"
-            " to the receiver, of which the sender may have left some out."
-        )
-    if how is None and back is not None:
-        return (
-            f"{share} of what went from {_ARROWS[direction]} was sent again, or not acknowledged,"
-            f" and of {back.sent} that came back {back.lost or 'none'}"
-            f" {'was' if back.lost == 1 else 'were'} lost: most of it was lost on its way to the"
-            f" {SIDES[1 - direction]}."
-        )
-    if how is None:
-        return (
-            f"{share} of what went from {_ARROWS[direction]} was sent again, or not acknowledged:"
-            " at most so much was lost, there or of the acknowledgements that came back."
-        )
-    return f"{share} of what went from {_ARROWS[direction]} was lost: {how}."
+    side, other = SIDES[direction], SIDES[1 - direction]
+    sent = f"{share} of what the {side} sent"
+    match loss.basis:
+        case "told":
+            return f"{sent} was lost on its way to the {other}, which reports it."
+        case "observed":
+            return (
+                f"{sent} was lost on its way: the capture is next to the {other}, and those numbers"
+                " are missing there."
+            )
+        case "inferred":
+            return (
+                f"{sent} did not arrive at the {other}, or was never sent: those numbers are"
+                f" missing next to the {other}, and the {side} may have skipped some."
+            )
+        case _ if back is not None:
+            return (
+                f"{sent} was sent again or not acknowledged, and of {back.sent} that came back"
+                f" {back.lost or 'none'} {'was' if back.lost == 1 else 'were'} lost: most of it was"
+                f" lost on its way to the {other}."
+            )
+    return (
+        f"{sent} was sent again or not acknowledged: at most so much was lost, or the"
+        " acknowledgements of it were."
+    )
 
 
 def slow_text(side: str, closed_ms: float) -> str:
     """Return what is said of a side whose program does not read."""
     return (
-        f"The {side} took nothing for {closed_ms / 1e3:.1f} s in all: its receive window was"
-        " closed, for its program did not read."
+        f"The receive window of the {side} was closed for {closed_ms / 1e3:.1f} s in all: its"
+        " program did not read."
     )
 
 
@@ -368,7 +372,7 @@ def plain_cause(
             return f"The host of {report.server} says that nobody listens on the port."
         case "no-answer":
             return (
-                "Nothing came back: whether the server was not there, would not answer, or the way"
+                "Nothing came back: whether the server was not there, would not answer, or the path"
                 " was broken cannot be told from here."
             )
         case "quality":
@@ -384,17 +388,22 @@ def plain_cause(
 
 _ALSO_SENT: Final = {
     "FIN": " A system sends FIN also for a program that died.",
-    "RST": " A firewall on the way may have sent the RST in its name.",
+    "RST": " A firewall on the path may have sent the RST in its name.",
 }
 """What TCP says at the end -> who else may have made it say so."""
 _TIMED_OUT: Final = {
     "client": "The client no longer heard from the server what keeps a connection alive.",
     "server": "The server no longer heard from the client what keeps a connection alive.",
-    "both": "Neither side was heard any more: whether both stopped, or the way between them was"
-    " broken, cannot be told from here.",
+    "both": "Neither side was heard any more: whether both stopped or the path between them was"
+    " broken cannot be told from here.",
     None: "What keeps a connection alive was no longer heard.",
 }
 """Side whose timer fired -> why, where no silence shows it."""
+
+
+def late_text(units: int, limits: Limits) -> str:
+    """Return a further sentence: how much of what was sent again came late."""
+    return f" Of what was sent again, {units} came more than {limits.late_delivery} ms late."
 
 
 def untold_loss(directions: list[int]) -> str:

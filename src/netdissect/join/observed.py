@@ -180,7 +180,6 @@ class Observed:
         ):
             worst = shares.index(max(shares))
             limit = one.ways[worst].ceiling
-            where = ("client to server", "server to client")[worst]
             cause = replace(
                 cause,
                 what="loss",
@@ -190,8 +189,8 @@ class Observed:
                 from_frame=None,
                 to_frame=None,
                 confidence="certain",
-                text=f"The network lost {100 * (loss[worst].share or 0):.1f}% of what went from "
-                f"{where}, as both captures show."
+                text=f"The network lost {100 * (loss[worst].share or 0):.1f}% of what the "
+                f"{SIDES[worst]} sent, as both captures show."
                 + ("" if limit is None else f" The rate was limited: {limit.text}."),
             )
         elif cause.what in {"silence", "one-way"}:

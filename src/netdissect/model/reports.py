@@ -101,6 +101,8 @@ class SpaceReport:
     """Numbers that something else than a unit has taken: messages that want no acknowledgement."""
     copies_take_numbers: bool
     """Whether each further copy that its sender makes takes a number, though it keeps its own."""
+    by_name: bool
+    """Whether an acknowledgement names one unit, once: none is late because another was lost."""
 
     def __init__(
         self, space: str, direction: int, units: int = 0, copies: int = 0,
@@ -111,6 +113,7 @@ class SpaceReport:
         rtt: RttSummary | None = None, added: Late | None = None, timer_ms: float | None = None,
         bursts: tuple[Burst, ...] = (), extra: dict[str, Any] | None = None, others: int = 0,
         copies_take_numbers: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+        by_name: bool = False,  # noqa: FBT001, FBT002 - as in the fields
     ) -> None:  # fmt: skip
         self.space = space
         self.direction = direction
@@ -135,6 +138,7 @@ class SpaceReport:
         self.extra = {} if extra is None else extra
         self.others = others
         self.copies_take_numbers = copies_take_numbers
+        self.by_name = by_name
 
 
 @dataclass(slots=True, init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from netdissect.model.diagnosis import Cause, Diagnosis, Late, Loss
+from netdissect.model.diagnosis import Cause, Diagnosis, Ending, Late, Loss
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -51,7 +51,7 @@ def show_diagnoses(
         screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
         # Of a question and its answer there is no more to say.
         brief = found.ending.how == "info-only"
-        for name, text in () if brief else _facts(found, clock, file):
+        for name, text in () if brief else _facts(report, found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
     if not number:
@@ -92,13 +92,19 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
     ]
 
 
-def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str]]:
-    ending = found.ending
-    by = {None: "", "nobody": "", "both": " on both sides"}.get(ending.by, f" by the {ending.by}")
-    how = "with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
-    yield "ended", f"{how}{by} ({ending.confidence})"
+def _facts(
+    report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
+) -> Iterator[tuple[str, str]]:
+    yield "ended", f"{_how(found.ending)} ({found.ending.confidence})"
     yield "cause", _cause(found.cause, clock)
-    yield "loss", "; ".join(loss_line(way, part) for way, part in enumerate(found.loss))
+    # Of a side that is silent at the end, nobody knows what was lost then.
+    dark = {
+        span.direction for span in report.quiet if span.kind == "silence" and span.to_ns is None
+    }
+    yield "loss", "; ".join(
+        loss_line(way, part) + (" before the silence" if way in dark and part.share is not None else "")
+        for way, part in enumerate(found.loss)
+    )
     if found.around is not None:
         parts = ("before it ", found.around.before), ("in it ", found.around.inside)
         told = [
@@ -135,7 +141,7 @@ def _facts(found: Diagnosis, clock: Clock, file: str) -> Iterator[tuple[str, str
 
 _HOW = {
     "said": "with a goodbye",
-    "timed-out": "timed out",
+    "timed-out": "by a timeout",
     "silent": "in silence",
     "quality": "without a goodbye",
     "gave-up": "given up",
@@ -156,6 +162,16 @@ _WHAT = {
     "none": "none seen",
 }
 """`Cause.what` -> what is said of it."""
+
+
+def _how(ending: Ending) -> str:
+    """Return how a connection ended, and by whom."""
+    how = "with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
+    if ending.by in {None, "nobody"} or ending.how == "unreachable":
+        return how
+    if ending.by == "both":
+        return f"{how} on both sides"
+    return f"{how} {'at' if ending.how == 'timed-out' else 'by'} the {ending.by}"
 
 
 def _cause(cause: Cause, clock: Clock) -> str:
@@ -189,13 +205,11 @@ def loss_line(way: int, part: Loss) -> str:
 
 
 def _late(way: int, late: Late) -> str:
+    unit = "segment" if late.worst and late.worst[0].space == "tcp" else "message"
+    again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} sent again:"
     if late.units < _SPREAD:
-        return (
-            f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again:"
-            f" at most {duration(late.maximum)} late"
-        )
+        return f"{again} at most {duration(late.maximum)} late"
     return (
-        f"{arrow_of(Direction(way))} {counted(late.units, 'message')} sent again:"
-        f" median {duration(late.p50)} late, 95% within {duration(late.p95)}, at most"
+        f"{again} median {duration(late.p50)} late, 95% within {duration(late.p95)}, at most"
         f" {duration(late.maximum)}; {late.beyond or 'none'} above {duration(late.limit_ms)}"
     )

@@ -532,6 +532,7 @@ class Space(Units):
             self._extra(),
             self.numbers.skipped,  # others
             self.rule.copies_take_numbers,
+            self.rule.ack is AckRule.EXACT and self.rule.acked_with is None,  # by name
         )
 
     def so_far(self) -> SoFar:
