@@ -236,7 +236,8 @@ def heard_meanwhile(direction: int, numbers: Sequence[int]) -> str:
     """Return what was not silent: other connections of the server were heard meanwhile."""
     if direction:
         return f"{_SERVER}it went on speaking to {_some(numbers)} meanwhile"
-    return f"{_SERVER_LINK}clients of {_some(numbers)} were heard meanwhile"
+    clients = "client" if len(numbers) == 1 else "clients"
+    return f"{_SERVER_LINK}what the {clients} of {_some(numbers)} sent came through meanwhile"
 
 
 def dropped_or_broken(numbers: Sequence[int]) -> str:
