@@ -102,7 +102,8 @@ def _facts(
         span.direction for span in report.quiet if span.kind == "silence" and span.to_ns is None
     }
     yield "loss", "; ".join(
-        loss_line(way, part) + (" before the silence" if way in dark and part.share is not None else "")
+        loss_line(way, part)
+        + (" before the silence" if way in dark and part.share is not None else "")
         for way, part in enumerate(found.loss)
     )
     if found.around is not None:

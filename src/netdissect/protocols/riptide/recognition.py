@@ -399,11 +399,11 @@ def _chain(messages: list[_Message], evidence: _Evidence) -> None:
     """Frames in a row on both streams that all hold a message, Acks of exact size among them."""
     sides = {message.side for message in messages}
     acks = [each.octets for each in messages if each.type in ("Ack", "AckExtra")]
+    alone = len(sides) == 1 and len(messages) >= 2 * _CHAIN and len(acks) >= _ACKS_ALONE
     if len(sides) > 1 and len(set(acks)) >= _ACKS_IN_CHAIN and len(messages) >= _CHAIN:
         evidence.add(CHAINED, f"{len(messages)} frames in a row hold one message each")
-    elif len(sides) == 1 and len(messages) >= 2 * _CHAIN:
-        if len(acks) >= _ACKS_ALONE and {"Reliable", "Ack"} <= set(_steps(messages)):
-            evidence.add(ALONE, f"{len(messages)} frames of one side hold one message each")
+    elif alone and {"Reliable", "Ack"} <= set(_steps(messages)):
+        evidence.add(ALONE, f"{len(messages)} frames of one side hold one message each")
 
 
 def _shifted(messages: list[_Message]) -> bool:
