@@ -136,8 +136,9 @@ def _round_trips(
     spikes = [rtt for rtt in answered if _is_spike(rtt, limits)]
     spikes += [
         rtt
-        for rtt in (*_at_once(report), *named)
-        if _slower(rtt) > limits.jitter and _is_spike(rtt, limits)
+        for units, loading in ((_at_once(report), False), (named, True))
+        for rtt in units
+        if _slower(rtt) > limits.jitter and _is_spike(rtt, limits, loading=loading)
     ]
     evidence = {"basis": "observed", **span}
     if spikes:
@@ -190,9 +191,10 @@ def _named(report: ConnectionReport) -> list[RttSummary]:
     ]
 
 
-def _is_spike(rtt: RttSummary, limits: Limits) -> bool:
-    # Of a few, the first took long where a program was still starting.
-    least = limits.rtt_spike * (1 if rtt.samples >= _FEW else 2)
+def _is_spike(rtt: RttSummary, limits: Limits, *, loading: bool = False) -> bool:
+    # Of a few, the first took long where a program was still starting; units are also sent while
+    # it is loading.
+    least = limits.rtt_spike * (1 if rtt.samples >= _FEW and not loading else 2)
     return _longest(rtt) > least and (rtt.maximum or 0.0) > SPIKE * (rtt.p50 or 0.0)
 
 
