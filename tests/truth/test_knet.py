@@ -535,7 +535,8 @@ def test_a_stream_is_known_from_its_middle_by_its_pings(
     (whole,) = reports(path)
     assert (report.client, report.server) == (whole.client, whole.server)
     assert report.codes.keys() <= {
-        "unknown-start", "retransmission", "head-of-line-blocking", "closed-by", "duplicate"
+        "unknown-start", "retransmission", "head-of-line-blocking", "closed-by", "duplicate",
+        "late-delivery",
     }  # fmt: skip
     kinds = {(unit.copies[0].frame, unit.direction, unit.type) for unit in units(path)}
     found = [unit for unit in iter_timeline(Path(part)) if isinstance(unit, UnitRecord)]
