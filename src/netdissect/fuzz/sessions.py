@@ -281,9 +281,11 @@ class Sessions:
         self.is_late = owed > 0
         if not self.is_late:
             self._ahead = 0
-        # The question, or its answer, may have been lost.
-        if not self.is_late or owed > self._watch.patience:
             held.ask(now, again=True)
+        elif owed > self._watch.patience:
+            # The question, or its answer, may have been lost. How long the target has owed one
+            # stays what it is: asked anew, one that hangs would never be found.
+            held.probe(now)
 
     def _pace_by(self, seconds: float) -> None:
         """Have fewer messages sent between two questions where answers take long."""
