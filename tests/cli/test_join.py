@@ -185,7 +185,7 @@ def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:
     assert "The network lost everything that the server" in text
     assert run("diagnose", *pair, "--fail-on", "loss>20%").exit_code == 7
     lossy = " ".join(run("diagnose", CLIENT, SERVER, "--width", "110").stdout.split())
-    assert "The network lost 9.3% of what went from client to server" in lossy
+    assert "The network lost 9.3% of what the client sent" in lossy
 
 
 def test_stats_of_two_captures_count_what_was_lost() -> None:
