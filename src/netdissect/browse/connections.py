@@ -252,9 +252,14 @@ _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> its place among these signs, the worst first."""
 
 
+def _columns(width: int) -> int:
+    """Return how many columns of the screen a lane has."""
+    return max(10, width - _LABEL - 3)
+
+
 def moment_at(column: int, width: int, span: tuple[int, int]) -> int:
     """Return the time at a column of the screen, with lanes of a span on it."""
-    columns = max(10, width - _LABEL - 3)
+    columns = _columns(width)
     inside = max(0, min(columns - 1, column - _LABEL - 1))
     return span[0] + inside * (span[1] - span[0]) // columns
 
@@ -273,7 +278,7 @@ def lanes(
     """
     if not rows:
         return []
-    columns = max(10, width - _LABEL - 3)
+    columns = _columns(width)
     zero, end = index.times[rows[0]], index.times[rows[-1]]
     first, last = part or (zero, end)
     if part is not None:

@@ -20,7 +20,14 @@ from netdissect.plot.terminal import column_of, draw, time_at
 from netdissect.render.console import Line, fit
 from netdissect.render.timeline import unit_head, unit_line
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, arrow_of, counted, direction_style, duration
+from netdissect.render.units import (
+    COPY_SIGNS,
+    Clock,
+    arrow_of,
+    counted,
+    direction_style,
+    duration,
+)
 
 __all__ = ["Findings", "Plots", "Units", "among", "explained", "ladder"]
 
@@ -130,7 +137,7 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     lines: list[Line] = []
     before = None
     for copy in unit.copies:
-        sign = {"retransmission": "»", "duplicate": "○", "unknown": "?"}.get(copy.kind, "─")
+        sign, style = COPY_SIGNS.get(copy.kind, ("─", direction_style(unit.direction)))
         since = "" if before is None else f"  +{duration((copy.time_ns - before) / 1e6)}"
         before = copy.time_ns
         late = ""
@@ -139,9 +146,6 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
             late = f"  {duration(abs(ms))} {'late' if ms >= 0 else 'early'}"
             if abs(ms) < _ON_TIME_MS:
                 late = "  on time"
-        style = {"»": "resend", "○": "duplicate", "?": "note"}.get(
-            sign, direction_style(unit.direction)
-        )
         lines.append([
             (f"{clock.show(copy.time_ns):>12} ", "time"),
             (_arrow(name, sign, inner, forward=forward), style),

@@ -119,12 +119,13 @@ def _stalled(
     untold = _untold(report, loss, limits)
     repeated = [way for way in untold if loss[way].basis == "bound"]
     late = sum(space.added.beyond for space in report.spaces if space.added is not None)
+    is_late = came_late(report, late)
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
-        calm=not repeated and not came_late(report, late),
+        calm=not repeated and not is_late,
     )  # fmt: skip
     text = found.text + words.one_way_only(report)
-    if came_late(report, late):
+    if is_late:
         text += words.late_text(late, limits)
     text += "".join(f" {words.loss_text(way, loss[way])}" for way in repeated)
     text += words.untold_loss([way for way in untold if way not in repeated])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, ip_address
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Ending
@@ -11,6 +12,7 @@ from netdissect.model.reports import ConnectionReport, Parting
 __all__ = ["ending_of"]
 
 UNREACHABLE = "port unreachable"
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 _SAID: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
 
 
@@ -136,8 +138,5 @@ def _unopened(report: ConnectionReport) -> _End:
 
 def _is_group(address: str) -> bool:
     """Return whether an address is of many hosts: who asks those wants answers, no connection."""
-    host = address.rpartition(":")[0].strip("[]")
-    if ":" in host:
-        return host.startswith("ff")
-    first = host.partition(".")[0]
-    return host == "255.255.255.255" or (len(first) == 3 and "224" <= first <= "239")  # noqa: PLR2004
+    host = ip_address(address.rpartition(":")[0].strip("[]"))
+    return host.is_multicast or host == _BROADCAST

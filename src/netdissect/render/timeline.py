@@ -13,7 +13,14 @@ from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, merged
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
-from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
+from netdissect.render.units import (
+    COPY_SIGNS,
+    Clock,
+    arrow_of,
+    direction_style,
+    duration,
+    seconds,
+)
 
 __all__ = [
     "LEGEND",
@@ -145,7 +152,7 @@ class Overview:
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
-        mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "?")
+        mark, _ = COPY_SIGNS.get(copy.kind, ("·", ""))
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
     if unit.missed and unit.copies[-1].fate is None:
         lost = "x" if unit.by_design else "✗"

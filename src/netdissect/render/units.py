@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from netdissect.model.packets import NS_PER_S, Direction
 
 __all__ = [
+    "COPY_SIGNS",
     "Clock",
     "arrow_of",
     "counted",
@@ -20,6 +21,10 @@ __all__ = [
     "share",
 ]
 
+COPY_SIGNS = {
+    "retransmission": ("»", "resend"), "duplicate": ("○", "duplicate"), "unknown": ("?", "note"),
+}  # fmt: skip
+"""Kind of a further copy -> its sign and style."""
 _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
 """Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
 _KILO = 1000

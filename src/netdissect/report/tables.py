@@ -12,6 +12,7 @@ from netdissect.plot.markup import Child, Html, join, tag
 from netdissect.render.connections import best_rtt
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
+    COPY_SIGNS,
     arrow_of,
     counted,
     dialect_text,
@@ -191,16 +192,12 @@ def _sortable(head: tuple[str, str]) -> Html:
     return tag("th", button, class_=kind or None, aria_sort=order)
 
 
-_SIGNS = {"retransmission": "»", "duplicate": "○", "unknown": "?"}
-"""Kind of a further copy -> its sign."""
-
-
 def _unit(unit: UnitRecord, first_ns: int) -> Html:
     first = unit.copies[0]
     sent = (first.time_ns - first_ns) / 1e9
     way = f"client {arrow_of(0)}" if unit.direction == Direction.C2S else f"server {arrow_of(1)}"
     kinds = {copy.kind for copy in unit.copies}
-    sign = "".join(f" {sign}" for kind, sign in _SIGNS.items() if kind in kinds)
+    sign = "".join(f" {sign}" for kind, (sign, _) in COPY_SIGNS.items() if kind in kinds)
     taken = took_ms(unit)
     took = "–" if taken is None else ("~" if unit.rtt_ambiguous else "") + duration(taken)
     frames = [f"#{copy.frame}" for copy in unit.copies[:_FRAMES]]
