@@ -25,7 +25,8 @@ from scapy.fields import (
 
 import netdissect.dissect.readers
 from agreement import assert_agree, mutations, payloads
-from netdissect.dissect.derive import compile_reader, module_source, source
+from derived import compile_reader
+from netdissect.dissect.derive import module_source, source
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E

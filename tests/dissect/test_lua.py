@@ -47,6 +47,40 @@ def test_wireshark_reads_the_same(path: Path, scripts: Path) -> None:
     assert differences(path, scripts, path.parent.name) == []
 
 
+def damaged(path: Path, frame: int, at: int, octet: int) -> bytes:
+    """Return a capture up to a UDP datagram of which one byte of the payload is another."""
+    data, end = path.read_bytes(), 24
+    for _ in range(frame):
+        start = end + 16
+        end = start + int.from_bytes(data[end + 8 : end + 12], "little")
+    made = bytearray(data[:end])
+    made[start + 40 : start + 42] = b"\0\0"  # without checksum
+    made[start + 42 + at] = octet
+    return bytes(made)
+
+
+@TSHARK
+@pytest.mark.tshark
+@pytest.mark.parametrize(
+    ("name", "frame", "at", "octet"),
+    [
+        pytest.param("teeworlds/tw07_clean", 14, 24, 15, id="bytes behind the chunks"),
+        pytest.param("teeworlds/ddnet_clean", 23, 14, 138, id="bytes behind short chunks"),
+        pytest.param("teeworlds/ddnet_clean", 23, 9, 61, id="data longer than what is left"),
+        pytest.param("teeworlds/ddnet_clean", 5, 27, 28, id="text without NUL"),
+        pytest.param("eoudp/early_clean", 6, 0, 0x0D, id="text longer than what is left"),
+        pytest.param("eoudp/early_clean", 6, 0, 0x00, id="bytes behind the counters"),
+        pytest.param("eoudp/early_clean", 4, 22, 0x41, id="no digits"),
+    ],
+)
+def test_wireshark_reads_the_same_of_what_is_damaged(
+    name: str, frame: int, at: int, octet: int, scripts: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(damaged(CAPTURES / f"{name}.pcap", frame, at, octet))
+    assert differences(path, scripts, name.partition("/")[0]) == []
+
+
 def is_whole(path: Path) -> bool:
     """Return whether Wireshark has every stream from its start, in order and once: of others it
     makes pieces in other frames than we do.

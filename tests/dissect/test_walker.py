@@ -179,3 +179,12 @@ def test_scopes_look_outwards() -> None:
     assert (inner["a"], inner.b, inner.getfieldval("a"), "a" in inner) == (1, 2, 1, True)
     with pytest.raises(AttributeError):
         _ = inner.c
+
+
+def test_a_line_counts_bytes_quotes_texts_and_names_numbers() -> None:
+    node = FieldNode("m", None, 0, 0, children=[
+        FieldNode("reason", 3, 0, 8, "TimedOut (3)"), FieldNode("nick", "zoe", 8, 32, "7a6f6500"),
+        FieldNode("data", b"ab", 40, 16, "6162"), FieldNode("x", 7, 56, 8),
+        FieldNode("sum", 1, 0, 0, generated=True),
+    ])  # fmt: skip
+    assert node.line("bye") == 'bye reason=TimedOut (3) nick="zoe" data=2 B x=7'

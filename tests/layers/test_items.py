@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import pytest
 from scapy.fields import BitEnumField, BitField, ByteField, ShortField
 
+from derived import compile_reader
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.derive import compile_reader, source
+from netdissect.dissect.derive import source
 from netdissect.dissect.walker import Walker
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import Items

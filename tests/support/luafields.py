@@ -18,7 +18,11 @@ __all__ = ["differences"]
 
 LISTS = "\x1f"
 """Between two values of one field."""
-PRINTED = str.maketrans({"\r": r"\r", "\n": r"\n", "\t": r"\t", "\0": r"\x00"})
+NO_BYTES = "<MISSING>"
+"""What tshark prints of a field of no bytes beside others."""
+PRINTED = str.maketrans(
+    {"\b": r"\b", "\f": r"\f", "\r": r"\r", "\n": r"\n", "\t": r"\t", "\0": r"\x00"}
+)
 """As tshark and the script print them."""
 
 
@@ -108,7 +112,8 @@ def theirs(
     told = subprocess.run(words, capture_output=True, check=True)
     assert b"Lua" not in told.stderr, told.stderr
     found: dict[int, Any] = {}
-    for line in told.stdout.decode("utf-8", "surrogateescape").splitlines():
+    # Not `splitlines`: a text may hold a vertical tab.
+    for line in told.stdout.decode("utf-8", "surrogateescape").split("\n")[:-1]:
         frame, *values = line.split("\t")
         found[int(frame)] = {
             field: value.split(LISTS) for field, value in zip(kinds, values, strict=True) if value
@@ -143,7 +148,9 @@ def differences(path: Path, script: Path, protocol: str, *, unpacks: bool = True
             for field, values in fields.items():
                 mine = [item for item in values if item]
                 got = [
-                    item for item in other[frame].get(field, []) if item or kinds[field] != "str"
+                    item
+                    for item in other[frame].get(field, [])
+                    if item != NO_BYTES and (item or kinds[field] != "str")
                 ]
                 compared += len(mine)
                 if mine and not alike(kinds[field], mine, got):

@@ -40,7 +40,7 @@ from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBy
 from netdissect.layers.lsb import LsbBits, LsbTail, LsbVarULong
 from netdissect.wire.varint import VarintCodec, VarintError
 
-__all__ = ["compile_reader", "module_source", "source"]
+__all__ = ["module_source", "source"]
 
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
@@ -521,17 +521,6 @@ def _module(
         parts.append("\n".join(shared))
     lines = "\n".join(["", *sorted(imports)] if imports else [])
     return _HEADER.format(protocol=title, imports=lines) + "\n\n\n".join(parts) + "\n"
-
-
-def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
-    """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
-    lists = [field for field in layer.fields_desc if isinstance(field, Items)]
-    text = _module(layer.__name__, [(layer, skip), *((field.item, ()) for field in lists)])
-    scope: dict[str, Any] = {}
-    # The text comes from the layers of this package, never from a packet.
-    exec(compile(text, f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102
-    reader: Callable[..., Any] = scope[f"read_{layer.__name__}"]
-    return reader
 
 
 def main() -> None:

@@ -216,7 +216,7 @@ class _Maker:
         """Take bytes with which it is asked which layer is chosen; without any, code in Lua says
         it.
         """
-        self.kinds: dict[str, str] = {}
+        self.kinds: dict[str, str] = {"trailing": "bytes"}
         self.codecs: dict[str, _Raw] = {}
         """Families of numbers that the runtime does not know."""
         self._called: dict[type[Layer], str] = {}
@@ -299,7 +299,11 @@ class _Maker:
             item["s"] = shown
             self._gather(shown, item)
             return
-        if step["k"] in {"items", "embedded"} or step.get("hidden"):
+        if step["k"] == "items" or step.get("hidden"):
+            return
+        if step["k"] == "embedded":
+            # Bytes that are no layer, such as fewer than it states, are shown as they are.
+            self._note(step["n"], "bytes")
             return
         kind = "int"
         if step["k"] == "float":
@@ -310,6 +314,10 @@ class _Maker:
             kind = "str"
         elif step["k"] in {"sized", "fixed", "tail", "lsbtail"}:
             kind = "bytes"
+        self._note(shown, kind)
+
+    def _note(self, shown: str, kind: str) -> None:
+        """Note a field of that kind."""
         before = self.kinds.setdefault(shown, kind)
         if before != kind:
             # One name has one kind in Wireshark: the wider of two, else text.
@@ -357,7 +365,8 @@ def _octets(field: Any) -> dict[str, Any]:
     """Return the step of a field of bytes; nothing for another one."""
     text = hasattr(field, "plain")
     if isinstance(field, NulString):
-        return {"k": "until_", "mark": field.mark[0], "code": field.code}
+        told = isinstance(field.endless(b"").value, str)
+        return {"k": "until_", "mark": field.mark[0], "code": field.code, "endless_text": told}
     if isinstance(field, SizedBytes):
         length = field.length
         known = length if isinstance(length, E) else E("length")

@@ -43,9 +43,6 @@ Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 _OCTET: Final = 8
 _ALL_BITS: Final = 2**62 - 1  # mypyc boxes larger numbers
-SUMMARY_FIELDS: Final = 6
-"""Fields of one message that a one-line summary shows at most."""
-_NOT_IN_SUMMARY: Final = frozenset({"type_id", "padding", "trailing"})
 DEPTH_LIMIT = 64
 """Nested layers and objects at most."""
 
@@ -187,10 +184,9 @@ class Walker:
             if message.node is root:
                 message.fields = dissection.fields
             if message.node is not None:
-                message.summary = message.summary or _summarise(message.type, message.node)
+                message.summary = message.summary or message.node.line(message.type)
         if not dissection.summary:
-            lines = [message.summary for message in dissection.messages]
-            dissection.summary = "; ".join(lines)
+            dissection.summary = "; ".join([message.summary for message in dissection.messages])
 
     def _field(
         self,
@@ -534,24 +530,3 @@ def node_value(node: FieldNode, known: Fields | None = None) -> Any:
     if node.is_list:
         return [node_value(item, known) for item in node.children]
     return node_fields(node, known) if node.value is None and node.nested else node.value
-
-
-def _summarise(kind: str, node: FieldNode) -> str:
-    """Return a message's type and its first plain fields: the line of `read` where no finisher
-    has written a better one.
-    """
-    facts = [kind]
-    for child in node.children:
-        if child.generated or child.is_list or child.nested or child.name in _NOT_IN_SUMMARY:
-            continue
-        value = child.value
-        if isinstance(value, bytes):
-            if child.bit_length >= 8 or any(value):  # noqa: PLR2004 - less is padding
-                facts.append(f"{child.name}={len(value)} B")
-        elif value is not None:
-            display = child.display
-            if not (display.startswith(kind) and display in {kind, f"{kind} ({value})"}):
-                facts.append(f"{child.name}={display or value}")
-        if len(facts) > SUMMARY_FIELDS:
-            break
-    return " ".join(facts)

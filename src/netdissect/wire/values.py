@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from netdissect.wire.cursor import Cursor, Sink
 
-__all__ = ["BITS", "BareValues", "ValueRow", "Values", "number", "string", "write_octets"]
+__all__ = ["BITS", "OCTETS", "BareValues", "ValueRow", "Values", "number", "string"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,17 @@ def string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None
     return ValueRow(read, write)
 
 
-def write_octets(sink: Sink, value: Any, _count: int | None) -> None:
-    """Append bytes, also where they are given as hexadecimal digits."""
+def _read_octets(cursor: Cursor, count: int | None) -> bytes:
+    return cursor.take(cursor.left // 8 if count is None else count)
+
+
+def _write_octets(sink: Sink, value: Any, _count: int | None) -> None:
+    # Also where they are given as hexadecimal digits.
     sink.put(bytes.fromhex(value) if isinstance(value, str) else bytes(value or b""))
 
 
+OCTETS = ValueRow(_read_octets, _write_octets)
+"""So many bytes, all that are left where no number is given."""
 BITS = ValueRow(
     lambda cursor, size: cursor.bits(size or 1),
     lambda sink, value, size: sink.bits(value or 0, size or 1),

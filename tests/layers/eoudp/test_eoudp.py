@@ -9,8 +9,8 @@ from scapy.packet import Raw, fuzz
 from scapy.volatile import VolatileValue
 
 from agreement import SHARES, assert_agree, mutations, payloads
+from derived import compile_reader
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.derive import compile_reader
 from netdissect.dissect.engine import layer_module
 from netdissect.dissect.walker import Walker
 from netdissect.layers import eoudp

@@ -13,9 +13,9 @@ import pytest
 from scapy.packet import Raw, fuzz
 
 from agreement import assert_agree, assert_sound, mutations
+from derived import compile_reader
 from netdissect import lookup
 from netdissect.dissect import schema as schemas
-from netdissect.dissect.derive import compile_reader
 from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.finishers.netplay import sample_schema
 from netdissect.export.json import decoded, dump

@@ -15,7 +15,13 @@ function P.read(r, walk, inner)
   local layer = "EoudpRaw"
   if rows then layer = rows[left <= 40 and left or 40 + left % 8] end
   if layer and left > 0 then
-    local child = inner(r, layer, r.stop, "content")
+    local first, stop = octet(r), r.stop
+    -- Of counters that are cut, the whole pairs are read; an index that is no digits is none.
+    if layer == "EoudpPacketInfo" then stop = stop - left % 8 end
+    if layer == "EoudpConnectAcceptText" and not r.tvb:raw(first, left):match("^%d+$") then
+      layer = "EoudpRaw"
+    end
+    local child = inner(r, layer, stop, "content")
     r.at = child.at
   end
 end

@@ -114,10 +114,14 @@ local function note(r, code, text, from)
   r.tree:add_proto_expert_info(expert, code .. ": " .. text)
 end
 
-local function want(r, octets, code)
-  if octets < 0 or octet(r) + octets > r.stop then
-    fault(code or "truncated", octets .. " octets wanted, " .. (r.stop - octet(r)) .. " are left")
-  end
+local function beyond(r, octets)
+  local left = r.stop - octet(r)
+  if octets < 0 or octets > left then return octets .. " octets wanted, " .. left .. " are left" end
+end
+
+local function want(r, octets)
+  local short = beyond(r, octets)
+  if short then fault("truncated", short) end
 end
 
 local walk
@@ -211,7 +215,7 @@ end
 
 function READ.bounded(r, step)
   local value = READ.varint(r, step)
-  if value < step.low or value > step.high then fault(step.code, step.n .. " is " .. value) end
+  if value < step.low or value > step.high then fault(step.code, step.n .. " is " .. value, value) end
   return value
 end
 
@@ -219,6 +223,20 @@ local function raw(r, count)
   local where = r.tvb(octet(r), count)
   r.at = r.at + 8 * count
   return where:len() > 0 and where:bytes():tohex(true) or ""
+end
+
+-- Where a length states more octets than are left, those that are left are its value.
+local function leading(r, count)
+  local short = beyond(r, count)
+  if short then fault("length-beyond-end", short, raw(r, r.stop - octet(r))) end
+end
+
+-- What stands between the end of a layer and that of its octets.
+local function left_over(r, stop)
+  local first = octet(r)
+  if first >= stop then return end
+  note(r, "trailing-bytes", (stop - first) .. " octets after the end")
+  show(r, { s = "trailing" }, 8 * first, raw(r, stop - first))
 end
 
 local SEQUENCES = {
@@ -252,7 +270,7 @@ end
 
 function READ.sized(r, step)
   local count = step.len(r.v)
-  want(r, count, "length-beyond-end")
+  leading(r, count)
   return (step.text and text or raw)(r, count)
 end
 
@@ -277,11 +295,12 @@ function READ.until_(r, step)
       return found
     end
   end
-  fault(step.code, step.n .. " has no end")
+  local rest = (step.endless_text and text or raw)(r, r.stop - first)
+  fault(step.code, step.n .. " has no end", rest)
 end
 
 function READ.nul(r)
-  want(r, 1, "truncated")
+  want(r, 1)
   if u8(r.tvb, octet(r)) ~= 0 then fault("unterminated-string", "a NUL is wanted") end
   r.at = r.at + 8
   return 0
@@ -333,18 +352,16 @@ end
 
 function READ.embedded(r, step)
   local count = step.len and step.len(r.v) or r.stop - octet(r)
-  want(r, count, "length-beyond-end")
+  leading(r, count)
   if r.depth > 60 then return nil end
   local stop = octet(r) + count
   local layer
   if step.rows then layer = chosen(step.rows, r, stop)
   else layer = r.P.choose[step.choose](r, octet(r), stop) end
-  if layer == nil then fault("truncated", step.n .. " is cut short") end
+  if layer == nil then fault("truncated", step.n .. " is cut short", raw(r, count)) end
   local child = inner(r, layer, stop, step.s)
   r.v[step.n] = child.v
-  if octet(child) < stop then
-    note(child, "trailing-bytes", (stop - octet(child)) .. " octets after the end")
-  end
+  left_over(child, stop)
   r.at = 8 * stop
   return nil
 end
@@ -370,14 +387,14 @@ walk = function(r, name)
   local layer = r.P.layers[name]
   if layer == nil then error("no layer " .. tostring(name)) end
   if r.tree and layer.title then r.tree:append_text(" (" .. layer.title .. ")") end
-  local step
+  local step, from
   local good, failed = pcall(function()
     for _, each in ipairs(layer) do
       step = each
       local there = not step.c or T(step.c(r.v))
       if there and step.left then there = 8 * r.stop - r.at >= step.left end
       if there then
-        local from = r.at
+        from = r.at
         local value, big = READ[step.k](r, step)
         if value ~= nil then
           r.v[step.n] = value
@@ -389,9 +406,12 @@ walk = function(r, name)
   if not good then
     if getmetatable(failed) ~= FAULT then error(failed, 0) end
     note(r, failed.code, failed.text)
-    local from = r.at
     r.at, r.broken = 8 * r.stop, true
-    if failed.value ~= nil then show(r, step, from, failed.value) end
+    -- The octets of a layer that is cut have a name of their own; of a list its items are shown.
+    local called = step.k == "embedded" and { s = step.n } or step
+    if failed.value ~= nil and failed.value ~= "" and step.k ~= "array" then
+      show(r, called, from, failed.value)
+    end
   end
   for _, check in ipairs(layer.checks or {}) do
     local fine, hit = pcall(check.when, r.v)
@@ -411,7 +431,7 @@ local function read(P, tvb, tree, dialect, transport, dry)
     v = {}, dialect = dialect, transport = transport,
   }
   if P.read then P.read(r, walk, inner) else walk(r, chosen(P.roots[dialect], r, r.stop)) end
-  if octet(r) < r.stop then note(r, "trailing-bytes", (r.stop - octet(r)) .. " octets after the end") end
+  left_over(r, r.stop)
   return r
 end
 

@@ -71,6 +71,6 @@ function P.read(r, walk, inner)
     layer = ({ ["0.7"] = "Tw07Chunks", ["ddnet-0.6"] = "TwDdnetChunks" })[short] or "Tw06Chunks"
   end
   local child = inner(body, layer, body.stop, "body")
-  if octet(child) < body.stop then note(child, "trailing-bytes", "octets after the end") end
+  left_over(child, body.stop)
   r.faults, r.at = r.faults + (body ~= r and child.faults or 0), 8 * r.stop
 end

@@ -9,17 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BareValues, ValueRow, number, string, write_octets
+from netdissect.wire.values import OCTETS, BareValues, ValueRow, number, string
 
 __all__ = ["COMPONENT_VALUES"]
-
-
-def _read_rest(cursor: Cursor, _size: int | None) -> bytes:
-    return cursor.take(cursor.left // 8)
-
-
-def _text(octets: bytes) -> str:
-    return octets.decode("utf-8", "surrogateescape")
 
 
 def _count(cursor: Cursor) -> int:
@@ -28,6 +20,11 @@ def _count(cursor: Cursor) -> int:
 
 def _put_count(sink: Sink, count: int) -> None:
     sink.put(count.to_bytes(4, "little"))
+
+
+def _read_text(cursor: Cursor, _size: int | None) -> str:
+    octets: bytes = OCTETS.read(cursor, None)
+    return octets.decode("utf-8", "surrogateescape")
 
 
 def _write_text(sink: Sink, value: Any, _size: int | None) -> None:
@@ -40,9 +37,7 @@ COMPONENT_VALUES = BareValues(
         "u32": number("I"), "i32": number("i"), "u64": number("Q"), "i64": number("q"),
         "f32": number("f"), "f64": number("d"), "bool": number("?"),
         "string": string(_count, _put_count),
-        "text": ValueRow(lambda cursor, _size: _text(_read_rest(cursor, None)), _write_text),
-        "rest": ValueRow(_read_rest, write_octets),
-        "u8[]": ValueRow(lambda cursor, size: cursor.take(size or 0), write_octets),
+        "text": ValueRow(_read_text, _write_text), "rest": OCTETS, "u8[]": OCTETS,
     },
     {
         "int": "i32", "uint": "u32", "float": "f32", "double": "f64", "byte": "u8", "bytes": "rest",

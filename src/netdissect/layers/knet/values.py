@@ -7,7 +7,7 @@ endian at whatever bit the value before them ended.
 from __future__ import annotations
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BITS, BareValues, ValueRow, number, string, write_octets
+from netdissect.wire.values import BITS, OCTETS, BareValues, ValueRow, number, string
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintCodec
 
 __all__ = ["VALUES"]
@@ -25,10 +25,6 @@ def _vle(codec: VarintCodec) -> ValueRow:
         lambda cursor, _size: _read_vle(cursor, codec),
         lambda sink, value, _size: sink.put(codec.write(value or 0)),
     )
-
-
-def _read_octets(cursor: Cursor, count: int | None) -> bytes:
-    return cursor.take(cursor.left // 8 if count is None else count)
 
 
 def _count(cursor: Cursor) -> int:
@@ -51,9 +47,7 @@ VALUES = BareValues(
         "string16": string(
             lambda cursor: cursor.bits(16), lambda sink, count: sink.bits(count, 16)
         ),
-        "bytes": ValueRow(_read_octets, write_octets),
-        "u8[]": ValueRow(_read_octets, write_octets),
-        "byte[]": ValueRow(_read_octets, write_octets),
+        "bytes": OCTETS, "u8[]": OCTETS, "byte[]": OCTETS,
     },
     {"byte[]": "u8[]"},
     _count,

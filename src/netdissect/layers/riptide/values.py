@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BITS, BareValues, ValueRow, number, string, write_octets
+from netdissect.wire.values import BITS, OCTETS, BareValues, ValueRow, number, string
 from netdissect.wire.varint import read_varulong_bits, unzigzag, varulong_groups, zigzag
 
 __all__ = ["BIT_VALUES", "BYTE_VALUES"]
@@ -27,14 +27,10 @@ LONG_LENGTH = 0x80
 """
 
 
-def _read_octets(cursor: Cursor, count: int | None) -> bytes:
-    return cursor.take(count or 0)
-
-
 _NUMBERS: Mapping[str, ValueRow] = {
     "byte": number("B"), "sbyte": number("b"), "short": number("h"), "ushort": number("H"),
     "int": number("i"), "uint": number("I"), "long": number("q"), "ulong": number("Q"),
-    "float": number("f"), "double": number("d"), "byte[]": ValueRow(_read_octets, write_octets),
+    "float": number("f"), "double": number("d"), "byte[]": OCTETS,
 }  # fmt: skip
 
 
