@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import shutil
@@ -149,6 +150,26 @@ def test_the_pictures_are_what_is_drawn(name: str, update_expected: bool) -> Non
         path.write_text(re.sub(r"@font-face \{[^}]*\}\s*", "", svg))
     assert len(drawn(svg)) > 20
     assert drawn(path.read_text()) == drawn(svg)
+
+
+def test_a_screen_that_is_drawn_anew_leaves_no_garbage() -> None:
+    """While a capture is read, what refers to itself is hardly ever looked for."""
+
+    async def run() -> None:
+        app = app_of()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await until(app, pilot, "Closed by the client")
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(5):
+                    app.board.renew()
+                    await pilot.pause()
+                assert gc.collect() < 5 * 24
+            finally:
+                gc.enable()
+
+    asyncio.run(run())
 
 
 def test_ascii_is_ascii() -> None:

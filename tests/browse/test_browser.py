@@ -149,7 +149,12 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_flow_that_is_not_known_yet_holds_nothing_up(strange: Path) -> None:
+@pytest.mark.parametrize("small", [False, True])
+def test_a_flow_that_is_not_known_yet_holds_nothing_up(
+    strange: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    if small:
+        small_pieces(monkeypatch)
     backend = Browsed(str(strange), Choices())
     seen = []
     listed = backend.index.list_until
@@ -167,7 +172,8 @@ def test_a_flow_that_is_not_known_yet_holds_nothing_up(strange: Path) -> None:
     payloads = {frame: backend.index.payload(row) for row, frame in enumerate(frames)}
     browser.tick()
     index = browser.index
-    assert list(index.frames) == sorted(frames)
+    assert list(index.frames) == sorted(frames) == list(index.frames[: index.rows])
+    assert list(index.times[5:500]) == list(index.times)[5:500]
     row = browser.packets.row()
     assert row is not None
     assert index.frames[row] == 500
@@ -265,7 +271,7 @@ def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[Watched, Br
     assert backend.status() == 0
     assert backend.loaded.live == ""
     whole = opened()
-    for name in ("frames", "times", "marks", "acked", "firsts", "sizes"):
+    for name in ("frames", "times", "marks", "acked", "firsts", "starts"):
         assert list(getattr(backend.index, name)) == list(getattr(whole.index, name)), name
     known, other = backend.loaded.entries[0], whole.backend.loaded.entries[0]
     assert (known.verdict, known.again, known.datagrams) == (
@@ -759,8 +765,7 @@ def test_a_capture_that_has_no_end_drops_its_oldest_packets(
     first = kept.frames[kept.first]
     assert 1 < first < 1073
     assert list(kept.frames)[kept.first :] == list(range(first, 1074))
-    for name in ("times", "sizes"):
-        assert list(getattr(kept, name))[kept.first :] == list(getattr(whole, name))[first - 1 :]
+    assert list(kept.times)[kept.first :] == list(whole.times)[first - 1 :]
     for row in (kept.first, kept.rows - 1):
         assert kept.payload(row) == whole.payload(row)
         assert browser.packets.record(row).connection == 1
@@ -795,7 +800,7 @@ def test_payloads_lie_in_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = ring.index
     assert kept.rows == whole.rows
     rows = range(kept.first, kept.rows)
-    assert 6500 < sum(whole.sizes[row] for row in rows) <= 8000
+    assert 6500 < sum(whole.length(row) for row in rows) <= 8000
     assert [kept.payload(row) for row in rows] == [whole.payload(row) for row in rows]
     assert [kept.marks[row] for row in rows] == [whole.marks[row] for row in rows]
     monkeypatch.setattr(index, "MAX_ROWS", 100)

@@ -281,7 +281,7 @@ def test_what_a_connection_sent_is_named_by_its_carrier(
 
 
 def test_a_fact_of_a_connection_goes_on_below_itself() -> None:
-    basis = "quickest of 48 answers of the client 0.0 ms; no network between the two is visible"
+    basis = "the quickest of 48 answers of the client took 0.0 ms; no network between them is to be seen"
     stream = io.StringIO()
     report = samples.connection(vantage_basis=basis)
     show_connection(Screen(stream, width=80), report, clock())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Sequence
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -46,6 +48,17 @@ def style_of(names: str) -> Style:
     return found
 
 
+class _Row(Strip):
+    """A line of the screen."""
+
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        """Return the parts between columns; not kept, as Textual does: a strip that is all in one
+        part would keep itself, until a search for garbage that is rare while a capture is read.
+        """
+        found = list(cuts)
+        return [self] if found == [self.cell_length] else super().divide(found)
+
+
 class Board(Widget):
     """The whole screen: lines that the browser draws."""
 
@@ -75,6 +88,10 @@ class Board(Widget):
                     style_of(style))
             for text, style in self.lines[y]
         ]).adjust_cell_length(width)  # fmt: skip
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a part of the screen."""
+        return [_Row(strip, strip.cell_length) for strip in super().render_lines(crop)]
 
     def on_resize(self) -> None:
         """Draw for the new size."""

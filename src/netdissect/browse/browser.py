@@ -384,12 +384,10 @@ class Browser:
     def _apply(self) -> None:
         rows = self._matching
         if self.connection is not None:
-            mine = self._rows_of(self.connection)
-            if rows is None:
-                rows = mine
-            else:
-                both = set(rows)
-                rows = array("I", [row for row in mine if row in both])
+            mine, both = self._rows_of(self.connection), bytearray(self.index.rows)
+            for row in rows or ():
+                both[row] = 1
+            rows = mine if rows is None else array("I", (row for row in mine if both[row]))
         self.packets.show(rows, self.connection)
         self._uncounted = True
 

@@ -186,8 +186,8 @@ def answer(
         if found.settles:
             say(found.settles, "dim")
         there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
-        path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
-        say(f"Lost → {there}, ← {back}; round trip {path}; {seen_at(report.vantage)}.", "dim")
+        trip = duration(found.lag.path_ms)
+        say(f"Lost → {there}, ← {back}; round trip {trip}; {seen_at(report.vantage)}.", "dim")
     lines += [[], *_spaces(report)] if width >= _NARROW and report.spaces else []
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")

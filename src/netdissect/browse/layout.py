@@ -65,7 +65,7 @@ def _title(browser: Browser, width: int) -> Line:
     reading = "" if loaded.done else f"  {loaded.live}" if loaded.live else (
         f"  reading{share}, so far")  # fmt: skip
     file: Line = [(f" {browser.backend.name}", "title"), (reading, "warn")]
-    return [*padded(file, max(8, width - size)), *views]
+    return [*padded(file, max(8, width - size - 1)), (" ", ""), *views]
 
 
 def _filter(browser: Browser, width: int) -> list[Line]:

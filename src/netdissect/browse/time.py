@@ -21,7 +21,7 @@ from netdissect.render.console import Line, fit
 from netdissect.render.timeline import unit_head, unit_line
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
-    COPY_SIGNS,
+    COPIES,
     Clock,
     arrow_of,
     counted,
@@ -137,7 +137,7 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     lines: list[Line] = []
     before = None
     for copy in unit.copies:
-        sign, style = COPY_SIGNS.get(copy.kind, ("─", direction_style(unit.direction)))
+        sign, style, _ = COPIES.get(copy.kind, ("─", direction_style(unit.direction), ""))
         since = "" if before is None else f"  +{duration((copy.time_ns - before) / 1e6)}"
         before = copy.time_ns
         late = ""

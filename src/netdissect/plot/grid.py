@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netdissect.render.console import Line
+from netdissect.render.console import Line, merged
 
 __all__ = ["Grid"]
 
@@ -86,7 +86,7 @@ class Grid:
 
     def row(self, row: int) -> Line:
         """Return one row as styled text, without spaces at its end."""
-        line: Line = []
+        cells: Line = []
         for column in range(self.columns):
             sign, style = self._over.get((row, column), ("", ""))
             bits = self._bits[row][column]
@@ -94,14 +94,9 @@ class Grid:
                 sign, style = self._dots(bits), self._styles[row][column]
             elif not sign:
                 sign, style = self._under.get((row, column), (" ", ""))
-            style = style if sign != " " else line[-1][1] if line else ""
-            if line and line[-1][1] == style:
-                line[-1] = (line[-1][0] + sign, style)
-            else:
-                line.append((sign, style))
-        if line:
-            line[-1] = (line[-1][0].rstrip(), line[-1][1])
-        return line
+            cells.append((sign, style if sign != " " else cells[-1][1] if cells else ""))
+        *line, (text, style) = merged(cells)
+        return [*line, (text.rstrip(), style)]
 
     def _dots(self, bits: int) -> str:
         if self.plain:

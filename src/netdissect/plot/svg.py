@@ -15,8 +15,8 @@ from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.markup import Html, join, tag
 from netdissect.plot.thin import thinned
 
-__all__ = ["BOTTOM", "LEFT", "MAX_MARKS", "RIGHT", "TOP", "WIDTH", "document", "hatch", "legend",
-           "picture", "style"]  # fmt: skip
+__all__ = ["BOTTOM", "LEFT", "MAX_MARKS", "RIGHT", "TOP", "WIDTH", "alone", "document", "hatch",
+           "legend", "picture", "style"]  # fmt: skip
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1200, 64, 16, 18, 26
 """Places in the picture, in its own units."""
@@ -339,8 +339,13 @@ def document(found: Sequence[Chart]) -> str:
             at += 60 + 7 * len(name)
         parts += row
         top += 38
+    return alone(WIDTH, top, hatch(), *parts)
+
+
+def alone(width: int, height: int, *parts: Html) -> str:
+    """Return an SVG document that brings its own style sheet."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" '
-        f'width="{WIDTH}" height="{top}"><style>{style()}</style>'
-        f'<rect class="ground" width="100%" height="100%"/>{join(hatch(), *parts)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}"><style>{style()}</style>'
+        f'<rect class="ground" width="100%" height="100%"/>{join(*parts)}</svg>\n'
     )

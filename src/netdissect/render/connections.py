@@ -17,6 +17,7 @@ from netdissect.render.diagnose import HANG, brief_lines, loss_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
+    STATE_STYLES,
     Clock,
     arrow_of,
     counted,
@@ -61,15 +62,6 @@ _HEADS = (
     "findings",
 )
 _NUMBERS = frozenset(_HEADS[6:14]) | {"c", "←", "loss →", "late", "RTT"}
-
-_STATE_STYLES = {
-    "open": "good",
-    "closed": "dim",
-    "timed_out": "bad",
-    "rejected": "bad",
-    "silent": "bad",
-    "unknown": "note",
-}
 
 
 def show_connections(
@@ -120,7 +112,7 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
         [(dialect_text(report.dialects), "protocol")],
         [(screen.name(report.client), "c2s")],
         [(screen.name(report.server), "s2c")],
-        [(_state(report), _STATE_STYLES.get(report.state, ""))],
+        [(_state(report), STATE_STYLES.get(report.state, ""))],
         [(_ending(report, short), "")],
         [(clock.show(report.first_time_ns), "")],
         [(duration((report.last_time_ns - report.first_time_ns) / 1e6), "")],
@@ -230,7 +222,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
     yield [
         ("   ", ""),
         ("state ", "dim") if report.state == "unknown" else ("", ""),
-        (_state(report), _STATE_STYLES.get(report.state, "")),
+        (_state(report), STATE_STYLES.get(report.state, "")),
         # The verdict says it, where there is one.
         (f", {_ending(report, UNLIMITED)}" if report.diagnosis is None else "", ""),
         (f", from {clock.show(report.first_time_ns)} for {lasted}", "dim"),

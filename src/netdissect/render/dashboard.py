@@ -35,7 +35,16 @@ from netdissect.render.console import (
 from netdissect.render.diagnose import HANG, brief_lines, loss_line, loss_text, style_of
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets
+from netdissect.render.units import (
+    STATE_STYLES,
+    Clock,
+    arrow_of,
+    counted,
+    dialect_text,
+    direction_style,
+    duration,
+    octets,
+)
 from netdissect.system.keyboard import Keyboard
 from netdissect.system.programs import start_script
 
@@ -61,7 +70,6 @@ _MAX_TEXT = 60
 """Characters of what is searched for."""
 _KEYS = ("s sort", "↑↓ select", "Enter detail", "/ find", "p pause")
 """What keys do, that which matters least last; to quit always stands."""
-_STATES = {"open": "good", "timed_out": "bad", "silent": "bad", "rejected": "bad", "closed": "dim"}
 _LABELS = tuple(severity.label for severity in Severity)
 
 Look = Callable[[Wish], LiveView]
@@ -310,10 +318,10 @@ def _head(view: LiveView, rates: Rates, width: int) -> Line:
     facts = [
         (5, "netdissect", "title"),
         (3, view.source, "name"),
-        (0, _counted(view.packets, "packet"), ""),
+        (0, counted(view.packets, "packet"), ""),
         (2, f"{rates.total:,.0f}/s", ""),
-        (1, _counted(view.connections_begun, "connection"), ""),
-        (4, _counted(view.other_datagrams, "other datagram"), "dim"),
+        (1, counted(view.connections_begun, "connection"), ""),
+        (4, counted(view.other_datagrams, "other datagram"), "dim"),
     ]
     if view.lost:
         facts.append((0, f"{view.lost:,} not shown", "bad"))
@@ -385,7 +393,7 @@ _COLUMNS = (
     _CLIENT,
     _Column("server", -_NAME_COLUMNS, 11, lambda one, _r, s: (
         fit_end(safe(s.name(one.server)), _NAME_COLUMNS), "s2c")),
-    _Column("state", -9, 5, lambda one, _r, _s: (one.state, _STATES.get(one.state, "note"))),
+    _Column("state", -9, 5, lambda one, _r, _s: (one.state, STATE_STYLES.get(one.state, "note"))),
     _Column("dgrams →", 9, 10, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
     _Column("←", 9, 10, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
     _Column("/s", 6, 9, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
@@ -476,9 +484,10 @@ def _detail(one: Glimpse, width: int) -> list[Line]:
             if late.p95 is not None:
                 line += [("; sent again: 95% within ", "dim"), (duration(late.p95), "")]
             lines.append(line)
-        path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
-        lines.append([("   round-trip time ", "dim"), (path, "")])
-    lines.append([("   findings", "dim"), *(_found(one) or [(" none", "dim")])])
+        lines.append([("   round-trip time ", "dim"), (duration(found.lag.path_ms), "")])
+    worst_first = zip(reversed(_LABELS), reversed(one.anomalies), strict=True)
+    told = [(f" {count}{SEVERITY_LETTERS[label]}", label) for label, count in worst_first if count]
+    lines.append([("   findings", "dim"), *(told or [(" none", "dim")])])
     return lines
 
 
@@ -501,18 +510,6 @@ def _timeline_head(width: int) -> str:
     words = {"time": f"{'time':>12}", "copies": f"{'copies':>6}", "took": f"{'took':>10}"}
     head = "".join(f"{words.get(name, name):<{room}}" for name, room in columns.items())
     return f"{head}outcome" if sum(columns.values()) + _OUTCOME_COLUMNS <= width else head
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _found(one: Glimpse) -> Line:
-    return [
-        (f" {count}{SEVERITY_LETTERS[label]}", label)
-        for label, count in reversed(list(zip(_LABELS, one.anomalies, strict=True)))
-        if count
-    ]
 
 
 def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Line:

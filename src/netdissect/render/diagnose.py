@@ -107,13 +107,11 @@ def _facts(
         for way, part in enumerate(found.loss)
     )
     if found.around is not None:
-        parts = ("before it ", found.around.before), ("in it ", found.around.inside)
-        told = [
-            (when, [loss_line(way, one) for way, one in enumerate(both) if one.share is not None])
-            for when, both in parts
-        ]
-        if any(known for _, known in told):
-            yield "the span", "; ".join(when + ", ".join(known) for when, known in told if known)
+        for when, both in (("before", found.around.before), ("during", found.around.inside)):
+            known = [loss_line(way, one) for way, one in enumerate(both) if one.share is not None]
+            if known:
+                # Of the silence, or of what was not answered, that the line above is about.
+                yield f"{when} it", "; ".join(known)
     lag = found.lag
     path = "round-trip time " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
     if lag.p95_ms is not None and lag.p95_ms != lag.path_ms:
@@ -127,7 +125,7 @@ def _facts(
     for each in sorted(worst, key=lambda each: -each.added_ms)[:_WORST]:
         yield (
             "late",
-            f"{each.space} {each.seq}, #{each.frame}: {duration(each.added_ms)} late,"
+            f"{each.space} {each.seq}, #{each.frame}: acknowledged {duration(each.added_ms)} late,"
             f" {each.copies} copies",
         )
     for text in found.ruled_out:
@@ -207,10 +205,11 @@ def loss_line(way: int, part: Loss) -> str:
 
 def _late(way: int, late: Late) -> str:
     unit = "segment" if late.worst and late.worst[0].space == "tcp" else "message"
-    again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} sent again:"
+    # An answer may have been lost, and not the copy that it was for.
+    again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} sent again, acknowledged"
     if late.units < _SPREAD:
         return f"{again} at most {duration(late.maximum)} late"
     return (
-        f"{again} median {duration(late.p50)} late, 95% within {duration(late.p95)}, at most"
+        f"{again} {duration(late.p50)} late (median), 95% within {duration(late.p95)}, at most"
         f" {duration(late.maximum)}; {late.beyond or 'none'} above {duration(late.limit_ms)}"
     )

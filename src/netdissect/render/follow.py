@@ -5,7 +5,6 @@ from __future__ import annotations
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.render.console import Screen
 from netdissect.render.hexdump import hex_rows
-from netdissect.render.summary import message_summary
 from netdissect.render.tree import value_text
 from netdissect.render.units import Clock, arrow_of, direction_style
 
@@ -30,7 +29,7 @@ class FollowView:
             (f"{self.clock.show(record.time_ns):>11}  ", "time"),
             (f"{arrow_of(record.direction)} {number:<14} ", style),
             (f"{f'#{record.frame}':<6} ", "frame"),
-            (message_summary(record, item), style),
+            (item.summary or item.type, style),
             cut=True,
         )
         if self.form == "hex":

@@ -1,13 +1,12 @@
-"""A connection as a sequence diagram of two lanes: in the terminal, as SVG and as Mermaid.
+"""A connection as a sequence diagram of two lanes: in the terminal and as Mermaid.
 
-All three draw the same rows, so they show the same thing.
+Both draw the same rows, as `plot/ladder.py` does, so they show the same thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from xml.sax.saxutils import escape
 
 from netdissect.model.joined import Fate, Flight
 from netdissect.model.packets import Direction
@@ -16,18 +15,18 @@ from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Line, cells, fit, fit_end
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
-from netdissect.render.units import Clock, duration
+from netdissect.render.units import COPIES, Clock, duration
 
 __all__ = [
     "MAX_WIDTH",
     "MIN_WIDTH",
+    "SIGNS",
     "SILENCE_MS",
     "Row",
     "flight_rows",
     "ladder_lines",
     "mermaid",
     "rows",
-    "svg",
 ]
 
 MIN_WIDTH, MAX_WIDTH = 60, 200
@@ -104,9 +103,10 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
         for copy in unit.copies:
             if copy.kind != "original" and copy.frame not in again:
                 last = unit.seq + int(unit.extra.get("length", 1)) - 1
-                word, mark = _AGAIN[copy.kind]
-                label = f"bytes {unit.seq} to {last} {word}"
-                again[copy.frame] = Row(copy.time_ns, unit.direction, label, mark, copy.frame)
+                label = f"bytes {unit.seq} to {last} {COPIES[copy.kind][2]}"
+                again[copy.frame] = Row(
+                    copy.time_ns, unit.direction, label, _MARKS[copy.kind], copy.frame
+                )
     marked = [
         replace(arrow, mark=again.pop(arrow.frame).mark) if arrow.frame in again else arrow
         for arrow in arrows
@@ -114,11 +114,8 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
     return [*marked, *again.values()]
 
 
-_AGAIN = {
-    "retransmission": ("sent again", "resend"), "duplicate": ("copied", "duplicate"),
-    "unknown": ("sent again or copied", "unknown"),
-}  # fmt: skip
-"""Kind of a copy -> word and mark."""
+_MARKS = {"retransmission": "resend", "duplicate": "duplicate", "unknown": "unknown"}
+"""Kind of a further copy -> mark of its row."""
 
 
 def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[Row]:
@@ -164,7 +161,7 @@ def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[R
 
 def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:
     kinds = {item.reliability.kind for item in items if item.reliability is not None}
-    mark = next((mark for kind, (_, mark) in _AGAIN.items() if kind in kinds), "")
+    mark = next((mark for kind, mark in _MARKS.items() if kind in kinds), "")
     if record.frame in lost:
         mark = "lost"
     label = safe(datagram_summary(record, items), _LABEL_LIMIT)
@@ -329,135 +326,8 @@ def _slope(row: Row, inner: int, sign: str) -> str:
     return body + "▶" if row.direction == Direction.C2S else "◀" + body[::-1]
 
 
-_SVG_STYLE = (
-    "text{font:12px monospace;fill:#222}line,path{stroke:#555;fill:none}"
-    ".time{fill:#777}.resend,.unknown{stroke:#b58900}.duplicate{stroke:#8a3ab9}.lost{stroke:#c0392b}.event{fill:#2b6cb0}"
-)
-_SVG_WIDTH, _SVG_LEFT, _SVG_RIGHT, _SVG_ROW = 900, 130, 820, 34
-
-
-def svg(drawn: Sequence[Row], ends: tuple[str, str], clock: Clock) -> str:
-    """Return the diagram as an SVG document."""
-    body: list[str] = []
-    top = 60
-    last: int | None = None
-    if any(row.names is not None for row in drawn):
-        top, body = _svg_slanted(drawn, clock)
-        drawn = []
-    for row in drawn:
-        if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
-            body.append(
-                _svg_text(
-                    475, top, f"silence of {duration((row.time_ns - last) / 1e6)}", "time", "middle"
-                )
-            )
-            top += _SVG_ROW
-        last = row.time_ns
-        body += _svg_row(row, top, clock)
-        top += _SVG_ROW
-    lanes = [f'<line x1="{x}" y1="40" x2="{x}" y2="{top}"/>' for x in (_SVG_LEFT, _SVG_RIGHT)]
-    heads = [
-        _svg_text(_SVG_LEFT, 24, safe(ends[0]), "", "middle"),
-        _svg_text(_SVG_RIGHT, 24, safe(ends[1]), "", "middle"),
-    ]
-    marker = (
-        '<defs><marker id="a" markerWidth="8" markerHeight="8" refX="8" refY="4" orient="auto">'
-        '<path d="M0,0 L8,4 L0,8"/></marker></defs>'
-    )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_SVG_WIDTH}" height="{top + 20}">',
-            f"<style>{_SVG_STYLE}</style>{marker}",
-            '<rect width="100%" height="100%" fill="white"/>',
-            *heads,
-            *lanes,
-            *body,
-            "</svg>\n",
-        ]
-    )
-
-
-def _svg_text(x: int, y: int, text: str, name: str, anchor: str) -> str:
-    return f'<text x="{x}" y="{y}" class="{name}" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-_SIGNS = {"resend": "» ", "duplicate": "○ ", "unknown": "? ", "lost": "╳ "}
-"""Mark -> what stands before the label of its arrow."""
-
-
-def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
-    yield _svg_text(_SVG_LEFT - 10, top + 4, clock.show(row.time_ns), "time", "end")
-    middle = (_SVG_LEFT + _SVG_RIGHT) // 2
-    if row.direction is None:
-        yield _svg_text(middle, top + 4, row.label, "event", "middle")
-        return
-    start, end = (
-        (_SVG_LEFT, _SVG_RIGHT) if row.direction == Direction.C2S else (_SVG_RIGHT, _SVG_LEFT)
-    )
-    sign = _SIGNS.get(row.mark, "")
-    yield _svg_text(middle, top - 5, fit(sign + row.label, 90), "", "middle")
-    if row.mark == "lost":
-        yield f'<line class="lost" x1="{start}" y1="{top}" x2="{middle}" y2="{top}"/>'
-        yield f'<path class="lost" d="M{middle - 5},{top - 5} l10,10 m0,-10 l-10,10"/>'
-    else:
-        dashes = ' stroke-dasharray="6 3"' if row.mark else ""
-        place = f'x1="{start}" y1="{top}" x2="{end}" y2="{top}"'
-        yield f'<line class="{row.mark}" {place}{dashes} marker-end="url(#a)"/>'
-    if row.frame is not None:
-        yield _svg_text(_SVG_RIGHT + 10, top + 4, f"#{row.frame}", "time", "start")
-
-
-def _svg_slanted(drawn: Sequence[Row], clock: Clock) -> tuple[int, list[str]]:
-    """Return the height, and arrows from the moment of sending to that of arrival: a line of the
-    picture is one moment at one of the sides.
-    """
-    # Of each row an even number for its sending, the next one for its arrival.
-    moments = sorted(
-        {(row.time_ns, 2 * index) for index, row in enumerate(drawn)}
-        | {
-            (row.arrived_ns, 2 * index + 1)
-            for index, row in enumerate(drawn)
-            if row.arrived_ns is not None
-        }
-    )
-    place = {key: 60 + _SVG_ROW * at * 2 // 3 for at, (_, key) in enumerate(moments)}
-    body: list[str] = []
-    for index, row in enumerate(drawn):
-        start = place[2 * index]
-        if row.direction is None:
-            middle = (_SVG_LEFT + _SVG_RIGHT) // 2
-            body.append(_svg_text(middle, start + 4, row.label, "event", "middle"))
-            continue
-        body += _svg_flight(row, clock, start, place.get(2 * index + 1))
-    return 60 + _SVG_ROW * len(moments) * 2 // 3, body
-
-
-def _svg_flight(row: Row, clock: Clock, start: int, end: int | None) -> Iterator[str]:
-    there = row.direction == Direction.C2S
-    left, right = (_SVG_LEFT, _SVG_RIGHT) if there else (_SVG_RIGHT, _SVG_LEFT)
-    near, far = row.names or ("", "")
-    sign = _SIGNS.get(row.mark, "")
-    outward, inward = (-10, "end") if there else (10, "start")
-    anchor = "start" if there else "end"
-    if row.mark != "appeared":
-        text = f"{near if there else far} {clock.show(row.time_ns)}"
-        yield _svg_text(left + outward, start + 4, text, "time", inward)
-    label = fit(sign + row.label, 60)
-    yield _svg_text(left - outward, start - 3, label, "", anchor)
-    if end is None:
-        middle = (left + right) // 2
-        low = start + _SVG_ROW // 3
-        yield f'<line class="lost" x1="{left}" y1="{start}" x2="{middle}" y2="{low}"/>'
-        if row.mark == "lost":
-            yield f'<path class="lost" d="M{middle - 5},{low - 5} l10,10 m0,-10 l-10,10"/>'
-        else:
-            yield _svg_text(middle + 8, low + 4, "?", "time", "middle")
-        return
-    dashes = ' stroke-dasharray="6 3"' if row.mark else ""
-    ends = f'x1="{left}" y1="{start}" x2="{right}" y2="{end}"'
-    yield f'<line class="{row.mark}" {ends}{dashes} marker-end="url(#a)"/>'
-    text = f"{clock.show(row.arrived_ns)} {far if there else near}"
-    yield _svg_text(right - outward, end + 4, text, "time", anchor)
+SIGNS = {"resend": "» ", "duplicate": "○ ", "unknown": "? ", "lost": "╳ "}
+"""Mark -> what stands before the label of its arrow in a picture."""
 
 
 def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:

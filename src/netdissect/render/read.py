@@ -12,7 +12,7 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
-from netdissect.render.units import Clock, direction_style, duration
+from netdissect.render.units import COPIES, Clock, direction_style, duration
 
 __all__ = ["ReadView", "frame_note", "record_title"]
 
@@ -114,7 +114,6 @@ _VERBS = {
     "retransmission": "resend", "duplicate": "duplicate", "unknown": "copy"
 }  # fmt: skip
 """Kind of a further copy -> its word."""
-_STYLES = {"resend": "resend", "duplicate": "duplicate", "copy": "note"}
 
 
 def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
@@ -123,8 +122,8 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
     for item in items:
         facts = item.reliability
         if facts is not None and facts.kind is not None and facts.kind in _VERBS:
-            verb = _VERBS[facts.kind]
-            marks.append((_again(facts, verb, several=len(items) > 1), _STYLES[verb]))
+            text = _again(facts, _VERBS[facts.kind], several=len(items) > 1)
+            marks.append((text, COPIES[facts.kind][1]))
         notes += item.annotations
     notes += [found for found in record.findings if found.code not in record.faults]
     if notes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.text import quoted
 from netdissect.render.console import Line, Screen
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.read import record_title
-from netdissect.render.tree import SEVERITY_LETTERS, find_node, hex_views, tree_lines
-from netdissect.render.units import Clock, duration
+from netdissect.render.tree import SEVERITY_LETTERS, find_node, hex_views, tree_lines, walk
+from netdissect.render.units import COPIES, Clock, duration
 
 __all__ = ["has_field", "show_record"]
 
@@ -38,15 +38,16 @@ def show_record(
         UsageError: there is no such field.
 
     """
-    screen.line(*record_title(record, clock))
     tree = record.dissection
+    chosen = find_node(tree, field) if field and tree is not None else None
+    if field and tree is not None and chosen is None:
+        near = did_you_mean(field, {node.name for node, _ in walk(tree.root)})
+        raise UsageError(f"frame {record.frame} has no field {quoted(field)}{near}")
+    screen.line(*record_title(record, clock))
     if tree is None:
         for line in hex_rows(record.payload, width=screen.width):
             screen.line(*line)
         return
-    chosen = find_node(tree, field) if field else None
-    if field and chosen is None:
-        raise UsageError(f"frame {record.frame} has no field {quoted(field)}")
     for line in tree_lines(tree, chosen=chosen):
         screen.line(*line)
     for item in record.messages:
@@ -60,23 +61,15 @@ def show_record(
             screen.line(*line)
 
 
-_AGAIN = {
-    "retransmission": ("sent again, first", "resend"),
-    "duplicate": ("network copy, first", "duplicate"),
-    "unknown": ("sent again or copied by the network, first", "note"),
-}
-"""Kind of a further copy -> words and style."""
-
-
 def _fate(item: MessageRecord) -> Iterator[Line]:
     """Yield what the tracker knows of a message's unit."""
     facts = item.reliability
     if facts is None:
         return
     line: Line = [(f"[{facts.space} {facts.seq}", "generated")]
-    if facts.kind in _AGAIN:
-        word, style = _AGAIN[facts.kind]
-        line.append((f", {word} in #{facts.of_frame}", style))
+    if facts.kind in COPIES:
+        _, style, word = COPIES[facts.kind]
+        line.append((f", {word}, first in #{facts.of_frame}", style))
         if facts.since_ms is not None:
             line.append((f", {duration(facts.since_ms)} after the copy before", "dim"))
     if facts.acked_in is not None:

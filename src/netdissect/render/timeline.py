@@ -14,7 +14,7 @@ from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, merge
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
 from netdissect.render.units import (
-    COPY_SIGNS,
+    COPIES,
     Clock,
     arrow_of,
     direction_style,
@@ -152,7 +152,7 @@ class Overview:
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
-        mark, _ = COPY_SIGNS.get(copy.kind, ("·", ""))
+        mark = COPIES[copy.kind][0] if copy.kind in COPIES else "·"
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
     if unit.missed and unit.copies[-1].fate is None:
         lost = "x" if unit.by_design else "✗"
@@ -174,9 +174,8 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
 
 
 def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
-    # The last label may reach beyond the lane.
     """Return a ruler with a label every 12 columns or more, at round seconds; it begins at one."""
-    axis = [" "] * (columns + 12)
+    axis = [" "] * (columns + _TICK_COLUMNS)  # the last label may reach beyond the lane
     least_ns = span_ns * _TICK_COLUMNS / columns
     step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
     step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
@@ -295,14 +294,10 @@ def _fate(copy: Copy) -> str:
 
 def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
     first = unit.copies[0]
-    kind = {
-        "retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate"),
-        "unknown": ("? again or copy", "note"),
-    }  # fmt: skip
-    text, style = kind.get(copy.kind, (copy.kind, ""))
+    sign, style, word = COPIES.get(copy.kind, ("", "", copy.kind))
     line = [
         (f"{who}{'':>13}", ""),
-        (f"{text} ", style),
+        (f"{sign} {word} ", style),
         (f"{_letter(unit)}#{copy.frame}", "frame"),
         (f" +{duration((copy.time_ns - first.time_ns) / 1e6)}", ""),
     ]

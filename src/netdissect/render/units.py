@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from netdissect.model.packets import NS_PER_S, Direction
 
 __all__ = [
-    "COPY_SIGNS",
+    "COPIES",
+    "STATE_STYLES",
     "Clock",
     "arrow_of",
     "counted",
@@ -21,10 +22,17 @@ __all__ = [
     "share",
 ]
 
-COPY_SIGNS = {
-    "retransmission": ("»", "resend"), "duplicate": ("○", "duplicate"), "unknown": ("?", "note"),
+COPIES = {
+    "retransmission": ("»", "resend", "sent again"),
+    "duplicate": ("○", "duplicate", "copied by the network"),
+    "unknown": ("?", "note", "sent again or copied by the network"),
+}
+"""Kind of a further copy -> its sign, its style, and what became of its unit."""
+STATE_STYLES = {
+    "open": "good", "closed": "dim", "timed_out": "bad", "rejected": "bad", "silent": "bad",
+    "unknown": "note",
 }  # fmt: skip
-"""Kind of a further copy -> its sign and style."""
+"""State of a connection -> its style."""
 _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
 """Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
 _KILO = 1000

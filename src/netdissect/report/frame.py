@@ -9,8 +9,7 @@ from netdissect.model.records import DatagramRecord
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import annotation_line, value_text
-from netdissect.render.units import counted, dialect_text, seconds
-from netdissect.report.ladder import AGAIN
+from netdissect.render.units import COPIES, counted, dialect_text, seconds
 
 __all__ = ["MAX_BYTES", "MAX_FIELDS", "shown"]
 
@@ -40,9 +39,9 @@ def shown(record: DatagramRecord, first_ns: int, *, redact: bool) -> Html:
     ]
     for item in record.messages:
         facts = item.reliability
-        if facts is not None and facts.kind in AGAIN:
-            word = AGAIN[facts.kind]
-            text = f" · » {facts.space} {facts.seq} {word}, first in #{facts.of_frame}"
+        if facts is not None and facts.kind in COPIES:
+            sign, _, word = COPIES[facts.kind]
+            text = f" · {sign} {facts.space} {facts.seq} {word}, first in #{facts.of_frame}"
             head.append(tag("span", text, class_="again"))
     if tree is None:
         return tag("p", *head)

@@ -1,22 +1,20 @@
-"""The ladder of one unit as SVG, and its story in sentences."""
+"""The ladder around one unit, and its story in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from netdissect.model.packets import SIDES, Direction
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.plot.history import took_ms
+from netdissect.plot.ladder import picture
 from netdissect.plot.markup import Html, join, tag
-from netdissect.render.console import fit
-from netdissect.render.ladder import SILENCE_MS, Row, rows
-from netdissect.render.units import counted, duration, seconds
+from netdissect.render.ladder import rows
+from netdissect.render.units import COPIES, counted, duration, seconds
 
-__all__ = ["AGAIN", "drawn", "story"]
+__all__ = ["drawn", "story"]
 
-_WIDTH, _LEFT, _RIGHT, _ROW = 720, 118, 640, 26
-_LABEL = 74
 _OUTCOMES = {
     "acked": "acknowledged",
     "unacked": "never acknowledged",
@@ -35,28 +33,11 @@ def drawn(records: Sequence[DatagramRecord], first_ns: int, name: str, *, redact
         redact: types of messages instead of their contents.
 
     """
-    made = rows((record, record.messages) for record in records)
     types = {record.frame: _types(record) for record in records}
-    parts: list[Html] = []
-    top = 52
-    last: int | None = None
-    for row in made:
-        if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
-            silence = duration((row.time_ns - last) / 1e6)
-            parts.append(
-                _text(f"silence of {silence}", (_LEFT + _RIGHT) // 2, top, "tick", "middle")
-            )
-            top += _ROW
-        last = row.time_ns
-        label = types.get(row.frame or 0, "") if redact else row.label
-        parts += _arrow(row, label, top, first_ns)
-        top += _ROW
-    lanes = [tag("line", class_="lane", x1=x, x2=x, y1=30, y2=top - 12) for x in (_LEFT, _RIGHT)]
-    heads = [_text(SIDES[way], x, 18, "lab", "middle") for way, x in enumerate((_LEFT, _RIGHT))]
-    return tag(
-        "svg", *lanes, *heads, *parts, class_="ladder", viewBox=f"0 0 {_WIDTH} {top}", role="img",
-        aria_label=name,
-    )  # fmt: skip
+    made = rows((record, record.messages) for record in records)
+    if redact:
+        made = [replace(row, label=types.get(row.frame or 0, "")) for row in made]
+    return picture(made, name, lambda time_ns: seconds(time_ns - first_ns))
 
 
 def _types(record: DatagramRecord) -> str:
@@ -66,25 +47,6 @@ def _types(record: DatagramRecord) -> str:
         facts = item.reliability
         words.append(f"{item.type} ({facts.space} {facts.seq})" if facts else item.type)
     return " | ".join(words)
-
-
-def _text(text: str, x: int, y: int, name: str, anchor: str) -> Html:
-    return tag("text", text, class_=name, x=x, y=y, text_anchor=anchor)
-
-
-def _arrow(row: Row, label: str, top: int, first_ns: int) -> Iterator[Html]:
-    yield _text(seconds(row.time_ns - first_ns), _LEFT - 10, top + 4, "tick", "end")
-    start, end = (_LEFT, _RIGHT) if row.direction == Direction.C2S else (_RIGHT, _LEFT)
-    sign, role = {
-        "resend": ("» ", "again"), "duplicate": ("○ ", "again"), "unknown": ("? ", "again"),
-        "lost": ("✗ ", "bad"),
-    }.get(row.mark, ("", SIDES[row.direction or 0]))  # fmt: skip
-    back = -8 if row.direction == Direction.C2S else 8
-    path = f"M{start} {top}H{end}m{back} -4l{-back} 4l{back} 4"
-    yield tag("path", class_=f"msg {role}", d=path)
-    yield _text(sign + fit(label, _LABEL), (_LEFT + _RIGHT) // 2, top - 5, "mlab", "middle")
-    if row.frame is not None:
-        yield _text(f"#{row.frame}", _RIGHT + 10, top + 4, "tick", "start")
 
 
 def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
@@ -118,7 +80,7 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
     for copy in late[:_MAX_STEPS]:
         after = duration((copy.time_ns - (acked or 0)) / 1e6)
         needless = ": needless" if near and copy.kind == "retransmission" else ""
-        text = f"{AGAIN[copy.kind]}, {after} after the acknowledgement{needless}."
+        text = f"{COPIES[copy.kind][2]}, {after} after the acknowledgement{needless}."
         steps.append(_step(copy, first_ns, text))
     steps += _further(late)
     if unit.rtt_ambiguous and shown:
@@ -129,11 +91,6 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
     return steps
 
 
-AGAIN = {
-    "retransmission": "sent again", "duplicate": "copied by the network",
-    "unknown": "sent again or copied by the network",
-}  # fmt: skip
-"""Kind of a further copy -> what became of its unit."""
 _MAX_STEPS = 8
 """Copies that are told one by one."""
 
@@ -151,7 +108,7 @@ def _step(copy: Copy, first_ns: int, text: str) -> Html:
 
 def _copied(copy: Copy, before: Copy) -> str:
     since = duration((copy.time_ns - before.time_ns) / 1e6)
-    text = f"{AGAIN[copy.kind]}, {since} after #{before.frame}"
+    text = f"{COPIES[copy.kind][2]}, {since} after #{before.frame}"
     if copy.kind != "retransmission":
         return text + "."
     if copy.due_ns is not None:

@@ -12,7 +12,7 @@ from netdissect.plot.markup import Child, Html, join, tag
 from netdissect.render.connections import best_rtt
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
-    COPY_SIGNS,
+    COPIES,
     arrow_of,
     counted,
     dialect_text,
@@ -197,7 +197,7 @@ def _unit(unit: UnitRecord, first_ns: int) -> Html:
     sent = (first.time_ns - first_ns) / 1e9
     way = f"client {arrow_of(0)}" if unit.direction == Direction.C2S else f"server {arrow_of(1)}"
     kinds = {copy.kind for copy in unit.copies}
-    sign = "".join(f" {sign}" for kind, (sign, _) in COPY_SIGNS.items() if kind in kinds)
+    sign = "".join(f" {sign}" for kind, (sign, *_) in COPIES.items() if kind in kinds)
     taken = took_ms(unit)
     took = "–" if taken is None else ("~" if unit.rtt_ambiguous else "") + duration(taken)
     frames = [f"#{copy.frame}" for copy in unit.copies[:_FRAMES]]
