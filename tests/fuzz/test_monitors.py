@@ -29,6 +29,8 @@ from netdissect.fuzz.watchers import parse_monitors
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt
 
+TRACES = Path(__file__).parent / "traces"
+
 
 def process(tmp_path: Path, script: str) -> ProcessMonitor:
     return ProcessMonitor([sys.executable, "-c", script], tmp_path / "target.log")
@@ -82,6 +84,30 @@ def test_a_signal_without_a_name_is_told_by_its_number(tmp_path: Path) -> None:
     monitor._process.wait(30)
     assert monitor.check() == Verdict("exit", "killed by signal 40", "killed by signal 40")
     monitor.close()
+
+
+def test_a_report_is_judged_when_all_names_of_its_stack_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then the process answers nothing, for longer than others have to end."""
+    report = TRACES / "asan-1.txt"
+    script = f"""import sys, time
+for line in open({str(report)!r}):
+    print(line, end="", flush=True)
+    if "READ of" in line or "#1" in line:
+        time.sleep(0.2)
+sys.exit(1)"""
+    monitor = process(tmp_path, script)
+    monkeypatch.setattr(monitors, "_QUIET_SECONDS", 0.05)
+    monitor.exit_seconds = 0.05
+    monitor.start()
+    while (verdict := monitor.check()) is None:
+        time.sleep(0.01)
+    monitor.stop()
+    assert verdict.signature == (
+        "exit: AddressSanitizer: heap-buffer-overflow in game::read_name(game::Packet&) a.cpp:10"
+        " < game::read_all(game::Packet&, int) a.cpp:11 < main a.cpp:17"
+    )
 
 
 def test_a_process_is_started_again_and_ended_by_its_id(tmp_path: Path) -> None:

@@ -66,6 +66,28 @@ def test_link_remembers_what_goes_over_it_and_stays_bounded() -> None:
             ]  # fmt: skip
 
 
+def test_a_stream_that_is_not_read_stays_open_and_whole() -> None:
+    """What finds no room goes out later, or not at all: never a part of a message."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        target = Target("127.0.0.1", server.getsockname()[1])
+        with Link(target, "tcp") as link, server.accept()[0] as peer:
+            for number in range(240):
+                link.send(bytes([number]) * 65536)
+            assert not link.closed
+            peer.settimeout(30)
+            got = bytearray()
+            while link._unsent:
+                got += peer.recv(1 << 20)
+                link.receive()
+            link.send(b"\xff" * 65536)
+            while got[-65536:] != b"\xff" * 65536:
+                got += peer.recv(1 << 20)
+                link.receive()
+            runs = [got[at : at + 65536] for at in range(0, len(got), 65536)]
+            assert all(run == bytes([run[0]]) * 65536 for run in runs)
+            assert [run[0] for run in runs] == sorted({run[0] for run in runs})
+
+
 def test_a_closed_port_is_counted_not_raised() -> None:
     with Link(free_target()) as link:
         link.send(b"x")

@@ -31,6 +31,7 @@ from netdissect.join.joined import Joined
 from netdissect.join.observed import Observed
 from netdissect.lookup import hot_path
 from netdissect.model.joined import Burst, Fate
+from netdissect.model.packets import SIDES
 from netdissect.model.reports import CaptureInfo
 from packetbuild import A4, B4, ipv4, udp
 from twocaptures import (
@@ -128,6 +129,19 @@ def test_a_clock_that_is_set_by_ten_seconds(tmp_path: Path, span: int, which: in
         shipped = as_shipped(LOSSY)
         for mine, was in zip(fates(found), shipped, strict=True):
             assert {frame: told for frame, told in mine.items() if told != was[frame]} == {}
+
+
+@pytest.mark.parametrize(("which", "span"), [(1, 10 * S), (0, -10 * S)])
+def test_a_clock_that_is_set_in_a_long_pause(tmp_path: Path, which: int, span: int) -> None:
+    """With its pause of 3.5 s the jump was too far from the step, and no clock fitted."""
+    pair = tuple(CAPTURES / "knet" / f"udp_blackout_c2s_zombie.{side}.pcap" for side in SIDES)
+    paths = [str(path) for path in pair]
+    paths[which] = rewritten(pair[which], tmp_path / "stepped.pcap", stepped(30, span))
+    with join(paths[0], paths[1]) as found:
+        ((capture, frame, by_ms),) = found.report.clock.steps
+        assert (capture, frame) == (which, 31)
+        assert abs(by_ms - span / 1e6) < 100
+        assert fates(found) == as_shipped(pair)
 
 
 def test_drift_over_a_long_capture_is_found(tmp_path: Path) -> None:
@@ -347,6 +361,15 @@ def test_captures_whose_times_are_far_apart_need_more_to_be_believed(tmp_path: P
         pass
     with pytest.raises(NotJoinedError, match="s apart"):
         join(str(few), rewritten(theirs, tmp_path / "b.pcap", shifted(86_400 * S)))
+
+
+def test_few_tcp_segments_are_proof_enough(tmp_path: Path) -> None:
+    """Their numbers are drawn at random; ten of ten were too few a month later."""
+    few = [
+        CAPTURES / "netplay" / f"bin1_blackout_tcp_timeout__{side}_side.pcap" for side in SIDES
+    ]
+    with join(str(few[0]), rewritten(few[1], tmp_path / "b.pcap", shifted(30 * 86_400 * S))) as found:
+        assert fates(found) == as_shipped((few[0], few[1]))
 
 
 def test_bounds_are_counted_and_keep_the_answer(

@@ -220,4 +220,6 @@ def test_nothing_is_removed_or_written_through_a_link(place: str, tmp_path: Path
     link.symlink_to(target)
     with pytest.raises(UsageError, match="a link"), Dataset(tmp_path / "dataset").opened({}):
         pass
+    shown = run(str(tmp_path / "dataset"))
+    assert (shown.exit_code, shown.stdout) == (2, "")
     assert kept.read_text() == "kept"

@@ -128,6 +128,8 @@ def test_the_files_of_a_rotated_capture_are_one() -> None:
     assert together("a/g_00001_20260131120000.pcapng", "a/g_00002_20260131130000.pcapng") == [2]
     assert together("a/g.pcap", "a/g.pcap1", "a/g.pcap2", "a/g.pcap10") == [4]
     assert together("g-2026-01-31_12-00.pcap.gz", "g-2026-01-31_13-00.pcap.gz") == [2]
+    # Whoever compresses them has not come to the newest one yet.
+    assert together("g.pcap", "g.pcap1.gz", "g.pcap2.xz", "g.pcap3.zst") == [4]
     assert together("s3://b/g-20260131T1200.pcap", "s3://b/g-20260131T1300.pcap") == [2]
 
 
@@ -136,6 +138,8 @@ def test_other_files_are_captures_of_their_own() -> None:
     assert together("a/g_00001_20260131120000.pcap", "b/g_00002_20260131130000.pcap") == [1, 1]
     assert together("eth0-20260131.pcap", "eth1-20260131.pcap") == [1, 1]
     assert together("a/2026-01-30/g.pcap", "a/2026-01-31/g.pcap") == [1, 1]
+    # What lies beside the file that it was made of is not joined with it.
+    assert together("g.pcap1", "g.pcap2", "g.pcap1.gz") == [2, 1]
 
 
 def test_urls_that_differ_in_their_query_are_captures_of_their_own(
@@ -155,4 +159,7 @@ def test_urls_that_differ_in_their_query_are_captures_of_their_own(
 
 
 def test_so_many_files_are_joined_and_no_more() -> None:
-    assert together(*(f"g.pcap{number}" for number in range(MAX_JOINED + 3))) == [MAX_JOINED, 3]
+    names = [f"g.pcap{number}" for number in range(MAX_JOINED + 3)]
+    assert together(*names) == [MAX_JOINED, 3]
+    first, last = joined(Source(name, name) for name in sorted(names))
+    assert [part.name for part in (*first.parts, *last.parts)] == names

@@ -305,6 +305,26 @@ def test_a_rotated_capture_of_which_a_file_is_cut_short_says_so(tmp_path: Path) 
     assert part.name in row["damage"]
 
 
+@pytest.mark.parametrize("content", [b"", b"no capture"])
+def test_a_file_of_a_rotated_capture_that_is_none_takes_no_other_along(
+    content: bytes, tmp_path: Path
+) -> None:
+    """The newest one is empty until its first packets are written."""
+    part = tmp_path / "game.pcap"
+    part.write_bytes(LOSSY.read_bytes())
+    none = tmp_path / "game.pcap1"
+    none.write_bytes(content)
+    plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
+    with Dataset(tmp_path / "out").opened({}):
+        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+        assert (outcome.status, outcome.connections) == ("cut-short", 1)
+        part.write_bytes(content)
+        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+    assert outcome.status == "failed"
+    damage = [row["damage"] for row in rows(tmp_path / "out", "captures")]
+    assert [text.partition(": ")[0] for text in damage if text] == [str(none)]
+
+
 def test_a_connection_that_spans_rotated_files_is_one(tmp_path: Path) -> None:
     for number, frames in enumerate(("1-300", "301-700", "701-"), 1):
         part = tmp_path / f"game_{number:05}_2026013112000{number}.pcap"

@@ -48,6 +48,9 @@ class Crash:
     """True for what usually ends the process, a moment later: dumps take a while."""
     said: str = ""
     """The fault in the target's words, numbers and all."""
+    looks_up: bool = False
+    """True where the process looks the names of its stack up while it prints: this takes seconds.
+    """
 
     @property
     def kind(self) -> str:
@@ -334,7 +337,7 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
     # Sanitizers that only warn, threads of Java and scripts of Godot leave the process running.
     ends = form.ends and not re.match(r"\S*WARNING|Exception in thread|SCRIPT", first)
     said = form.prefix + fault.strip()[:_NAME_LIMIT]
-    return Crash(_fault(form, fault), own, counts, ends and counts, said), at
+    return Crash(_fault(form, fault), own, counts, ends and counts, said, form.numbered), at
 
 
 def _stack(
@@ -482,6 +485,8 @@ class CrashReader:
         self._lines: list[str] = []
         self._rest = b""
         self._previous = ""
+        self.open: Crash | None = None
+        """The trace that more lines may belong to, as far as it was read."""
 
     def feed(self, octets: bytes, *, final: bool = False) -> list[Crash]:
         """Return the traces that are complete.
@@ -502,10 +507,12 @@ class CrashReader:
         found: list[Crash] = []
         at = floor = 0
         lines = self._lines
+        self.open = None
         while at < len(lines):
             crash, after = _crash_at(lines, at)
             more = 0 if crash is None else _to_come(lines, at, after)
             if after + more >= len(lines) and not closed:
+                self.open = crash
                 # The line before a traceback says whether it counts.
                 at = max(floor, at - 1)
                 break

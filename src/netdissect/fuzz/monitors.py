@@ -58,6 +58,9 @@ _TRACING = {"UBSAN_OPTIONS": "print_stacktrace=1", "RUST_BACKTRACE": "1", "PYTHO
 """What makes programs print traces, where the user's environment says nothing else."""
 _QUIET_SECONDS = 1.0
 """Silence after which a trace counts as complete."""
+_NAMES_SECONDS = 10.0
+"""The same for a sanitizer, which first reads all that the program's debug information says."""
+_TURN_SECONDS = 0.02  # between two looks at what a process prints
 _IN_A_ROW = 3
 """Measurements on end that have to be beyond a limit: one alone may be this machine's fault."""
 _CPU_WINDOW = 1.0
@@ -194,10 +197,16 @@ class ProcessMonitor(Monitor):
             return None
         ended = self._process.poll() is not None
         self._read(final=ended)
+        # Meanwhile it answers nothing, which is not what is wrong with it.
+        while not (ended or self._survives) and (crash := self._crashes.open) and crash.ends:
+            ended = self._wait(_TURN_SECONDS)
+            self._read(final=ended or self._left() <= 0)
         # A trace that ends a process is printed before the end: wait, so that both are one
         # failure.
-        if not ended and not self._survives and any(crash.ends for crash in self._found):
-            self._survives = not self._wait()
+        if not (ended or self._survives) and (ends := [one for one in self._found if one.ends]):
+            # A sanitizer goes on with the stacks of who gave the memory, and who freed it.
+            named = any(one.looks_up for one in ends)
+            self._survives = not self._wait(_NAMES_SECONDS if named else self.exit_seconds)
             return self.check()
         # Of a process that has ended, the last trace is the reason, and told with its exit.
         if len(self._found) > ended:
@@ -208,14 +217,14 @@ class ProcessMonitor(Monitor):
     def died(self) -> Verdict | None:
         """Return the same, waiting a moment for a process that is about to end."""
         if self._process is not None:
-            self._wait()
+            self._wait(self.exit_seconds)
         return self.check()
 
-    def _wait(self) -> bool:
+    def _wait(self, seconds: float) -> bool:
         """Give the process time to end; return whether it has."""
         if self._process is not None:
             try:
-                self._process.wait(min(self.exit_seconds, max(0.0, self._left())))
+                self._process.wait(min(seconds, max(0.0, self._left())))
             except subprocess.TimeoutExpired:
                 return False
         return True
@@ -239,7 +248,9 @@ class ProcessMonitor(Monitor):
         now = time.monotonic()
         self._grew = now if new else self._grew
         # Finding the names of a stack takes time: a trace goes on until nothing was added for long.
-        closed = final or now - self._grew > _QUIET_SECONDS
+        crash = self._crashes.open
+        quiet = _NAMES_SECONDS if crash is not None and crash.looks_up else _QUIET_SECONDS
+        closed = final or now - self._grew > quiet
         for crash in self._crashes.feed(new, final=closed):
             self._latest = (crash, self._at)
             if crash.counts or final:
@@ -264,10 +275,7 @@ class ProcessMonitor(Monitor):
 
     def log_tail(self) -> bytes:
         """Return the end of the process's output."""
-        if self._log is None:
-            return b""
-        size = os.fstat(self._log).st_size
-        return os.pread(self._log, TAIL_OCTETS, max(0, size - TAIL_OCTETS))
+        return _tail(self.log)
 
     def stop(self) -> None:
         """End the process: SIGTERM, and SIGKILL when that does not help."""
@@ -479,11 +487,7 @@ class Monitors:
             verdict = self.process.died()
             if verdict is not None:
                 return verdict
-        for monitor in self._all:
-            verdict = monitor.check()
-            if verdict is not None:
-                return verdict
-        return None
+        return next((found for each in self._all if (found := each.check()) is not None), None)
 
     def log_tail(self) -> bytes:
         """Return the end of the target's log."""

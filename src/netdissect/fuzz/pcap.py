@@ -9,6 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
+from scapy.utils import checksum
+
 from netdissect.capture.writer import PcapngWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
 
@@ -92,19 +94,10 @@ def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
     if len(start) == 4:  # noqa: PLR2004 - bytes of an IPv4 address
         head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0x4000, 64, protocol, 0)
         head += start + end
-        return head[:10] + _checksum(head).to_bytes(2, "big") + head[12:] + body
+        return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + body
     at = 6 if protocol == _UDP else 16
     pseudo = start + end + struct.pack(">II", len(body), protocol)
     # 0 would say that there is none, which IPv6 does not permit. Source: RFC 8200, 8.1.
-    total = _checksum(pseudo + body) or 0xFFFF
-    body = body[:at] + total.to_bytes(2, "big") + body[at + 2 :]
+    total = checksum(pseudo + body) or 0xFFFF
+    body = body[:at] + struct.pack(">H", total) + body[at + 2 :]
     return struct.pack(">IHBB", 6 << 28, len(body), protocol, 64) + start + end + body
-
-
-def _checksum(data: bytes) -> int:
-    """Return the Internet checksum. Source: RFC 1071."""
-    padded = data + b"\0" * (len(data) & 1)
-    total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF

@@ -20,6 +20,8 @@ __all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 TRAFFIC_LIMIT = 4096
 """Datagrams of a link that are remembered for a failure's capture file."""
 READ_OCTETS = 1 << 16
+UNSENT_OCTETS = 1 << 20
+"""Bytes that wait for a target that does not read its stream; whole messages beyond are lost."""
 CONNECT_SECONDS = 1.0
 """Time in which the system of a target accepts a connection, or refuses it."""
 CATCH_UP_SECONDS = 0.1
@@ -122,6 +124,7 @@ class Link(Closing):
         """Answers that say that nobody listens there."""
         self.closed = False
         """True when a stream has ended."""
+        self._unsent = bytearray()
         family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
         kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
         self._socket = socket.socket(family, kind)
@@ -147,20 +150,33 @@ class Link(Closing):
     def send(self, octets: bytes, note: str = "") -> None:
         """Send one datagram, or bytes of the stream. A target that is gone is counted only."""
         self.journal.append(Traffic(time.time_ns(), True, octets, self.local, note))
+        if self.transport == "tcp":
+            if len(self._unsent) < UNSENT_OCTETS:
+                self._unsent += octets
+            self._flush()
+            return
         try:
-            if self.transport == "udp":
-                self._socket.send(octets)
-            else:
-                self._socket.sendall(octets)
+            self._socket.send(octets)
         except ConnectionRefusedError:
             self.refused += 1
         except OSError:
-            # A full buffer or a datagram above the system's limit is lost like any other; a
-            # stream is over.
-            self.closed = self.transport == "tcp"
+            # A full buffer or a datagram above the system's limit is lost like any other.
+            pass
+
+    def _flush(self) -> None:
+        """Send as much of the stream as the target's system takes."""
+        try:
+            while self._unsent and not self.closed:
+                del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
 
     def receive(self, wait: float = 0.0) -> list[bytes]:
         """Return what has arrived; wait up to `wait` seconds for the first."""
+        if self._unsent:
+            self._flush()
         if self.closed:
             return []
         ready, _, _ = select.select([self._socket], [], [], max(0.0, wait))

@@ -218,19 +218,25 @@ def _placed(
     """
     place = by_a[index]
     in_b = by_b.index(place)
-    choices: list[tuple[float, int, int]] = []
+    choices: list[tuple[bool, int, int, int, int]] = []
     # B less A grows when B's clock is set forward, or A's back.
     for capture, (ordered, at, sign) in enumerate(((by_a, index, -1), (by_b, in_b, 1))):
         # An anchor has the frame of A at 0, of B at 2.
         low = ordered[max(at - _STEP_WINDOW, 0)][2 * capture]
         high = ordered[min(at + _STEP_WINDOW, len(ordered) - 1)][2 * capture]
+        # A jump holds the ordinary pause before its frame, too: it is never the step exactly. The
+        # other clock went on meanwhile, and tells how long a pause there was room for.
+        pause = abs(ordered[at][3 - 2 * capture] - ordered[max(at - 1, 0)][3 - 2 * capture])
         for frame, span in jumps[capture]:
             if low < frame <= high:
-                choices.append((abs(span - sign * step), capture, frame))
-    # A jump holds the ordinary pause before its frame, too: it is never the step exactly.
-    if not choices or min(choices)[0] > max(abs(step) / 4, STEP_NS):
+                rest = span - sign * step
+                # No pause is shorter than nothing.
+                choices.append((rest < -STEP_NS, abs(rest), pause, capture, frame))
+    if not choices:
         return None
-    _, capture, frame = min(choices)
+    _, off, pause, capture, frame = min(choices)
+    if off > max(abs(step) // 4, STEP_NS, pause + STEP_NS):
+        return None
     return capture, frame, step
 
 
@@ -242,32 +248,30 @@ def fit(anchors: Sequence[Anchor], *, resolution_ns: int) -> ClockPiece | None:
         resolution_ns: a time may be off by this, because a file keeps microseconds only.
 
     """
-    kept = list(anchors)
-    allowed = min(max(1, int(len(kept) * _OUTLIERS)), _MOST_OUTLIERS) if len(kept) >= _FEW else 0
-    at_ns = (min(a.a_ns for a in kept) + max(a.a_ns for a in kept)) // 2
+    allowed = 0
+    if len(anchors) >= _FEW:
+        allowed = min(max(1, int(len(anchors) * _OUTLIERS)), _MOST_OUTLIERS)
+    lines = _Lines(anchors)
     for contradicting in range(allowed + 1):
-        lines = _Lines(kept, at_ns)
         slope = lines.best()
         if lines.margin(slope) >= -resolution_ns:
             return lines.piece(slope, resolution_ns, contradicting)
-        worst = lines.culprit(slope)
-        kept = [anchor for anchor in kept if anchor != worst]
+        lines.leave_out(slope)
     return None
 
 
 class _Lines:
     """The points that lines must stay below and above."""
 
-    def __init__(self, anchors: Sequence[Anchor], at_ns: int) -> None:
-        self.anchors = anchors
-        self.at_ns = at_ns
+    def __init__(self, anchors: Sequence[Anchor]) -> None:
+        times = [anchor.a_ns for anchor in anchors]
+        self.at_ns = at_ns = (min(times) + max(times)) // 2
         # Unrelated clocks may be 10^18 ns apart, more than a float holds to the ns.
-        self.base = anchors[0].difference
-        points = [(a.a_ns - at_ns, a.difference - self.base, a.toward) for a in anchors]
-        self.start = min(x for x, _, _ in points)
-        self.end = max(x for x, _, _ in points)
-        self.upper = _hull([(x, y) for x, y, toward in points if toward > 0], lower=True)
-        self.lower = _hull([(x, y) for x, y, toward in points if toward < 0], lower=False)
+        self.base = base = anchors[0].difference
+        self.high = sorted([(a.a_ns - at_ns, a.difference - base) for a in anchors if a.toward > 0])
+        self.low = sorted([(a.a_ns - at_ns, a.difference - base) for a in anchors if a.toward < 0])
+        self.upper = _hull(self.high, lower=True)
+        self.lower = _hull(self.low, lower=False)
 
     def ceiling(self, slope: float, at: float = 0.0) -> float:
         """Return the highest offset at a time that a line of this slope may have."""
@@ -294,17 +298,19 @@ class _Lines:
         slope = _peak(self.margin, -limit, limit)
         return 0.0 if self.margin(0.0) >= _ALMOST * self.margin(slope) else slope
 
-    def culprit(self, slope: float) -> Anchor:
-        """Return the anchor that stands most in the way of a line of this slope: the lowest one
+    def leave_out(self, slope: float) -> None:
+        """Leave out the point that stands most in the way of a line of this slope: the lowest one
         toward B, or the highest one toward A, whichever is further from its like.
         """
-        high = sorted((self._rest(a, slope), a) for a in self.anchors if a.toward > 0)
-        low = sorted((-self._rest(a, slope), a) for a in self.anchors if a.toward < 0)
-        gaps = [two[1][0] - two[0][0] if len(two) > 1 else 0.0 for two in (high, low)]
-        return (high if gaps[0] >= gaps[1] else low)[0][1]
-
-    def _rest(self, anchor: Anchor, slope: float) -> float:
-        return anchor.difference - self.base - slope * (anchor.a_ns - self.at_ns)
+        high, above = _lowest(self.high, slope, 1)
+        low, below = _lowest(self.low, slope, -1)
+        # A hull is made anew from what is in order: to sort thousands of points costs far more.
+        if high is not None and (low is None or above >= below):
+            self.high.remove(high)
+            self.upper = _hull(self.high, lower=True)
+        elif low is not None:
+            self.low.remove(low)
+            self.lower = _hull(self.low, lower=False)
 
     def piece(self, slope: float, resolution_ns: int, contradicting: int) -> ClockPiece:
         """Return the line of this slope in the middle, and how far it can be off."""
@@ -317,9 +323,10 @@ class _Lines:
         low, high = self._slopes(slope)
         bound = None
         if two_sided:
+            start = min(self.high[0][0], self.low[0][0])
+            end = max(self.high[-1][0], self.low[-1][0])
             bound = resolution_ns + max(
-                self._reach(low, high, at, middle + slope * at)
-                for at in (self.start, 0.0, self.end)
+                self._reach(low, high, at, middle + slope * at) for at in (start, 0.0, end)
             )
         return ClockPiece(
             at_ns=self.at_ns,
@@ -331,7 +338,7 @@ class _Lines:
                 self.ceiling(slope) - middle if self.upper else None,
                 middle - self.floor(slope) if self.lower else None,
             ),
-            anchors=len(self.anchors),
+            anchors=len(self.high) + len(self.low),
             contradicting=contradicting,
         )
 
@@ -374,14 +381,31 @@ def _peak(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
+def _lowest(
+    points: list[tuple[int, int]], slope: float, sign: int
+) -> tuple[tuple[int, int] | None, float]:
+    """Return the point that is lowest above a line of this slope (highest: sign -1), and how far
+    the next one is from it; None where there is none, 0 where there is no other.
+    """
+    found: tuple[int, int] | None = None
+    least = second = float("inf")
+    for point in points:
+        rest = sign * (point[1] - slope * point[0])
+        if rest < least:
+            found, least, second = point, rest, least
+        elif rest < second:
+            second = rest
+    return found, second - least if second < float("inf") else 0.0
+
+
 def _hull(points: list[tuple[int, int]], *, lower: bool) -> list[tuple[int, int]]:
-    """Return the corners of the lower or the upper hull of points, from left to right.
+    """Return the corners of the lower or the upper hull of points in order, from left to right.
 
     Source: Andrew, "Another efficient algorithm for convex hulls in two dimensions" (1979).
     """
     sign = 1 if lower else -1
     corners: list[tuple[int, int]] = []
-    for x, y in sorted(points):
+    for x, y in points:
         while len(corners) > 1:
             (x1, y1), (x2, y2) = corners[-2], corners[-1]
             if sign * ((x2 - x1) * (y - y1) - (y2 - y1) * (x - x1)) > 0:

@@ -23,7 +23,7 @@ __all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "
 
 MAX_SAMPLED = 65_536
 """Names kept of one capture; beyond, half of them are left out, the same half in the other one."""
-MAX_CHOSEN = 16_384
+MAX_CHOSEN = 4096
 """Names among those that are not of the first packets of a flow."""
 MAX_SIGHTS = 64
 """Sights kept of one name; further ones are counted only, but for the first packets of a flow."""

@@ -33,7 +33,7 @@ from netdissect.model.files import read_text
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
 
-__all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "schema_of"]
+__all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "refuse_links", "schema_of"]
 
 MAX_DAYS = 16
 """Days of one capture that get folders of their own; rows of further ones are of no day."""
@@ -116,17 +116,8 @@ class Dataset:
         draft.replace(file)
 
     def _sweep(self) -> None:
-        """Remove what runs that were killed have left: rows of captures that are not done.
-
-        Raises:
-            UsageError: there is a link, through which others' files would be written or removed.
-
-        """
-        for folder, folders, names in os.walk(self.path):
-            for name in (*folders, *names):
-                place = os.path.join(folder, name)  # noqa: PTH118 - of as many as there are captures
-                if os.path.islink(place):  # noqa: PTH114 - as above
-                    raise UsageError(f"{place}: a link; a dataset holds none")
+        """Remove what runs that were killed have left: rows of captures that are not done."""
+        refuse_links(self.path)
         shutil.rmtree(self.staging, ignore_errors=True)
         done = {file.stem for file in (self.path / "captures").glob("*.parquet")}
         for table in PARTITIONED:
@@ -338,6 +329,20 @@ def _settings(folder: Path) -> dict[str, Any]:
     if isinstance(found, dict):
         return found
     raise ValueError("no object")
+
+
+def refuse_links(folder: str | os.PathLike[str]) -> None:
+    """See to it that what is read, written or removed in a folder belongs to it.
+
+    Raises:
+        UsageError: there is a link to something else.
+
+    """
+    for inner, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            place = os.path.join(inner, name)  # noqa: PTH118 - of as many as there are captures
+            if os.path.islink(place):  # noqa: PTH114 - as above
+                raise UsageError(f"{place}: a link; a dataset holds none")
 
 
 def schema_of(path: str) -> int:

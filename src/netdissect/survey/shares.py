@@ -215,7 +215,8 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
         with unchanged(work.files):
-            tell(work.source.path, counted, pipeline, teller(plan, spans, staged, places), share)
+            units = teller(spans, staged, places) if plan.units else None
+            tell(work.source.path, counted, pipeline, units, share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}
         told.connections, told.beyond_days = len(reports), staged.beyond_days
         told.drafts = staged.seal()

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.survey import Section
-from netdissect.survey.dataset import schema_of
+from netdissect.survey.dataset import refuse_links, schema_of
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES
 
 __all__ = ["MEASURES", "Answers", "opened"]
@@ -86,6 +86,7 @@ def opened(path: str) -> Iterator[Answers]:
 
     Raises:
         CaptureFileError: there is no dataset.
+        UsageError: it has a name that DuckDB does not take, or holds a link.
 
     """
     import duckdb  # noqa: PLC0415 - an extra
@@ -94,6 +95,7 @@ def opened(path: str) -> Iterator[Answers]:
         raise CaptureFileError(f"{path}: a dataset of another schema than {SCHEMA}")
     if glob.has_magic(path):
         raise UsageError(f"{path}: DuckDB would take this name for a pattern")
+    refuse_links(path)
     with duckdb.connect(":memory:") as base:
         # What is not installed DuckDB would fetch.
         base.execute("SET TimeZone = 'UTC'; SET autoinstall_known_extensions = false")

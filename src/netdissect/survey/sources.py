@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +24,8 @@ __all__ = ["MAX_JOINED", "Source", "held", "is_remote", "joined", "sources_of"]
 MAX_JOINED = 256
 """Files of one rotated capture that are joined; further ones are a capture of their own."""
 
-_CAPTURE = re.compile(r"\.(pcap|pcapng|cap|dmp|ntar)\d*(\.(gz|zst|xz|bz2|lz4))?\Z", re.IGNORECASE)
+_PACKED = re.compile(r"\.(gz|zst|xz|bz2|lz4)\Z", re.IGNORECASE)
+_CAPTURE = re.compile(rf"\.(pcap|pcapng|cap|dmp|ntar)\d*({_PACKED.pattern[:-2]})?\Z", re.IGNORECASE)
 """What the names of captures end with, those that tcpdump has numbered included."""
 _ROTATION = re.compile(
     r"_\d{5,}(?=_\d{14})"  # the number that dumpcap gives, before its time
@@ -33,6 +35,7 @@ _ROTATION = re.compile(
 )
 """What changes in the name from file to file of one capture: dumpcap's number, a date and perhaps a
 time (`tcpdump -G`), a number behind the end (`tcpdump -C`)."""
+_NUMBER = re.compile(r"([0-9]+)")
 _PIECE = 1 << 20
 _KEY_DIGITS = 32
 
@@ -80,12 +83,16 @@ def joined(sources: Iterable[Source]) -> list[Source]:
     """Return the sources with the files of one rotated capture as one.
 
     Files are of one capture where they lie in one folder and their names differ in nothing but what
-    dumpcap, tcpdump and `sniff -b` put there: a number, a date and time.
+    dumpcap, tcpdump and `sniff -b` put there: a number, a date and time. Some may be compressed.
     """
-    groups: dict[tuple[str, str], list[Source]] = {}
-    for source in sources:
-        folder, _, name = source.name.rpartition("/")
-        groups.setdefault((folder, _ROTATION.sub("", name)), []).append(source)
+    groups: dict[tuple[str, str, int], list[Source]] = {}
+    same: Counter[str] = Counter()
+    for source in sorted(sources, key=_by_number):
+        plain = _PACKED.sub("", source.name)
+        folder, _, name = plain.rpartition("/")
+        # A file that lies beside what it was compressed to holds the same once more.
+        groups.setdefault((folder, _ROTATION.sub("", name), same[plain]), []).append(source)
+        same[plain] += 1
     found = []
     for group in groups.values():
         for start in range(0, len(group), MAX_JOINED):
@@ -96,6 +103,11 @@ def joined(sources: Iterable[Source]) -> list[Source]:
                 Source(name, name, octets=octets, parts=parts) if len(parts) > 1 else parts[0]
             )
     return found
+
+
+def _by_number(source: Source) -> list[str | int]:
+    """Return by what sources are in order where 2 stands before 10."""
+    return [int(each) if each.isdecimal() else each for each in _NUMBER.split(source.name)]
 
 
 def _local(word: str) -> Iterator[Source]:
@@ -193,7 +205,7 @@ class Held(NamedTuple):
     key: str
     """Made of its content."""
     damage: str | None = None
-    """What is wrong with the first of its files that is not whole, which the file does not show."""
+    """What is wrong with those of its files that are not whole, which the file does not show."""
 
 
 @contextmanager
@@ -210,20 +222,21 @@ def held(source: Source) -> Iterator[Held]:
     if source.parts:
         with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
             parts = [stack.enter_context(held(part)) for part in source.parts]
-            readers = [(part.path, stack.enter_context(BlockReader(part.path))) for part in parts]
-            merge(readers, whole.file)
+            readers, damage = {}, {}
+            for part, one in zip(source.parts, parts, strict=True):
+                try:
+                    readers[part.name] = stack.enter_context(BlockReader(one.path))
+                except CaptureFileError as error:  # an empty one, say; the others are captures
+                    damage[part.name] = str(error).removeprefix(f"{one.path}: ")
+                    if len(damage) == len(parts):
+                        raise
+            merge(list(readers.items()), whole.file)
             whole.flush()
+            damage |= {name: each.damage for name, each in readers.items() if each.damage}
             keys = "".join(part.key for part in parts)
-            damage = next(
-                (
-                    f"{part.name}: {reader.damage}"
-                    for part, (_, reader) in zip(source.parts, readers, strict=True)
-                    if reader.damage is not None
-                ),
-                None,
-            )
             key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
-            yield Held(whole.name, key, damage)
+            text = "; ".join(f"{name}: {why}" for name, why in sorted(damage.items()))
+            yield Held(whole.name, key, text or None)
         return
     if source.url is None:
         with open_same(source.path, regular=True) as file:

@@ -109,7 +109,8 @@ def _surveyed(source: Source, file: Held, plan: Plan, dataset: Dataset) -> Outco
         counted = spans.counted(plan, places)
         options = replace(informed(options, found), on_report=None if plan.units else spans.over)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-        tell(file.path, counted, pipeline, teller(plan, spans, staged, places))
+        units = teller(spans, staged, places) if plan.units else None
+        tell(file.path, counted, pipeline, units)
         return conclude(source, found, spans, staged, len(reports))
 
 
@@ -151,7 +152,7 @@ def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Places) -> No
 
 
 def teller(
-    plan: Plan, spans: Spans, staged: Staged, places: Places
+    spans: Spans, staged: Staged, places: Places
 ) -> Callable[[UnitRecord | ConnectionEvent], None]:
     """Return what takes units and events as they settle, in the second pass over a capture."""
 
@@ -161,9 +162,8 @@ def teller(
             return
         day, protocol = place
         if isinstance(item, UnitRecord):
-            if plan.units:
-                row = {"capture": staged.key, **unit_item(item)}
-                staged.add("units", row, day=day, protocol=protocol)
+            row = {"capture": staged.key, **unit_item(item)}
+            staged.add("units", row, day=day, protocol=protocol)
         elif item.event != "gap":
             return
         spans.tell(item, protocol)
@@ -240,9 +240,7 @@ class Spans:
             return
         table = self.table(report.protocol)
         table.place([report])
-        # What is told of a TCP stream comes later than its end: `tell` has it forgotten.
-        if report.connection not in self._placed.get(report.protocol, {}):
-            table.forget(report)
+        table.forget(report)
 
     def _tidy(self, protocol: str, now_ns: int) -> None:
         placed = self._placed[protocol]
