@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from netdissect import lookup
+from netdissect.dissect.engine import layer_module
+from netdissect.dissect.names import layer_fields
 from netdissect.model.errors import UsageError
 from netdissect.pipeline.iterate import iter_records
 
@@ -46,7 +48,8 @@ def leaves(value: Any) -> Iterator[tuple[str, str]]:
 def expected_table() -> dict[str, dict[str, str]]:
     table: dict[str, dict[str, str]] = {}
     for protocol in lookup.loaded_protocols():
-        names = {name: info.text for name, info in lookup.collect_fields(protocol.name).items()}
+        fields = layer_fields(layer_module(protocol.name))
+        names = {name: info.text for name, info in sorted(fields.items())}
         for vector in vectors(protocol.name):
             try:
                 dialect = lookup.full_dialect(protocol.name, vector["dialect"])

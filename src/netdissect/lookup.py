@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = [
     "catalogue",
     "chosen_dialects",
-    "collect_fields",
     "decode_payload",
     "doctor_checks",
     "field_aliases",
@@ -375,6 +374,14 @@ def _layers(protocol: Protocol) -> Any:
     return layer_module(protocol.layer_module or protocol.name)
 
 
+def load_layers() -> None:
+    """Import the layers of every protocol, and Scapy with them; a plug-in that fails at it is
+    disabled.
+    """
+    for protocol in loaded_protocols():
+        _of_layers(protocol, partial(_layers, protocol), None)
+
+
 def layer_files() -> dict[str, Path]:
     """Return protocol -> file of its layer module."""
     found = {}
@@ -387,6 +394,8 @@ def layer_files() -> dict[str, Path]:
 
 def _described(protocol: Protocol) -> Iterable[CodeRow]:
     """Return the findings of a protocol's layers; a plug-in without usable ones is disabled."""
+    if not isinstance(protocol, Foreign):
+        return code_rows(protocol.name)  # what its layers have too, which import Scapy
     return _of_layers(protocol, lambda: _layers(protocol).CODES, ())  # type: ignore[no-any-return]
 
 
@@ -432,10 +441,3 @@ def _kept_fields(protocol: Protocol) -> dict[str, FieldInfo]:
 
     texts = field_kinds(protocol.layer_module or protocol.name)
     return {name: FieldInfo.read(name, text) for name, text in sorted(texts.items())}
-
-
-def collect_fields(protocol: str) -> dict[str, FieldInfo]:
-    """Return the fields of a protocol as its layers state them: slow, it imports scapy."""
-    from netdissect.dissect.names import layer_fields  # noqa: PLC0415 - imports scapy
-
-    return dict(sorted(layer_fields(_layers(registry.get(protocol))).items()))

@@ -113,6 +113,20 @@ class _Full:
         return getattr(self.file, name)
 
 
+def test_a_disk_that_is_full_only_at_the_end_is_named(tmp_path):
+    class Remote(_Full):
+        """Of a file on another machine the last bytes may be sent when it is closed."""
+
+        def close(self):
+            raise OSError(28, "No space left on device")
+
+    writer = PcapWriter(tmp_path / "full.pcap", 1)
+    writer._file.close()
+    writer._file = Remote(writer._file, 1000)
+    with pytest.raises(OSError, match=r"No space left on device: .*full\.pcap"):
+        writer.close()
+
+
 def test_a_full_disk_leaves_the_last_whole_record(tmp_path):
     path = tmp_path / "full.pcap"
     writer = PcapWriter(path, 1)

@@ -251,7 +251,7 @@ def test_ladder_of_two_captures_falls_from_sending_to_arrival(tmp_path: Path) ->
     assert "⎺" in text
     picture = tmp_path / "ladder.svg"
     assert run("ladder", CLIENT, SERVER, "--to", "4s", "--svg", str(picture)).exit_code == 0
-    assert 'class="lost"' in picture.read_text()
+    assert 'class="msg bad"' in picture.read_text()
     assert "-x" in run("ladder", CLIENT, SERVER, "--to", "4s", "--mermaid").stdout
 
 

@@ -11,15 +11,15 @@ from click.testing import CliRunner, Result
 
 import console_docs
 from netdissect.capture import tools
-from netdissect.capture.tshark import tshark_available
 from netdissect.cli import cli
 from netdissect.model.facts import FrameFacts
+from netdissect.system.programs import find
 from netdissect.verify import our_facts
 
 CAPTURES = console_docs.ROOT / "captures"
 LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 
-needs_tshark = pytest.mark.skipif(not tshark_available(), reason="tshark is not installed")
+needs_tshark = pytest.mark.skipif(find("tshark") is None, reason="tshark is not installed")
 
 
 def invoke(*words: str) -> Result:

@@ -17,10 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import console_docs
 from livetraffic import BACKENDS, Pair, Sniff
 from netdissect.capture import open_capture
+from netdissect.cli import cli
 
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 FRAMES = 1073
@@ -62,6 +64,15 @@ def test_a_capture_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
         count += sum(map(len, batches))
         assert FRAMES < count < 60 * FRAMES
         assert reader.info.frames == count
+
+
+@pytest.mark.parametrize("words", [["read"], ["info"], ["sniff", "-r"]], ids=lambda words: words[0])
+def test_a_cut_capture_is_named_whoever_reads_it(words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(LOSSY.read_bytes()[:5000])
+    result = CliRunner().invoke(cli, [*words, str(path)], prog_name="netdissect")
+    assert result.exit_code == 6
+    assert f"{path} is cut short at offset 4929" in result.stderr
 
 
 def test_a_capture_that_is_cut_to_nothing_while_it_is_read(tmp_path: Path) -> None:

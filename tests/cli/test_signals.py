@@ -317,10 +317,13 @@ signal.signal(signal.SIGALRM, handler)
 chance, stopped = random.Random(1), 0
 for _ in range(int(sys.argv[2])):
     try:
-        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.04))
+        # Once more after two seconds: what is raised within a callback of Python's own, such as that
+        # of the lock of an import, Python drops.
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.04), 2)
         while True:
             analyze(sys.argv[1])
     except Stop:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         stopped += 1
 print(stopped)
 """

@@ -30,8 +30,14 @@ def _modules(*words: str) -> set[str]:
         ),
         (["timeline", "--json", str(CAPTURE)], NEVER | {"netdissect.filters", "scapy"}),
         (["stats", "--json", str(CAPTURE)], {"netdissect.filters", "scapy", "rich"}),
+        (["explain", "knet-header"], NEVER | {"scapy"}),
     ],
     ids=lambda words: words[0] if isinstance(words, list) else "",
 )
 def test_a_command_imports_nothing_that_it_does_not_need(words: list[str], never: set[str]) -> None:
     assert not _modules(*words) & never
+
+
+def test_what_makes_records_imports_no_scapy_before_one_is_decoded() -> None:
+    code = "import netdissect.pipeline.index, sys; sys.exit('scapy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -436,6 +436,22 @@ WORDS: list[Case] = [
                     ["encode", protocol, "--transport", carrier, message])),
     (["encode", "riptide", "Reliable", "sequence_id=1_0"], 2, "sequence_id='1_0': is no number"),
     (["encode", "knet", "KnetDatagram", "messages={}"], 2, "messages='{}': is no list"),
+    *(([name, LOSSY, *more, "--connection", "77"], 2, "there is no connection 77; there is only 1")
+      for name, *more in (("connections",), ("read",), ("info",), ("timeline",), ("anomalies",), ("diagnose",),
+                          ("stats",), ("stats", "--interval", "1s"), ("read", "--json"))),
+    (["connections", LOSSY, "1", "-Y", "frame.number == 5000"], 2, "nothing of connection 1 matches the filter"),
+    (["connections", LOSSY, "１"], 2, "'１' is not a number"),
+    (["ladder", LOSSY, "1", "--json", "--mermaid"], 2, "--json and --mermaid are two ways"),
+    (["ladder", LOSSY, "1", "--svg", "x.svg", "--mermaid"], 2, "--svg and --mermaid are two ways"),
+    (["ladder", LOSSY, "1", "--svg", ""], 3, "'': No such file"),
+    (["follow", LOSSY, "1", "--json", "--as", "hex"], 2, "--json and --as are two ways"),
+    (["plot", "acks", LOSSY, "--json", "-o", "x.svg"], 2, "--json and -o are two ways"),
+    *((["plot", "rtt", LOSSY, *more], 2, "--bytes and --interval are for `rate`")
+      for more in (["--bytes"], ["--interval", "1s"])),
+    *((["read", LOSSY, "-T", "csv", "-e", "msg.seq", more], 2, "-V and -x show more below a line")
+      for more in ("-V", "-x")),
+    (["read", LOSSY, "--csv-safe"], 2, "--csv-safe is for -T csv and -T tsv"),
+    (["show", LOSSY, "4", "--field", "sequence_i"], 2, "no field 'sequence_i'; did you mean 'sequence_id'?"),
 ]  # fmt: skip
 
 STDIN: list[tuple[list[str], str | bytes, str]] = [

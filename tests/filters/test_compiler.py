@@ -114,6 +114,7 @@ def matches(text: str, record: Any = None, **rest: Any) -> bool:
         ("riptide.sequence_id & 4", True),
         ("riptide.sequence_id & 3", False),
         ("riptide.sequence_id & 8 == 8", True),
+        ("riptide.sequence_id & 012 == 12", True),
         ("conn.id == 1", True),
         ("msg.resend", True),
         ("msg.duplicate", False),

@@ -334,6 +334,24 @@ def test_what_is_damaged_costs_no_more(name: str) -> None:
         compare(partial(taken, whole), partial(taken, made), max(MOST, longer), tries=24)
 
 
+def test_one_unit_sent_forever_costs_no_more_each_time() -> None:
+    """Each copy comes after a pause that is judged by what was asked before."""
+    with open_capture(ROOT / "captures" / "teeworlds" / "tw064_clean.pcap") as reader:
+        whole = list(Decapsulator().packets(reader))
+    full = max(whole, key=lambda packet: len(packet[4]))
+    begin = whole[: whole.index(full)]
+    peer = next(packet for packet in reversed(begin) if packet[3] != full[3])
+
+    def asked(times: int) -> list[Packet]:
+        again: list[Packet] = [
+            (*one[:2], full[2] + at * 60_000_000_000, *one[3:])
+            for at, one in enumerate((full, peer) * (times // 2))
+        ]
+        return [*begin, *again]
+
+    compare(partial(taken, asked(150)), partial(taken, asked(1200)), 8 * 1.5)
+
+
 def octets(packets: list[Packet]) -> int:
     """Return the length of all payloads."""
     return sum(len(packet[4]) for packet in packets)

@@ -61,7 +61,7 @@ def test_what_leaves_early_is_what_leaves_in_the_end_of_more_captures():
 
 
 def test_a_clean_capture_shows_a_screen_full_early():
-    assert _compare(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap") > MAX_EARLY // 2
+    assert _compare(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap") >= 24  # rows
 
 
 def test_nothing_leaves_early_that_hangs_on_the_place_of_the_capture():

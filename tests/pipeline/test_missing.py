@@ -175,6 +175,33 @@ def test_who_answers_a_fin_did_not_end_the_connection(name: str) -> None:
             assert (report.close or {}).get("by") in {None, (true or {}).get("by")}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "netplay/bin1_example_server_full",  # a RST follows, or nothing but an acknowledgement
+        "netplay/bin1_length_wrap",  # it is not acknowledged: the number of the RST tells
+        "netplay/text_aborts",
+        "knet/tcp_malformed_length.client",
+    ],
+)
+def test_who_hung_up_is_told_without_the_fin(name: str) -> None:
+    """It was said to be a reset, for certain, or to be open still."""
+    frames = frames_of(CAPTURES / f"{name}.pcap")
+    whole = concluded(frames)[0]
+    firsts = {
+        report.close["frame"]
+        for report in whole
+        if report.close is not None and report.close["reason"] == "FIN"
+    }
+    assert firsts
+    part = concluded([frame for frame in frames if frame[0] not in firsts])[0]
+    for one, other in zip(whole, part, strict=True):
+        ended, told = diagnose(one).ending, diagnose(other).ending
+        assert (told.by, told.how) == (ended.by, ended.how)
+        if one.close is not None and one.close["frame"] in firsts:
+            assert (told.reason, told.confidence) == ("FIN", "likely")
+
+
 def test_a_syn_without_its_answer_was_answered_where_the_stream_goes_on() -> None:
     frames = frames_of(CAPTURES / "netplay" / "bin1_example_chat.pcap")
     whole = concluded(frames)[0]

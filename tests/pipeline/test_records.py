@@ -83,7 +83,10 @@ def test_a_look_ahead_places_captures_as_reports_do(name: str, processes: int) -
     path = str(CAPTURES / f"{name}.pcap")
     ahead = look_ahead(path, Options(), processes=processes)
     whole = analyze(path)
-    placed = {each.connection: (*each.near, each.misses_frames) for each in whole.connections}
+    placed = {
+        each.connection: (*each.near, each.misses_frames, each.close_resends)
+        for each in whole.connections
+    }
     known = {number: near for number, near in placed.items() if near != NOT_KNOWN}
     assert known
     assert ahead.near == known

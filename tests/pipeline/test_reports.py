@@ -171,7 +171,7 @@ def test_what_is_sent_is_sorted_in(shares: list[list[int]], plain: int, in_memor
         whole.close()
 
 
-LINES = Lines(json.connection_line, json.renumbered)
+LINES = Lines(json.undiagnosed_line, json.diagnosed_line, json.renumbered)
 
 
 def written(reports: Reports) -> list[str]:
@@ -239,7 +239,7 @@ def test_what_others_show_is_the_same_of_shares(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "MAX_PLAIN", plain)
-        whole, joined, alone = Reports(some(0, 1, 2)), Reports(lines=LINES), Reports()
+        whole, joined, alone = Reports(some(0, 1, 2)), Reports(lines=LINES), Reports(lines=LINES)
         for share in (0, 1, 2):
             part = Reports(some(share), lines=LINES)
             own = [number for number, (_, mine) in enumerate(each, 1) if mine == share]

@@ -71,9 +71,10 @@ def test_people_see_a_mask_and_programs_the_password() -> None:
 
 def test_show_and_follow_mask_too() -> None:
     frame = json.loads(run("read", RCON, "-Y", AUTH, "--json", "-c", "1"))["frame"]
-    for words in (("show", RCON, frame, "-x"), ("follow", RCON, "1", "--as", "hex")):
-        assert "nope" not in run(*words)
-        assert "nope" in run(*words, "--show-secrets")
+    for words, text in ((("show", RCON, frame), "-x"), (("follow", RCON, "1"), "--as=hex")):
+        assert "nope" not in run(*words, text)
+        assert "nope" in run(*words, text, "--show-secrets")
+        assert "nope" in run(*words, "--json")
         assert "nope" not in run(*words, "--json", "--mask-secrets")
 
 

@@ -40,6 +40,8 @@ def key(number):
 
 
 CLIENT = key(1)
+ELSEWHERE = key(99).replace(bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]))
+"""Of a client of another server."""
 
 
 def packets(rows, *, key=CLIENT, start=1):
@@ -326,17 +328,17 @@ def test_ended_connections_leave_the_table() -> None:
     assert [report.state for report in pipeline.reports] == ["closed"]
 
 
-def handshakes(count):
+def handshakes(count, apart_s=1.0):
     made = []
     for number in range(count):
-        rows = [(d, number + at, payload) for d, at, payload in HANDSHAKE]
+        rows = [(d, number * apart_s + at, payload) for d, at, payload in HANDSHAKE]
         made += packets(rows, key=key(number), start=1 + 4 * number)
     return made
 
 
 def test_bound_of_connections(monkeypatch) -> None:
     monkeypatch.setattr(table, "MAX_CONNECTIONS", 50)
-    pipeline = run(handshakes(200))
+    pipeline = run(handshakes(200, 0.01))
     assert len(pipeline.reports) == 200
     assert pipeline.limits_hit["MAX_CONNECTIONS"] > 100
     evicted = [report for report in pipeline.reports if not report.complete]
@@ -345,8 +347,8 @@ def test_bound_of_connections(monkeypatch) -> None:
 
 def test_bound_of_quiet_connections(monkeypatch) -> None:
     monkeypatch.setattr(table, "QUIET_ROUNDS", 4)
-    elsewhere = key(99).replace(bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]))
-    later = packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=elsewhere, start=100)
+    monkeypatch.setattr(table, "GIVEN_UP_ROUNDS", 100)
+    later = packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=ELSEWHERE, start=100)
     usual = run([*handshakes(8), *later])
     monkeypatch.setattr(table, "MAX_QUIET", 3)
     pipeline = Pipeline(Options(strict=True))
@@ -356,6 +358,23 @@ def test_bound_of_quiet_connections(monkeypatch) -> None:
     pipeline.finish()
     assert pipeline.reports == usual.reports
     assert len(pipeline.reports) == 8
+
+
+def test_connections_that_both_sides_have_given_up_leave_the_table() -> None:
+    later = packets([(0, 10 + n, b"x") for n in range(60)], key=ELSEWHERE, start=100)
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run([*handshakes(8), *later])
+    assert [report.state for report in pipeline.reports] == ["timed_out"] * 8
+    assert not pipeline.limits_hit
+    assert not pipeline.tracked()
+
+
+def test_where_the_capture_pauses_nobody_is_given_up() -> None:
+    answers = [(n % 2, 300 + n, bytes([0x08 + 2 * n, 0, 0])) for n in range(4)]
+    resumed = packets([*answers, (0, 320, BYE)], key=key(0), start=10)
+    (report,) = run([*handshakes(1), *resumed]).reports
+    assert report.last_frame == 14
+    assert report.state == "closed"
 
 
 def memory_after(count) -> int:
@@ -376,7 +395,8 @@ def memory_after(count) -> int:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_capture() -> None:
     memory_after(1000)  # what is made once
-    assert memory_after(6000) < 1.1 * memory_after(1500)
+    # A report lies in a file; a few numbers say where.
+    assert memory_after(4000) - memory_after(1500) < (4000 - 1500) * 64
 
 
 def test_one_wrong_time_stamp_makes_no_connection_quiet(monkeypatch) -> None:
@@ -469,8 +489,8 @@ def few_brief(monkeypatch) -> None:
 @pytest.mark.usefixtures("few_brief")
 def test_bound_of_brief_connections() -> None:
     """Handshakes from ever new ports: all are counted, and who goes on is reported."""
-    made = handshakes(200)
-    goes_on = [(0, 300 + at, ACK) for at in range(table.BRIEF)]
+    made = handshakes(200, 0.01)
+    goes_on = [(0, 3 + at, ACK) for at in range(table.BRIEF)]
     pipeline = run([*made, *packets(goes_on, key=key(150), start=len(made) + 1)])
     assert len(pipeline.reports) < 50
     assert pipeline.counts["riptide"] == {

@@ -211,6 +211,7 @@ def datagram(**changes: Any) -> DatagramRecord:
                 tree.fields,
                 Reliability("reliable", 12, 12, True, "retransmission", 33, 60, None, 72.0),
                 list(tree.annotations),
+                summary="Reliable sequence_id=12 payload=2 B",
             )
         ],
     }

@@ -14,6 +14,7 @@ if sys.argv[1] == "ours":
     sandbox.permit()
 exists, finders = os.path.exists, len(sys.meta_path)
 lean.lean()
+lean.lean()  # a command that opens two captures asks twice
 import scapy.data, scapy.main
 print(len(scapy.data.MANUFDB.d) > 0, len(scapy.data.BLUETOOTH_CORE_COMPANY_IDENTIFIERS) > 0)
 print(os.path.exists is exists, len(sys.meta_path) == finders, scapy.data.ETH_P_IP)

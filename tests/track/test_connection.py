@@ -388,7 +388,7 @@ def test_units_that_nobody_got_crossed_a_network_before_the_capture(lost: int, w
     feed(made, rows)
     report = conclude(made, 6_000 * MS)
     assert report.vantage == word
-    assert ("11 units of the client missing" in report.vantage_basis) == (word == "server")
+    assert ("11 units of the client did not come" in report.vantage_basis) == (word == "server")
 
 
 def begging(*after):

@@ -94,8 +94,10 @@ def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, copied
         ((None, True), 6, True),
         ((False, True), 7, None),
         ((None, None), 6, None),
-        ((False, True), 10, False),
-        ((None, None), 10, False),
+        ((False, True), 14, None),
+        ((None, None), 14, None),
+        ((False, True), 15, False),
+        ((None, None), 15, False),
         ((True, True), 6, False),
         ((True, True), 4, False),
         ((None, None), 4, True),
@@ -115,6 +117,24 @@ def test_much_sooner_than_its_sender_could(near, gap_ms, copied, late, bound, mo
         for seemed in ((True, None), (None, True), near):
             made.repeats.place(*seemed)
     assert verdicts(made) == [copied]
+
+
+@pytest.mark.parametrize(("gap_ms", "copied"), [(14, None), (15, True), (9, True)])
+@pytest.mark.parametrize("bound", [0, 256])
+def test_a_network_that_brings_resends_close_leaves_no_copy_that_is_surely_its_own(
+    gap_ms, copied, bound, monkeypatch
+) -> None:
+    """A copy sooner than the sender's timer of 50 ms allows was its sender's all the same, as the
+    one before it was held back: another one that comes soon, before it or after, may be, too."""
+    monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=25.0))
+    made.repeats.place(sender_near=False, receiver_near=True)
+    for seq, gap in ((1, 3), (2, gap_ms), (3, 3)):
+        send(made, seq, 100 * seq)
+        send(made, seq, 100 * seq + gap)
+    found = verdicts(made)
+    assert found.count(copied) >= 2
+    assert (True in found) is (copied is True)
 
 
 @pytest.mark.parametrize(("at_ms", "copied"), [(100, True), (98, True), (210, True), (130, None)])
@@ -142,9 +162,11 @@ def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (2, 1)
 
 
-def test_resends_that_a_stalled_network_lets_go_at_once() -> None:
+@pytest.mark.parametrize("close", [False, True])
+def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.setting.findings.close_resends = (close, close)
     made.repeats.place(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):

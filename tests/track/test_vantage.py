@@ -70,6 +70,7 @@ def test_changes_are_told_once_and_the_basis_names_the_figures() -> None:
     assert made.update(sight(0.1), sight(40, disorder=2))
     assert not made.update(sight(0.1), sight(39, disorder=2))
     assert made.basis == (
-        "quickest of 10 answers of the client 0.1 ms; quickest of 10 answers of the server 39.0 ms;"
-        " 2 units of the server out of order"
+        "the quickest of 10 answers of the client took 0.1 ms;"
+        " the quickest of 10 answers of the server took 39.0 ms;"
+        " 2 units of the server came out of order"
     )

@@ -209,7 +209,7 @@ def test_reliable_units_next_to_their_receiver(name: str, index: int, direction:
 
 
 def test_duplicates_next_to_the_receiver_over_all_captures() -> None:
-    made = found = right = 0
+    made = found = right = undecided = 0
     for name in NAMES:
         for report in analysis(name).connections:
             for direction in DIRECTIONS:
@@ -221,8 +221,10 @@ def test_duplicates_next_to_the_receiver_over_all_captures() -> None:
                 made += by_relay
                 found += figures.duplicates
                 right += min(by_relay, figures.duplicates)
-    assert right / made >= 0.9  # recall
-    assert right / found >= 0.65  # precision: a few resends come within the copies' few ms
+                untold = figures.extra.get("undecided", 0)
+                undecided += min(untold, max(0, by_relay - figures.duplicates))
+    assert right / (made - undecided) >= 0.9  # recall, of what was decided
+    assert right / found >= 0.8  # precision: where all stands still, resends come that soon
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

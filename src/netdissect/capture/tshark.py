@@ -18,18 +18,13 @@ from netdissect.model.files import open_same
 from netdissect.model.packets import endpoint_text
 from netdissect.system.programs import find
 
-__all__ = ["nanoseconds", "protocol_facts", "tshark_available", "tshark_facts"]
+__all__ = ["nanoseconds", "protocol_facts", "tshark_facts"]
 
 _FLAG_BITS = 0xFF  # tshark shows twelve bits of TCP flags: reserved ones and NS as well
 _UDP_HEADER = 8
 MAX_PACKET_OCTETS = 1 << 28
 """Bytes of tshark's XML of one packet: a thousand times the largest frame."""
 _BEGIN, _END = b"<packet>", b"</packet>"
-
-
-def tshark_available() -> bool:
-    """Return whether tshark is installed."""
-    return find("tshark") is not None
 
 
 def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterator[Any]:

@@ -81,8 +81,7 @@ class _Sink(Closing):
             self._file.flush()
         except OSError as error:
             self._cut_back(records, sent)
-            if self._owned and error.filename is None:
-                error.filename = self._file.name
+            self._name(error)
             raise
         self._written += len(data)
 
@@ -92,7 +91,15 @@ class _Sink(Closing):
             self.flush()
         finally:
             if self._owned:
-                self._file.close()
+                try:
+                    self._file.close()
+                except OSError as error:  # a disk of another machine may be full only now
+                    self._name(error)
+                    raise
+
+    def _name(self, error: OSError) -> None:
+        if self._owned and error.filename is None:
+            error.filename = self._file.name
 
     def _put(self, record: bytes) -> None:
         self._gathered.append(record)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from netdissect.cli.existing import missing
 from netdissect.cli.output import Look
-from netdissect.cli.session import Choices, Match, Session, missing
+from netdissect.cli.session import Choices, Match, Session
 
 if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports

@@ -132,9 +132,7 @@ class Browsed:
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
         """Show what only the whole of the capture tells."""
         session, loaded = self._session, self.loaded
-        # Of a running capture the pipeline kept no report: it handed over each as it ended.
-        session.collect(pipeline.reports, pipeline.limits_hit)
-        session.reports = reports
+        session.collect(reports, pipeline.limits_hit)
         loaded.anomalies = list(self._examples.values())
         loaded.entries = [entry_of(report) for report in reports]
         loaded.notes = self._notes(session)

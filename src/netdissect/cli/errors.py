@@ -20,6 +20,7 @@ from netdissect.model.errors import (
     NetdissectError,
     UsageError,
 )
+from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
@@ -111,7 +112,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
         traceback.print_exception(error)
     elif isinstance(error, OSError):
         reason = error.strerror or str(error)
-        _say(f"{error.filename}: {reason}" if error.filename else reason)
+        _say(f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason)
     else:
         _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
     return EXIT.NO_CAPTURE if isinstance(error, OSError) else EXIT.FAILURE

@@ -12,8 +12,9 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.errors import EXIT
+from netdissect.cli.existing import missing
 from netdissect.cli.output import Look, open_to_write
-from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.session import Choices, Session
 from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted

@@ -8,7 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
-from netdissect.cli.output import print_json
+from netdissect.cli.output import one_view, print_json
 
 __all__ = ["command"]
 
@@ -21,14 +21,13 @@ __all__ = ["command"]
     "--as",
     "form",
     type=click.Choice(["line", "hex", "tree"]),
-    default="line",
     help="Format of each row.",
 )
 @options.secrets
 @options.report
 def command(
     asked: Asked,
-    form: str,
+    form: str | None,
     secrets: bool | None,
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
@@ -43,6 +42,7 @@ def command(
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
+    one_view(("--json", asked.as_json), ("--as", form))
     with asked.session(streams=True) as session:
         session.only = frozenset({asked.connection or 1})
         match = asked.match(session)
@@ -69,7 +69,7 @@ def command(
             from netdissect.render.follow import FollowView  # noqa: PLC0415
 
             clock = asked.clock()
-            view = FollowView(asked.look.screen(flush=session.live), clock, form)
+            view = FollowView(asked.look.screen(flush=session.live), clock, form or "line")
             for record, item in rows:
                 clock.first_ns = session.first_ns
                 view.show(record, item)

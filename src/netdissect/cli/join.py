@@ -11,8 +11,9 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.errors import EXIT
+from netdissect.cli.existing import missing
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, missing
+from netdissect.cli.session import Choices
 from netdissect.cli.spans import Part
 from netdissect.system import sandbox
 

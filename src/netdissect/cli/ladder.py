@@ -11,7 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.editing import fit_to_write
-from netdissect.cli.output import print_json, write_file
+from netdissect.cli.output import one_view, print_json, write_file
 from netdissect.cli.session import Match, Session
 from netdissect.cli.spans import PART, Part
 from netdissect.cli.twosides import TwoSides
@@ -54,6 +54,7 @@ def command(
     netdissect ladder game.pcap 1 --from 3s --to 5s
     netdissect ladder client.pcap server.pcap 1 --to 2s
     """
+    one_view(("--json", asked.as_json), ("--svg", svg is not None), ("--mermaid", mermaid))
     from netdissect.render import ladder  # noqa: PLC0415
 
     fit_to_write(svg or "-", [asked.file, asked.second or "-"])
@@ -71,7 +72,9 @@ def command(
         if asked.as_json:
             print_json(_object(found.number, row) for row in found.rows)
         elif svg is not None:
-            write_file(svg, ladder.svg(found.rows, found.ends, clock))
+            from netdissect.plot.ladder import document  # noqa: PLC0415
+
+            write_file(svg, document(found.rows, found.ends, clock))
         elif mermaid:
             click.echo(ladder.mermaid(found.rows, found.ends, clock), nl=False)
         else:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveSession", "load"]
 
 _LATE = (
+    "hashlib",
     "netdissect.cli.read",
     "netdissect.pipeline.iterate",
     "netdissect.pipeline.secrets",
@@ -161,6 +162,7 @@ def load(choices: Choices, late: Iterable[str]) -> None:
     from netdissect import lookup  # noqa: PLC0415
 
     lookup.catalogue()
+    lookup.load_layers()
     lookup.load_schemas(choices.schemas)
     for name in (*_LATE, *late):
         import_module(name)

@@ -167,7 +167,7 @@ COUNT: Final = Count(min=1)
 def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
     """Return an operand's value; a wrong one is named."""
     hint = name.upper()
-    if isinstance(kind, click.IntRange) and not given.isdecimal():
+    if isinstance(kind, click.IntRange) and not (given.isascii() and given.isdecimal()):
         text = f"{quoted(given)} is not a number; FILE comes first, then {hint}."
         raise click.BadParameter(text, param_hint=hint)
     try:

@@ -10,8 +10,9 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write
-from netdissect.cli.output import Look, print_json, write_file
-from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.existing import missing
+from netdissect.cli.output import Look, one_view, print_json, write_file
+from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import LENGTH, Part
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
@@ -119,6 +120,9 @@ def command(
     netdissect plot seq game.pcap 1 --from 3s --to 5s -o seq.svg
     """
     output = drawing.output
+    one_view(("--json", drawing.as_json), ("-o", output is not None))
+    if (drawing.octets or drawing.interval is not None) and kind != "rate":
+        raise UsageError("--bytes and --interval are for `rate`")
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
     fit_to_write(output or "-", [file])

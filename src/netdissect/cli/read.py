@@ -73,6 +73,10 @@ def command(
     ssh host tcpdump -U -w - | netdissect read -r -
     """
     one_view(("--json", asked.as_json), ("-T", table))
+    if table and (tree or hexed):
+        raise click.UsageError("-V and -x show more below a line: -T has rows, -e chooses columns.")
+    if csv_safe and not table:
+        raise click.UsageError("--csv-safe is for -T csv and -T tsv.")
     if columns and not table:
         raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
     with asked.session(streams=True) as session:

@@ -12,8 +12,9 @@ from netdissect._version import __version__
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write
+from netdissect.cli.existing import exist, missing
 from netdissect.cli.output import Look, write_file
-from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import Part, within
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
@@ -106,9 +107,7 @@ def write_report(
     found = gather(session, wanted, remember=True)
     # Before anything is written: a wrong span leaves an older report alone.
     within(session.reader.info, part)
-    for number in only:
-        if session.reports.by_number(number) is None:
-            raise missing(number, session.reports)
+    exist(only, session.reports)
     numbers = [number for number in worst(session.reports) if not only or number in only]
     if second is None:
         told = capture_of(session, found, numbers, redact=redact)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from netdissect.cli.errors import EXIT
-from netdissect.cli.spans import within
+from netdissect.cli.existing import exist, missing
+from netdissect.cli.spans import part_asked, within
 from netdissect.model.annotations import Severity
-from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, Finding, MessageRecord
 from netdissect.model.reports import (
     Anomaly,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from netdissect.pipeline.scenes import Scenes, Told
     from netdissect.pipeline.spans import Count
 
-__all__ = ["Choices", "Match", "Session", "missing"]
+__all__ = ["Choices", "Match", "Session"]
 
 _Item = TypeVar("_Item", bound=DatagramRecord | UnitRecord | ConnectionEvent)
 
@@ -108,7 +108,6 @@ _LOST = {
     "MAX_BRIEF": "connections of few datagrams are counted only",
     "MAX_ANOMALIES": "of the least severe findings are left out",
     "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
-    "MAX_WAITING": "units were counted before all was known of their copies",
     "MAX_SORTED": "units come behind those that can be sorted",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
@@ -236,7 +235,7 @@ class Session:
         if not self.quiet:
             reason = f": {info.damage}" if info.damage else ""
             print(  # noqa: T201 - the message of the contract
-                f"netdissect: {safe(self.file)} is cut short at offset {info.truncated_at}"
+                f"netdissect: {safe(info.path)} is cut short at offset {info.truncated_at}"
                 f"{safe(reason)}; everything before it was read",
                 file=sys.stderr,
             )
@@ -340,12 +339,11 @@ class Session:
     def count(
         self,
         count: Count,
-        told: Callable[[UnitRecord | ConnectionEvent], None],
         ended: Callable[[ConnectionReport], None],
         sums: Intervals,
     ) -> None:
-        """Have every datagram counted, units summed up, those of streams told, and each report as
-        soon as its connection is over; afterwards `reports` is filled.
+        """Have every datagram counted, units summed up, and each report told as soon as its
+        connection is over; afterwards `reports` is filled.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.reports import Reports  # noqa: PLC0415
@@ -361,9 +359,8 @@ class Session:
         if self.only is not None:
             options = self.ahead(options)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-        tell(self.reader, counted, pipeline, told)
-        self.collect(pipeline.reports, pipeline.limits_hit)
-        self.reports = reports
+        tell(self.reader, counted, pipeline)
+        self.collect(reports, pipeline.limits_hit)
 
     def look(self, **hooks: Any) -> Reports | None:
         """Look at the whole file, and return its reports; None where it cannot be read twice. What
@@ -458,17 +455,12 @@ class Session:
     def collect(self, reports: Reports, limits_hit: dict[str, int]) -> None:
         """Take what was found; what is printed now must not follow a progress line."""
         self.progress.clear()
-        within(self.reader.info)
+        info = self.reader.info
+        within(info)
         self.reports, self.limits_hit = reports, limits_hit
-
-
-def missing(number: int, reports: Reports) -> UsageError:
-    """Return what to say where a capture has no connection of a number."""
-    known = reports.numbers()
-    if not known:
-        return UsageError(f"there is no connection {number}: the capture has none")
-    there = f"are {min(known)} to {max(known)}" if len(known) > 1 else f"is only {max(known)}"
-    return UsageError(f"there is no connection {number}; there {there}")
+        # Nobody knows what else a capture held that is cut short, or what was not kept.
+        if info.truncated_at is None and self.own and "MAX_REPORTS" not in limits_hit:
+            exist(part_asked().connections, reports)
 
 
 MAX_LATE = 100_000

@@ -8,8 +8,9 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write, say, write_to
+from netdissect.cli.existing import missing
 from netdissect.cli.output import Look
-from netdissect.cli.session import Choices, Match, Session, missing
+from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN, in_order, reached
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox

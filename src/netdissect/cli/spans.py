@@ -22,6 +22,7 @@ __all__ = [
     "Amount",
     "Part",
     "in_order",
+    "part_asked",
     "reached",
     "within",
 ]
@@ -118,16 +119,20 @@ class Part(NamedTuple):
             yield f"conn.id in {{{', '.join(map(str, sorted(set(self.connections))))}}}"
 
 
+def part_asked() -> Part:
+    """Return the part that the command was asked for; all where it was asked for none."""
+    context = click.get_current_context(silent=True)
+    return Part() if context is None else context.meta.get(PART, Part())
+
+
 def within(info: CaptureInfo, part: Part | None = None) -> None:
     """Refuse a part of a capture, which has been read, that begins behind its end; where that is,
     nobody knows of one that is cut short. None = what the command was asked for.
     """
-    context = click.get_current_context(silent=True)
-    if part is None and context is not None:
-        part = context.meta.get(PART)
+    part = part or part_asked()
     whole = info.truncated_at is None
     # Nobody knows where a capture that is cut short would have ended.
-    if part is None or not whole or info.first_time_ns is None or info.last_time_ns is None:
+    if not whole or info.first_time_ns is None or info.last_time_ns is None:
         return
     option = "--from" if part.around is None else "--around"
     if part.around is not None and part.frames:

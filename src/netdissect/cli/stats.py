@@ -16,7 +16,7 @@ from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
-from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.reports import ConnectionReport, UnitRecord
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
@@ -94,22 +94,13 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         if number == connection:
             table.datagram(direction, time_ns, octets, repeated=repeated)
 
-    def told(item: UnitRecord | ConnectionEvent) -> None:
-        if item.connection == connection:
-            table.tell(item)
-
     def ended(report: ConnectionReport) -> None:
         if connection is not None and report.connection != connection:
             table.leave_out(report.connection)
         table.place((report,))
 
-    every = connection is None
-    session.count(
-        table.count if every else count, table.tell if every else told, ended, table
-    )
+    session.count(table.count if connection is None else count, ended, table)
     list(session.of(connection, ()))  # says where there is no such connection
-    if table.early:
-        session.limits_hit["MAX_WAITING"] = table.early
     return table.rows()
 
 

@@ -174,15 +174,19 @@ class _Run:
         sources = joined(sources_of(words)) if work.follow else sources_of(words)
         dataset = Dataset(self.out)
         settings = {"units": work.units, "interval_ns": work.interval}
-        with dataset.opened({**asdict(self.choices), **settings}):
-            done = survey(
-                sources,
-                Plan(str(dataset.path), self.choices.options, work.interval, units=work.units),
-                scheduler=work.scheduler,
-                workers=work.workers,  # several read one large capture
-                told=lambda outcome, count: self._told(outcome, count, len(sources)),
-                dashboard=self._say if self.look.verbose else None,
-            )
+        try:
+            with dataset.opened({**asdict(self.choices), **settings}):
+                done = survey(
+                    sources,
+                    Plan(str(dataset.path), self.choices.options, work.interval, units=work.units),
+                    scheduler=work.scheduler,
+                    workers=work.workers,  # several read one large capture
+                    told=lambda outcome, count: self._told(outcome, count, len(sources)),
+                    dashboard=self._say if self.look.verbose else None,
+                )
+        except OSError as error:
+            error.filename = error.filename or self.out  # a full disk names no file
+            raise
         return self._ended(done)
 
     def _say(self, text: str) -> None:

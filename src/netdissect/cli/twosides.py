@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from netdissect.cli.session import Session, missing
+from netdissect.cli.existing import missing
+from netdissect.cli.session import Session
 from netdissect.cli.spans import PART, Part
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError

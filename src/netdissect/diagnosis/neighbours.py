@@ -16,7 +16,7 @@ from netdissect.diagnosis.measures import lost_hardly
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["Neighbours", "State"]
+__all__ = ["About", "Neighbours", "State"]
 
 MAX_NEIGHBOURS: Final = 64
 """Connections of one server that are asked, the first ones."""
@@ -27,6 +27,23 @@ _GOOD: Final = (4, 8)
 """Flags by direction: it was heard; next to nothing of it was lost."""
 
 State = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+
+
+class About(NamedTuple):
+    """What of a connection decides what others show of it."""
+
+    number: int
+    way: int
+    """What those from one address to one server have in common."""
+    server: int
+    first_ns: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, report: ConnectionReport) -> About:
+        """Take it from a report."""
+        times = report.first_time_ns, report.last_time_ns
+        return cls(report.connection, _way(report), _key(report.server), *times)
 
 
 class _Lasting(NamedTuple):
@@ -122,35 +139,41 @@ class Neighbours:
         return cause.what == "loss" and cause.direction is not None
 
     def told(self, report: ConnectionReport) -> ConnectionReport:
-        """Return a report whose diagnosis says, too, what the others show; what was said of them
-        before is said anew.
-        """
+        """Return a report whose diagnosis says, too, what the others show."""
         found = report.diagnosis
-        if found is None or found.cause.direction is None or not self.concern(found):
+        if found is None or not self.concern(found):
             return report
-        cause, about = found.cause, None
+        said = self.said(About.of(report), found)
+        return report if said is found else replace(report, diagnosis=said)
+
+    def said(self, about: About, found: Diagnosis) -> Diagnosis:
+        """Return a diagnosis that says, too, what the others show; what was said of them before is
+        said anew.
+        """
+        cause, further, way = found.cause, None, found.cause.direction
+        if way is None:
+            return found
         if cause.confidence == "certain" and cause.what == "silence":
-            frame = self._begun(_way(report), cause.from_frame or 0, cause.to_frame)
+            frame = self._begun(about.way, cause.from_frame or 0, cause.to_frame)
             if frame is None:
-                return report
+                return found
             text = words.gone_on_text(cause.text, frame)
             cause = replace(cause, confidence="likely", text=text)
-        way = found.cause.direction
-        others = [other for other in self._beside(report) if other.number != report.connection]
+        others = [other for other in self._beside(about.server) if other.number != about.number]
         if cause.what == "silence":
-            heard = [other.number for other in others if self._heard(other, report, cause, way)]
+            heard = [other.number for other in others if self._heard(other, about, cause, way)]
             if heard:
-                about = words.heard_meanwhile(way, heard)
+                further = words.heard_meanwhile(way, heard)
                 if way and cause.confidence == "cannot tell":
                     cause = replace(cause, text=words.dropped_or_broken(heard))
         else:
-            good = [other.number for other in others if _is_good(other, report, way)]
-            about = words.lost_nothing(way, good) if good else None
+            good = [other.number for other in others if _is_good(other, about, way)]
+            further = words.lost_nothing(way, good) if good else None
         kept = tuple(text for text in found.ruled_out if not words.is_of_server(text))
-        ruled_out = kept if about is None else (*kept, about)
+        ruled_out = kept if further is None else (*kept, further)
         if cause is found.cause and ruled_out == found.ruled_out:
-            return report
-        return replace(report, diagnosis=replace(found, cause=cause, ruled_out=ruled_out))
+            return found
+        return replace(found, cause=cause, ruled_out=ruled_out)
 
     def _begun(self, way: int, after: int, before: int | None) -> int | None:
         """Return the first frame of a way's first connection in a span of frames; None where none
@@ -167,21 +190,21 @@ class Neighbours:
         frame = frames[order[at]]
         return frame if before is None or frame < before else None
 
-    def _beside(self, report: ConnectionReport) -> Iterator[_Lasting]:
-        """Yield the first connections of a report's server that lasted."""
+    def _beside(self, server: int) -> Iterator[_Lasting]:
+        """Yield the first connections of a server that lasted."""
         rows = self._rows
         if len(self._of_server) * _STRIDE != len(rows):
             places = sorted(range(0, len(rows), _STRIDE), key=lambda at: (rows[at], rows[at + 1]))
             self._of_server = array("q", places)
-        order, server = self._of_server, _key(report.server)
+        order = self._of_server
         at = bisect_right(order, (server, 0), key=lambda at: (rows[at], rows[at + 1]))
         for place in order[at : at + MAX_NEIGHBOURS]:
             if rows[place] == server:
                 yield _Lasting(*rows[place : place + _STRIDE])
 
-    def _heard(self, other: _Lasting, report: ConnectionReport, cause: Cause, way: int) -> bool:
+    def _heard(self, other: _Lasting, about: About, cause: Cause, way: int) -> bool:
         """Return whether a side of another connection was heard all through a silence."""
-        start_ns, end_ns = cause.from_ns or 0, cause.to_ns or report.last_time_ns
+        start_ns, end_ns = cause.from_ns or 0, cause.to_ns or about.last_ns
         if not other.flags & _HEARD[way] or other.first_ns > start_ns or other.last_ns < end_ns:
             return False
         for side, from_ns, to_ns in self._silent().get(other.frame, ()):
@@ -201,10 +224,10 @@ class Neighbours:
         return self._by_frame
 
 
-def _is_good(other: _Lasting, report: ConnectionReport, way: int) -> bool:
+def _is_good(other: _Lasting, about: About, way: int) -> bool:
     """Return whether another connection, most of the same time, lost next to nothing."""
-    common_ns = min(other.last_ns, report.last_time_ns) - max(other.first_ns, report.first_time_ns)
-    most = 2 * common_ns > report.last_time_ns - report.first_time_ns
+    common_ns = min(other.last_ns, about.last_ns) - max(other.first_ns, about.first_ns)
+    most = 2 * common_ns > about.last_ns - about.first_ns
     return most and bool(other.flags & _GOOD[way])
 
 

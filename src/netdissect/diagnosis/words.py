@@ -403,8 +403,12 @@ _TIMED_OUT: Final = {
 
 
 def late_text(units: int, limits: Limits) -> str:
-    """Return a further sentence: how much of what was sent again came late."""
-    return f" Of what was sent again, {units} came more than {limits.late_delivery} ms late."
+    """Return a further sentence: how much of what was sent again came late, or its answer did."""
+    were = "was" if units == 1 else "were"
+    return (
+        f" Of what was sent again, {units} {were} acknowledged more than {limits.late_delivery} ms"
+        " late."
+    )
 
 
 def untold_loss(directions: list[int]) -> str:

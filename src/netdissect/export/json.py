@@ -15,6 +15,7 @@ from typing import Any, Final
 from netdissect.export.diagnosis import diagnosis, label, pair, quiet, rows
 from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.annotations import Annotation, CodeRow
+from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
@@ -44,6 +45,7 @@ __all__ = [
     "connection_line",
     "decoded",
     "diagnosed",
+    "diagnosed_line",
     "difference",
     "dump",
     "event",
@@ -55,6 +57,7 @@ __all__ = [
     "rounded",
     "rtt",
     "shown",
+    "undiagnosed_line",
     "unit",
 ]
 
@@ -223,12 +226,21 @@ def _timings(side: dict[str, RttSummary]) -> str:
 
 
 def connection_line(report: ConnectionReport) -> str:
-    """Return one line of `connections`.
+    """Return one line of `connections`."""
+    return diagnosed_line(undiagnosed_line(report), report.diagnosis)
+
+
+def diagnosed_line(line: str, found: Diagnosis | None) -> str:
+    """Return the line of a connection, begun by `undiagnosed_line`, with the answer about it."""
+    return f'{line}"diagnosis":{"null" if found is None else diagnosis(found)}}}'
+
+
+def undiagnosed_line(report: ConnectionReport) -> str:
+    """Return the line of a connection up to the answer about it.
 
     Written at once: to make the object first, of some 200 values, takes as long as all of this.
     """
     first, second = report.clocks
-    found = report.diagnosis
     return (
         f'{_head(report.connection)},"protocol":{text(report.protocol)},'
         f'"dialect":{pair(text(report.dialects[0]), text(report.dialects[1]))},'
@@ -254,7 +266,6 @@ def connection_line(report: ConnectionReport) -> str:
         f'"timings_ms":{pair(_timings(report.timings[0]), _timings(report.timings[1]))},'
         f'"clock_ms":{pair(_clock(first), _clock(second))},'
         f'"quiet":{rows([quiet(span) for span in report.quiet])},'
-        f'"diagnosis":{"null" if found is None else diagnosis(found)}}}'
     )
 
 

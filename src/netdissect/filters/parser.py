@@ -322,7 +322,8 @@ class _Parser:
         literal = self.literal()
         if not _MASK.fullmatch(literal.text):
             raise self.fault("a mask is a whole number, 1 or more", literal.span)
-        return int(literal.text, 0 if literal.text[0] == "0" else 10)
+        # As anywhere, `010` is ten: of base 0 it would be none.
+        return int(literal.text, 10 if literal.text.isdecimal() else 0)
 
     def literal(self) -> Literal:
         token = self.take()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from netdissect.model.annotations import Annotation
 
@@ -22,6 +22,10 @@ JSON = "json"
 """A field that holds JSON: the strings in it are text, the names of its members are not."""
 ADDRESS = "address"
 """A field that holds an IPv6 address, or an IPv4 address mapped into one."""
+LINE_FIELDS: Final = 6
+LINE_TEXT: Final = 60
+"""Fields of one message that its line shows at most, and characters of a text."""
+_NOT_IN_LINE: Final = frozenset({"type_id", "padding", "trailing"})
 
 
 class FieldNode:
@@ -133,6 +137,29 @@ class FieldNode:
                 return alone(name)
             found = self.child(name)
         return None if found is None else found.value
+
+    def line(self, kind: str) -> str:
+        """Return a message's type and its first plain fields: the line of `read` where no finisher
+        has written a better one.
+        """
+        facts = [kind]
+        for child in self.children:
+            if child.generated or child.is_list or child.nested or child.name in _NOT_IN_LINE:
+                continue
+            value = child.value
+            if isinstance(value, bytes):
+                if child.bit_length >= 8 or any(value):  # noqa: PLR2004 - less is padding
+                    facts.append(f"{child.name}={len(value)} B")
+            elif isinstance(value, str):
+                # What Scapy displays of a text may be the bytes that it was read from.
+                facts.append(f'{child.name}="{value[:LINE_TEXT]}"')
+            elif value is not None:
+                display = child.display
+                if not (display.startswith(kind) and display in {kind, f"{kind} ({value})"}):
+                    facts.append(f"{child.name}={display or value}")
+            if len(facts) > LINE_FIELDS:
+                break
+        return " ".join(facts)
 
     def child(self, name: str) -> FieldNode | None:
         """Return the first child of a name; None without one."""

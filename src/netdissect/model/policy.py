@@ -243,8 +243,16 @@ def _each(one: Any) -> tuple[Any, ...]:
     return one if isinstance(one, tuple) else (one,)
 
 
+_WORDS: Final = frozenset(
+    {"unknown", "open", "closed", "timed_out", "rejected", "accepted", "unanswered", "not_seen"}
+)
+"""What reports call a state, and what they say of a handshake."""
+
+
 def by_word(**states: str | tuple[str, ...]) -> dict[str, str]:
-    """Return state -> word, from the states of each word."""
+    """Return state -> word, from the states of each word; ValueError for a word of no report."""
+    for word in sorted(states.keys() - _WORDS):
+        raise ValueError(f"{word} is no word for a state: there are {', '.join(sorted(_WORDS))}")
     return {state: word for word, found in states.items() for state in _each(found)}
 
 

@@ -352,6 +352,8 @@ class ConnectionReport:
     """By direction: limits of the rate by what is missing here, and by what the receiver told."""
     misses_frames: bool
     """Whether the capture is known to miss frames of it: what it lacks then proves nothing."""
+    close_resends: tuple[bool, bool]
+    """By direction: whether the network brings resends close to the copies before them."""
 
     def __init__(
         self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
@@ -371,6 +373,7 @@ class ConnectionReport:
         near: tuple[bool | None, bool | None] = (None, None),
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+        close_resends: tuple[bool, bool] = (False, False),
     ) -> None:  # fmt: skip
         self.connection = connection
         self.protocol = protocol
@@ -412,6 +415,7 @@ class ConnectionReport:
         self.near = near
         self.ceilings = ceilings
         self.misses_frames = misses_frames
+        self.close_resends = close_resends
 
 
 @dataclass(slots=True)

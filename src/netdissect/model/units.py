@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from netdissect.model.native import mypyc_attr
+
 __all__ = ["ConnectionEvent", "Copy", "UnitRecord"]
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Copy:
     """One transmission of a unit, as captured."""
@@ -67,6 +70,7 @@ class Copy:
         return type(self), _values(self)
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class UnitRecord:
     """One reliable unit from first sight to its outcome."""

@@ -197,7 +197,7 @@ def informed(
     reports = found.connections if reports is None else reports
     known = ByConnection[Near]()
     for report in reports:
-        known.put(report.connection, (*report.near, report.misses_frames))
+        known.put(report.connection, (*report.near, report.misses_frames, report.close_resends))
     return replace(options, near=known, begins=found.begins)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
 from typing import Final, overload
 
 __all__ = ["PIECE", "Column"]
@@ -20,7 +19,7 @@ class Column:
     still ask for it.
     """
 
-    __slots__ = ("_none", "_pieces", "code", "last")
+    __slots__ = ("_none", "_order", "_pieces", "code", "last")
 
     def __init__(self, code: str) -> None:
         """Take the type of the numbers, as `array` names it."""
@@ -29,6 +28,10 @@ class Column:
         """The newest piece; who adds a row begins another where it has PIECE of them."""
         self._none = array(code, bytes(PIECE * self.last.itemsize))
         self._pieces = [self.last]
+        self._order: tuple[array[int], array[int]] | None = None
+        """(rows from which on the numbers lie elsewhere, how far from their own place); None = each
+        lies in its own.
+        """
 
     def grow(self) -> None:
         """Begin another piece: the last one is full."""
@@ -36,6 +39,13 @@ class Column:
         self._pieces[-1] = self.last[:]
         self.last = array(self.code)
         self._pieces.append(self.last)
+
+    def share(self, other: Column) -> None:
+        """Have the newest full piece in common with a column where it is the same there: neither
+        changes a number.
+        """
+        if self._pieces[-2] == other._pieces[-2]:
+            self._pieces[-2] = other._pieces[-2]
 
     def __len__(self) -> int:
         return (len(self._pieces) - 1) * PIECE + len(self.last)
@@ -47,11 +57,31 @@ class Column:
     def __getitem__(self, row: int | slice) -> int | array[int]:
         if isinstance(row, slice):
             return self._slice(*row.indices(len(self))[:2])
-        if row < 0:
-            row += len(self)
-        return self._pieces[row >> _BITS][row & _REST]
+        place = self.place(row + len(self) if row < 0 else row)
+        return self._pieces[place >> _BITS][place & _REST]
+
+    def place(self, row: int) -> int:
+        """Return the how-manieth to come the number of a row was, from 0."""
+        if self._order is None:
+            return row
+        rows, shifts = self._order
+        return row + shifts[bisect_right(rows, row) - 1]
 
     def _slice(self, first: int, end: int) -> array[int]:
+        if self._order is None:
+            return self._in_place(first, end)
+        rows, shifts = self._order
+        found = array(self.code)
+        for number in range(bisect_right(rows, first) - 1, len(rows)):
+            low = max(first, rows[number])
+            high = min(end, rows[number + 1] if number + 1 < len(rows) else end)
+            if low >= end:
+                break
+            found += self._in_place(low + shifts[number], high + shifts[number])
+        return found
+
+    def _in_place(self, first: int, end: int) -> array[int]:
+        """Return numbers in the order in which they came."""
         found = array(self.code)
         for number in range(first >> _BITS, (max(first, end) + _REST) >> _BITS):
             start = number << _BITS
@@ -59,11 +89,23 @@ class Column:
         return found
 
     def __setitem__(self, row: int, value: int) -> None:
-        self._pieces[row >> _BITS][row & _REST] = value
+        place = self.place(row)
+        self._pieces[place >> _BITS][place & _REST] = value
 
-    def __iter__(self) -> Iterator[int]:
-        for piece in self._pieces:
-            yield from piece
+    def pieces(self) -> list[array[int]]:
+        """Return the numbers by pieces, in the order in which they came."""
+        return self._pieces
+
+    def order(self, rows: array[int], shifts: array[int]) -> None:
+        """Put the numbers in another order; nothing is added after it.
+
+        Args:
+            rows: those from which on the numbers lie elsewhere, the first of them 0.
+            shifts: how far from its own place lies the number of each of these rows, and those of
+                the rows up to the next.
+
+        """
+        self._order = rows, shifts
 
     def find(self, value: int, first: int, end: int) -> int:
         """Return the first row from `first` on whose number is not below a value, of numbers that
@@ -71,6 +113,8 @@ class Column:
         """
         if first >= end:
             return end
+        if self._order is not None:
+            return bisect_left(self, value, first, end)
         pieces = self._pieces
         number = bisect_left(
             pieces, value, first >> _BITS, (end - 1) >> _BITS, key=lambda piece: piece[-1]
@@ -78,27 +122,6 @@ class Column:
         start = number << _BITS
         low, high = max(0, first - start), min(PIECE, end - start)
         return start + bisect_left(pieces[number], value, low, high)
-
-    def ordered(self, number: int, rows: array[int]) -> list[array[int]]:
-        """Return the pieces from one on as they are when their rows stand in another order: new
-        ones, but for those of which none moves.
-        """
-        found = []
-        for start in range(0, len(rows), PIECE):
-            place = (number << _BITS) + start
-            here = rows[start : start + PIECE]
-            piece = self._pieces[place >> _BITS]
-            if here != array(rows.typecode, range(place, place + len(here))):
-                low = min(here)
-                near = self[low : max(here) + 1]
-                piece = array(self.code, [near[row - low] for row in here])
-            found.append(piece)
-        return found
-
-    def put(self, number: int, pieces: Sequence[array[int]]) -> None:
-        """Replace the pieces from one on."""
-        self._pieces[number:] = pieces
-        self.last = self._pieces[-1]
 
     def forget(self, row: int) -> None:
         """Give back the pieces that end before a row; they read 0."""

@@ -15,6 +15,7 @@ from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.shelf import Shelf
 
 __all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "Held", "Maker", "advance"]
 
@@ -46,6 +47,7 @@ class Held:
         """The others, as a heap: (frame, how many came before, datagram)."""
         self._newest = 0
         self._count = 0
+        self.shelf = Shelf()
 
         self.needs: frozenset[str | None] | None = None
         """As in `Records`: datagrams without such a copy are wanted by nobody; None = all are."""
@@ -156,13 +158,9 @@ def advance(
         pipeline.feed(packets[place])  # which shows what is of no known protocol, too
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):
-            left = recorder.ready(now_ns)
+            left = list(recorder.ready(now_ns))  # it forgets these, wanted or not
             if timeline:
-                found.extend(left)
-            else:
-                # Whatever the recorder hands on it forgets: it is to be read, if only for that.
-                for _ in left:
-                    pass
+                found += left
         if held:
             oldest = pipeline.oldest_sampled
             item = held.take(now_ns, oldest)
@@ -172,6 +170,8 @@ def advance(
                     if record is not None:
                         found.append(record)
                 item = held.take(now_ns, oldest)
+        if not timeline:
+            held.shelf.put(recorder, held.first().frame if held else packets[place][1] + 1)
         if found:
             return place + 1, found
     return len(packets), found

@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
@@ -57,7 +57,6 @@ _WRITE_OCTETS = 1 << 18
 _LEAST_RING = 4 * _WRITE_OCTETS
 _NO_EVENTS: list[Event] = []
 _UNMARKED = (0, 0, 0)
-_COLUMNS = ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts")
 
 ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
 """What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
@@ -83,21 +82,11 @@ class Party:
     rows: int = 0
     """Datagrams so far."""
     hints: list[tuple[int, Any]] = field(default_factory=list)
-    """(frame, what the decoder needs to know from there on)."""
+    """(frame, what the layers need to know from there on)."""
+    learnt: Any = None
+    """What the decoder knows by now."""
     name: tuple[int, int] | bytes = b""
     """(connection, direction), else the key of the flow."""
-
-
-class _Ordered(NamedTuple):
-    """Rows that are to change their places."""
-
-    number: int
-    """Of the first piece of a column in which one does."""
-    order: array[int]
-    """Rows in order of their frames, from the first of that piece on."""
-    columns: dict[str, list[array[int]]]
-    """What is known of them, in that order: the pieces of each column."""
-    joined: dict[int, tuple[int, ...]]
 
 
 class Index(Records):
@@ -127,21 +116,25 @@ class Index(Records):
         self.owners = Column("I")
         """Index into `parties`."""
         self.starts = Column("Q" if self._ring else "I")  # MAX_SPOOL fits
-        """How many bytes were kept before those of each row."""
-        self.sizes = Column("I")
+        """How many bytes were kept before those of each row, which end where those of the next
+        begin.
+        """
         self.marks = Column("B")
         self.acked = Column("I")
         """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
         self.firsts = Column("I")
         """Frame of the first copy, where the row is a further one; else 0."""
-        self._columns = tuple(getattr(self, name) for name in (*_COLUMNS, "keys"))
+        self._columns = (
+            self.frames, self.times, self.owners, self.starts, self.marks, self.acked, self.firsts,
+            self.keys,
+        )  # fmt: skip
         self._oldest = 0
         """Frame of the first row; those before it are no longer known."""
         self.parties: list[Party] = []
         self._free: list[int] = []
         """Places among the parties whose rows are all forgotten."""
         self.joined: dict[int, tuple[int, ...]] = {}
-        """Row -> the frames that its bytes came from, where they are several."""
+        """Place among the rows as they came -> the frames of the bytes, where they are several."""
         self.hits: dict[str, array[int]] = {}
         """Code of a finding -> its frames."""
         self.first_hits: dict[str, int] = {}
@@ -155,7 +148,8 @@ class Index(Records):
         """Frame -> its marks, acknowledgement and first copy, until its row is listed."""
         self._strays: dict[int, int] = {}
         """Frame -> its first row, of those that stand too late."""
-        self._ordered: _Ordered | None = None
+        self._ordered: tuple[array[int], array[int]] | None = None
+        """Where the rows are to stand, as `Column.order` takes it."""
         self._last_key = 0
         self._tail = (0, bytearray())
         """(bytes in the file, those that follow them): one value, as two threads use it."""
@@ -241,13 +235,17 @@ class Index(Records):
         if not self.rows % PIECE and self.rows:
             for column in self._columns:
                 column.grow()
+            self.keys.share(self.frames)
         number = self._party(item)
         party = self.parties[number]
         if item.connection is not None:
             party.dialect = item.connection.hints.dialects[item.direction]
             extra = None if item.hints is None else item.hints.extra
-            if not party.hints or party.hints[-1][1] is not extra:
-                party.hints.append((item.frame, extra))
+            if party.learnt is not extra or not party.hints:
+                party.learnt = extra
+                read = extra if party.protocol is None else party.protocol.for_layers(extra)
+                if not party.hints or party.hints[-1][1] is not read:
+                    party.hints.append((item.frame, read))
         party.rows += 1
         if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
             self.joined[self.rows] = item.frames
@@ -275,10 +273,8 @@ class Index(Records):
         if kept > 0 and self._ring and self.starts[self.first] < kept:
             self.forget(self.starts.find(kept + self._ring // 8, self.first, self.rows))
         elif kept > 0 and not self._ring:
-            self.sizes.last.append(0)
             return
         buffer += payload
-        self.sizes.last.append(len(payload))
         if len(buffer) > _WRITE_OCTETS:
             self._store(buffer, written)
             self._tail = (written + len(buffer), bytearray())
@@ -381,24 +377,33 @@ class Index(Records):
         if not self._strays:
             return
         frames, keys = self.frames, self.keys
-        first = bisect_right(keys, min(self._strays), self.first, self.rows)
-        late = {row for row in range(first, self.rows) if frames[row] != keys[row]}
-        waiting = sorted(late, key=frames.__getitem__, reverse=True)
-        number = first // PIECE
-        order = array("I", range(number * PIECE, first))
-        for row in range(first, self.rows):
-            if row in late:
-                continue
-            while waiting and frames[waiting[-1]] < frames[row]:
-                order.append(waiting.pop())
-            order.append(row)
-        order.extend(reversed(waiting))
-        columns = {name: getattr(self, name).ordered(number, order) for name in _COLUMNS}
-        start, joined = number * PIECE, self.joined
-        if joined:
-            places = {row: at for at, row in enumerate(order, start) if row in joined}
-            joined = {places.get(row, row): part for row, part in joined.items()}
-        self._ordered = _Ordered(number, order, columns, joined)
+        late = [
+            row
+            for number, pieces in enumerate(zip(frames.pieces(), keys.pieces(), strict=True))
+            if pieces[0] is not pieces[1]
+            for row, (frame, key) in enumerate(zip(*pieces, strict=True), number * PIECE)
+            if frame != key and row >= self.first
+        ]
+        # Each goes before the first row of a later frame, those of one frame as they came.
+        moves = [
+            (keys.find(frames[row] + 1, self.first, self.rows), 0, frames[row], row) for row in late
+        ]
+        moves += [(row, 1, 0, row) for row in late]
+        moves.sort()
+        rows, shifts = array("I", [0]), array("q", [0])
+        at = to = 0
+        for place, leaves, _, row in moves:
+            to += place - at
+            at = place
+            if leaves:
+                at += 1
+            else:
+                rows.append(to)
+                shifts.append(row - to)
+                to += 1
+            rows.append(to)
+            shifts.append(at - to)
+        self._ordered = rows, shifts
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -412,14 +417,19 @@ class Index(Records):
         ordered, self._ordered = self._ordered, None
         if ordered is None:
             return None
-        order, first = ordered.order, ordered.number * PIECE
-        for name, pieces in ordered.columns.items():
-            getattr(self, name).put(ordered.number, pieces)
-        self.keys, self.joined = self.frames, ordered.joined
+        for column in self._columns:
+            column.order(*ordered)
+        self.keys = self.frames
         self._strays.clear()
 
         def moved(row: int) -> int:
-            return first + order.index(row) if first <= row < first + len(order) else row
+            rows, shifts = ordered
+            ends = [*rows[1:], self.rows]
+            return next(
+                row - shift
+                for first, shift, end in zip(rows, shifts, ends, strict=True)
+                if first <= row - shift < end
+            )
 
         return moved
 
@@ -449,15 +459,28 @@ class Index(Records):
         }
         first = max(first, self.first)
         owners = self.owners[first:end]
-        return array("I", [row for row, owner in enumerate(owners, first) if owner in mine])
+        # One at a time: a list of a million numbers takes 40 MB for a moment.
+        return array("I", (row for row, owner in enumerate(owners, first) if owner in mine))
 
     def length(self, row: int) -> int:
         """Return how many bytes a row has."""
-        return self.sizes[row]
+        start, end = self._span(row)
+        return end - start
+
+    def _span(self, row: int) -> tuple[int, int]:
+        """Return between which of the bytes that were kept those of a row are."""
+        written, buffer = self._tail
+        end = written + len(buffer)  # before the next start is looked for: that comes first
+        place = self.starts.place(row)
+        pieces = self.starts.pieces()
+        number, rest = divmod(place + 1, PIECE)
+        if number < len(pieces) and rest < len(pieces[number]):
+            end = pieces[number][rest]
+        return self.starts[row], end
 
     def payload(self, row: int) -> bytes:
         """Return the bytes of a row."""
-        start, end = self.starts[row], self.starts[row] + self.sizes[row]
+        start, end = self._span(row)
         written, buffer = self._tail
         if start >= written:
             return bytes(buffer[start - written : end - written])
@@ -482,7 +505,7 @@ class Index(Records):
             protocol=None,
             dialect=party.dialect,
             length=len(payload),
-            frames=self.joined.get(row, ()),
+            frames=self.joined.get(self.frames.place(row), ()),
             payload=payload,
         )
         protocol = party.protocol

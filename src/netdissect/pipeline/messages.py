@@ -140,4 +140,6 @@ def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()
     named = next((event[1] for event in events if event[0] in _TYPED and event[1]), None)
     kinds = (tree.fields.get("type"), tree.fields.get("kind"))
     name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
-    return MessageView(name, 0, len(payload), tree.fields, tree.root)
+    view = MessageView(name, 0, len(payload), tree.fields, tree.root)
+    view.summary = tree.root.line(name)
+    return view

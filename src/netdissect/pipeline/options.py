@@ -39,13 +39,15 @@ _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
 """Kinds of copies of units that came more than once."""
 
 
-Near: TypeAlias = tuple[bool | None, bool | None, bool]
-"""Whether (client, server) is next to the capture, None = not known; whether it misses frames."""
-NOT_KNOWN: Final[Near] = (None, None, False)
+Near: TypeAlias = tuple[bool | None, bool | None, bool, tuple[bool, bool]]
+"""Whether (client, server) is next to the capture, None = not known; whether it misses frames; by
+direction, whether the network brings resends close to the copies before them.
+"""
+NOT_KNOWN: Final[Near] = (None, None, False, (False, False))
 PLACES: Final[tuple[Near, ...]] = tuple(
-    product((None, False, True), (None, False, True), (False, True))
+    product((None, False, True), (None, False, True), (False, True), ((False, False),))
 )
-"""All there are, the one that is not known first."""
+"""All there are but for resends, the one that is not known first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, reverse_key
 from netdissect.model.reports import Parting
 from netdissect.pipeline.observer import Observer, Seen
-from netdissect.pipeline.partly import messages_alone, no_faults, nothing_new
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
@@ -29,6 +28,9 @@ _HINTS: Final = Ev.HINTS
 _PART: Final = Ev.PART
 _UNIT: Final = Ev.UNIT
 _MESSAGE: Final = Ev.MESSAGE
+_NOTE: Final = Ev.NOTE
+_TYPED: Final = frozenset({_MESSAGE, _UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
+"""Events that count as a message, their type second."""
 
 _log = logging.getLogger(__name__)
 
@@ -311,9 +313,9 @@ class Intake:
         for code in faults:
             port.connection.findings.add(code, frame, time_ns, port.direction)
         if CAPTURE_DUPLICATE in faults:
-            port.partly(frame, time_ns, payload, messages_alone)
+            port.partly(frame, time_ns, payload, _messages_alone)
         elif SNAPPED in faults:
-            port.partly(frame, time_ns, payload, no_faults)
+            port.partly(frame, time_ns, payload, _no_faults)
         else:
             port.take(frame, time_ns, payload)
 
@@ -355,5 +357,20 @@ class Intake:
         for item in mine[:last] if last else mine:
             flow.held.remove(item)
             _, frame, time_ns, payload = item
-            flow.ways[direction].partly(frame, time_ns, payload, nothing_new)
+            flow.ways[direction].partly(frame, time_ns, payload, _nothing_new)
             flow.ways[direction].connection.quiet.pleads(direction, time_ns)
+
+
+def _messages_alone(events: list[Event]) -> list[Event]:
+    """Return the messages of a second sight: nothing else of it counts."""
+    return [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
+
+
+def _nothing_new(events: list[Event]) -> list[Event]:
+    """Return the events of a datagram that began no connection after all."""
+    return [event for event in events if event[0] != _RESTART or event[1] != "?"]
+
+
+def _no_faults(events: list[Event]) -> list[Event]:
+    """Return the events of a datagram that the capture has cut: what is missing is no fault."""
+    return [event for event in events if event[0] not in (_NOTE, _RESTART)]

@@ -15,15 +15,16 @@ from io import BytesIO
 from operator import eq
 from typing import IO, NamedTuple, overload
 
-from netdissect.diagnosis import Neighbours
+from netdissect.diagnosis import About, Neighbours
 from netdissect.model.closing import Closing
+from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Lines", "Reports"]
 
 MAX_PLAIN = 256
 """Reports that are kept as they are; with one more, all are packed."""
-MAX_IN_MEMORY = 2_000_000
+MAX_IN_MEMORY = 1_000_000
 """Bytes of packed reports in memory; with more, they lie in a file."""
 
 _PIECE = 65_536
@@ -33,7 +34,10 @@ _PIECE = 65_536
 class Lines(NamedTuple):
     """How reports are written: ASCII texts that begin with a brace."""
 
-    of: Callable[[ConnectionReport], str]
+    begun: Callable[[ConnectionReport], str]
+    """A line up to its diagnosis."""
+    ended: Callable[[str, Diagnosis | None], str]
+    """A line with its diagnosis."""
     renumbered: Callable[[str, int], str]
     """A line with another number of its connection."""
 
@@ -57,8 +61,8 @@ class _Store:
 
     def __init__(self, lines: Lines | None) -> None:
         self._lines = lines
-        """How each is written, where only that is wanted; none is kept otherwise then but those
-        that others may leave in doubt.
+        """How each is written, where only that is wanted: lines are kept then, and apart from them
+        the diagnoses that others may leave in doubt.
         """
         self._begin()
 
@@ -83,9 +87,14 @@ class _Store:
         self.numbers.append(report.connection)
         self.neighbours.add(report)
         found = report.diagnosis
-        waits = found is not None and self.neighbours.concern(found)
-        if self._lines is not None and not waits:
-            self._write(self._lines.of(report).encode())
+        lines = self._lines
+        if lines is not None:
+            line = lines.begun(report)
+            if found is not None and self.neighbours.concern(found):
+                waits = line, About.of(report), found
+                self._write(pickle.dumps(waits, pickle.HIGHEST_PROTOCOL))
+            else:
+                self._write(lines.ended(line, found).encode())
             return
         if self._plain is None:
             self._write(pickle.dumps(report, pickle.HIGHEST_PROTOCOL))
@@ -98,28 +107,28 @@ class _Store:
         """Return the report at a place, as all that is known by now has it."""
         if self._plain is not None:
             return self.neighbours.told(self._plain[place])
-        return self._unpacked(place, self._read(place))
+        # The bytes are our own: nobody else has the file, or the pipe over which they came.
+        report: ConnectionReport = pickle.loads(self._read(place))  # noqa: S301
+        report.connection = self.numbers[place]
+        return self.neighbours.told(report)
 
     def line(self, place: int, lines: Lines) -> str:
         """Return the line of the report at a place, as all that is known by now has it."""
-        if self._plain is not None:
-            return lines.of(self.load(place))
-        octets = self._read(place)
+        if self._lines is None:
+            report = self.load(place)
+            return lines.ended(lines.begun(report), report.diagnosis)
+        octets, number = self._read(place), self.numbers[place]
         if octets.startswith(b"{"):
-            return lines.renumbered(octets.decode(), self.numbers[place])
-        return lines.of(self._unpacked(place, octets))
+            return lines.renumbered(octets.decode(), number)
+        line, about, found = pickle.loads(octets)  # noqa: S301 - as above
+        said = self.neighbours.said(about._replace(number=number), found)
+        return lines.renumbered(lines.ended(line, said), number)
 
     def _read(self, place: int) -> bytes:
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
         self._file.seek(start)
         return self._file.read(end - start)
-
-    def _unpacked(self, place: int, octets: bytes) -> ConnectionReport:
-        # The bytes are our own: nobody else has the file, or the pipe over which they came.
-        report: ConnectionReport = pickle.loads(octets)  # noqa: S301
-        report.connection = self.numbers[place]
-        return self.neighbours.told(report)
 
     def place(self, connection: int) -> int | None:
         """Return the place of a connection's report; None where there is none."""

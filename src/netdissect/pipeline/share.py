@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from netdissect.flow.choice import Choice
 from netdissect.model.keys import key_of
 from netdissect.model.native import read_i64_be
+from netdissect.pipeline.table import PLACES, place_of
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -20,7 +21,26 @@ __all__ = ["AllBut", "Share"]
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
 _WORD: Final = 0x7FFF_FFFF
+_IPV4_KEY: Final = 12
 _IPV6_KEY: Final = 36
+
+
+class Chosen:
+    """Keys of UDP flows. Most packets are of none, which takes no key to tell."""
+
+    def __init__(self, keys: frozenset[FlowKey]) -> None:
+        self.keys = keys
+        spots = bytearray(PLACES)
+        for key in keys:
+            if len(key) == _IPV4_KEY:
+                spots[place_of(read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF)] = 1
+        self._spots = bytes(spots)
+
+    def has(self, addresses: i64, ports: i64) -> bool:
+        """Return whether a flow over IPv4 is among them."""
+        if not self._spots[place_of(addresses, ports)]:
+            return False
+        return key_of(addresses, ports) in self.keys
 
 
 class Share(Choice):
@@ -30,17 +50,17 @@ class Share(Choice):
         """Take which share of how many it is, and the keys of UDP flows that are in none."""
         self._index: i64 = index
         self._count: i64 = count
-        self._but = but
+        self._but = Chosen(but) if but else None
 
     def leaves_udp(self, key: FlowKey) -> bool:
         """Return whether a UDP flow belongs to another share."""
-        if self._but and key in self._but:
+        if self._but is not None and key in self._but.keys:
             return True
         return self._other(_source(key) + _destination(key))
 
     def leaves(self, addresses: i64, ports: i64) -> bool:
         """Return the same of a flow over IPv4."""
-        if self._but and key_of(addresses, ports) in self._but:
+        if self._but is not None and self._but.has(addresses, ports):
             return True
         # Sums: both directions have the same.
         ends = (addresses >> 32 & 0xFFFF) + (addresses & 0xFFFF)
@@ -65,11 +85,11 @@ class AllBut(Choice):
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
         """Take the keys, of both directions."""
-        self._keys = keys
+        self._chosen = Chosen(keys)
 
     def leaves_udp(self, key: FlowKey) -> bool:
         """Return whether it is none of them."""
-        return key not in self._keys
+        return key not in self._chosen.keys
 
     def leaves_tcp(self, key: FlowKey) -> bool:
         """Return True."""
@@ -78,7 +98,7 @@ class AllBut(Choice):
 
     def leaves(self, addresses: i64, ports: i64) -> bool:
         """Return whether it is none of them."""
-        return key_of(addresses, ports) not in self._keys
+        return not self._chosen.has(addresses, ports)
 
 
 def _source(key: FlowKey) -> i64:

@@ -113,7 +113,7 @@ class _Teller:
 
     def __init__(
         self, counted: Counted, pipeline: Pipeline,
-        told: Callable[[UnitRecord | ConnectionEvent], None],
+        told: Callable[[UnitRecord | ConnectionEvent], None] | None,
     ) -> None:  # fmt: skip
         self._counted = counted
         self._pipeline = pipeline
@@ -122,6 +122,8 @@ class _Teller:
     def ready(self) -> None:
         """Count and tell."""
         self._counted.ready(self._pipeline.oldest_sampled)
+        if self._told is None:
+            return
         for item in self._counted.recorder.ready(self._pipeline.now_ns):
             self._told(item)
 
@@ -130,7 +132,7 @@ def tell(
     source: Source,
     counted: Counted,
     pipeline: Pipeline,
-    told: Callable[[UnitRecord | ConnectionEvent], None],
+    told: Callable[[UnitRecord | ConnectionEvent], None] | None = None,
     share: Decapsulator | None = None,
 ) -> None:
     """Read a capture once: datagrams to `counted`, units and events to `told`, each in order.
@@ -139,7 +141,7 @@ def tell(
         source: a path, `-` for standard input, an open binary file or reader.
         counted: the pipeline's observer.
         pipeline: its recorder is that of `counted`.
-        told: is called with each unit and event as it settles.
+        told: is called with each unit and event as it settles; None where they are summed up.
         share: takes off the headers of some flows alone; None = of all.
 
     """
@@ -155,7 +157,8 @@ def tell(
                 teller.ready()
         pipeline.finish(reader.info.last_time_ns)
     counted.ready(None)
-    for item in recorder.rest():
-        told(item)
+    if told is not None:
+        for item in recorder.rest():
+            told(item)
     if counted.early:
         pipeline.limits_hit["MAX_UNCOUNTED"] = counted.early

@@ -429,8 +429,8 @@ class Pipeline(Packets):
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""
         if self.options.near is not None:
-            client, server, misses = self.options.near.get(connection.number, NOT_KNOWN)
-            connection.place((client, server), misses=misses)
+            client, server, misses, close = self.options.near.get(connection.number, NOT_KNOWN)
+            connection.place((client, server), misses=misses, close_resends=close)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
         """Report the connection of a claimed flow and begin a new one there."""

@@ -10,7 +10,7 @@ from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
 from netdissect.track.connection import Connection
 
-__all__ = ["BRIEF", "KEYS_A_FRAME", "FlowTable", "Takers", "place_of"]
+__all__ = ["BRIEF", "KEYS_A_FRAME", "PLACES", "FlowTable", "Takers", "place_of"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -23,6 +23,10 @@ KEYS_A_FRAME: Final = 4
 QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
+"""
+GIVEN_UP_ROUNDS = 3
+"""Rounds of housekeeping for which a connection stays that both sides have given up by their own
+timers. Rounds, since where a capture pauses nothing is heard of anybody.
 """
 MAX_BRIEF = 4_000
 """Brief connections at once, on the tables of all that share a capture; of those that have ended,
@@ -39,7 +43,7 @@ ADDED_A_LOOK = 1024
 """Connections begun after which the brief ones are counted, as they are in housekeeping."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
-_PLACES: Final = 4096
+PLACES: Final = 4096
 _IPV4_KEY: Final = 12
 
 
@@ -52,7 +56,7 @@ class Takers:
 
     def __init__(self) -> None:
         self.by_key: dict[FlowKey, Taker] = {}
-        self.at: list[Taker | None] = [None] * _PLACES
+        self.at: list[Taker | None] = [None] * PLACES
         """Those that were asked for last, each with the numbers it was asked for with."""
 
     def get(self, key: FlowKey) -> Taker | None:
@@ -83,7 +87,7 @@ class Takers:
 
 def place_of(addresses: i64, ports: i64) -> i64:
     """Return the place of a flow in `Takers`; both directions have different ones as a rule."""
-    return (3 * ((addresses >> 32) + (ports >> 16)) + addresses + ports) & _PLACES - 1
+    return (3 * ((addresses >> 32) + (ports >> 16)) + addresses + ports) & PLACES - 1
 
 
 class FlowTable:
@@ -154,6 +158,7 @@ class FlowTable:
         self._rounds.append(now_ns)
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
         self.quiet_since = since
+        gone_since = self._rounds[-GIVEN_UP_ROUNDS] if len(self._rounds) >= GIVEN_UP_ROUNDS else 0
         ended: list[Flow] = []
         quiet: list[Flow] = []
         flows = self.flows()
@@ -163,7 +168,9 @@ class FlowTable:
             if connection is None:
                 continue
             last_ns = connection.last_ns or now_ns
-            if connection.machine.over and now_ns - last_ns > CLOSED_IDLE_NS:
+            if (connection.machine.over and now_ns - last_ns > CLOSED_IDLE_NS) or (
+                last_ns < gone_since and connection.given_up(gone_since)
+            ):
                 ended.append(flow)
             elif last_ns < since:
                 quiet.append(flow)

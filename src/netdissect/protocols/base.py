@@ -199,6 +199,10 @@ class Protocol(ABC):
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one datagram or framed message. Never raises on input."""
 
+    def for_layers(self, extra: Any) -> Any:
+        """Return what of `Hints.extra` the layers read: all that is kept for a later look."""
+        return extra
+
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints that a connection starts with."""
         default = self.dialects[0].name

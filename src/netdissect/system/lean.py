@@ -28,7 +28,8 @@ _TABLES: dict[str, Any] = {"scapy.libs.manuf": "", "scapy.libs.bluetoothids": {}
 
 def lean() -> None:
     """Have Scapy imported so from now on, where this process is a command of its own."""
-    if permitted() and _MODULE not in sys.modules:
+    asked = any(isinstance(each, _Finder) for each in sys.meta_path)  # for another capture
+    if permitted() and _MODULE not in sys.modules and not asked:
         sys.meta_path.insert(0, _Finder())
 
 

@@ -146,7 +146,8 @@ class CarriedSpace(Space):
             run.open = False
             self._open -= 1
             if self.recorder is None:
-                units = [Unit(run.sent_ns, run.number, run.sent_ns, 0, None)] * int(run.count)
+                whole = Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None)
+                units = [whole] * int(run.count)
             else:
                 units = self.recorder.units_of(run)
             for place, unit in enumerate(units):
@@ -229,7 +230,7 @@ class CarriedSpace(Space):
             self._explode(seq)
         entry = self.kept.outstanding.get(seq)
         if self.recorder is not None:
-            due = time_ns if entry is None else entry.first_ns + self.setting.delay_ns
+            due = time_ns if entry is None else entry.last_ns + self.setting.delay_ns
             if entry is not None:
                 self.recorder.again(self.setting, entry, seq, copied, None, frame, time_ns, due)
             else:
@@ -252,7 +253,9 @@ class CarriedSpace(Space):
         before, number = entry.content, self._by.number_at_hand
         if before != number:
             self._by.resent(before)
-        entry = Unit(time_ns, number, time_ns, frame, entry.record)
+        # Messages of one run share theirs.
+        entry = Unit(entry.first_ns, number, time_ns, entry.frame, entry.record)
+        entry.last_ns = time_ns
         self.kept.outstanding[seq] = entry
         self._list(entry)
         self._load(Carried.of(self, seq))
@@ -304,7 +307,7 @@ class CarriedSpace(Space):
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""
         for seq, entry in list(self.kept.outstanding.items()):
-            waited = end_ns - entry.first_ns > patience_ns
+            waited = end_ns - entry.last_ns > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.kept.outstanding.clear()
         for run in self._waiting():

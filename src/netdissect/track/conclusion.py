@@ -76,9 +76,12 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     return report
 
 
-def place(connection: Connection) -> tuple[bool | None, bool | None, bool]:
+def place(
+    connection: Connection,
+) -> tuple[bool | None, bool | None, bool, tuple[bool, bool]]:
     """Return whether the capture was taken next to (client, server) as `conclude` has it, None
-    where that is not known, and whether it misses frames; release the connection.
+    where that is not known, whether it misses frames, and in which directions resends come close to
+    the copies before them; release the connection.
     """
     connection.judge()
     if _look_for_leaks(connection):
@@ -88,7 +91,8 @@ def place(connection: Connection) -> tuple[bool | None, bool | None, bool]:
         connection.vantage.update(stream.sight(0), stream.sight(1))
     connection.release()
     near = connection.vantage.near
-    return near[0], near[1], connection.findings.misses
+    findings = connection.findings
+    return near[0], near[1], findings.misses, findings.close_resends
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
@@ -254,6 +258,7 @@ def _report(
         ended_ns=_ended_ns(connection),
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
+        close_resends=connection.findings.close_resends,
     )
 
 
@@ -310,6 +315,10 @@ def _parting(connection: Connection) -> Parting | None:
     if machine.answered and machine.close is not None and connection.life.over_ns:
         side = 1 - SIDES.index(str(machine.close["by"]))
         signs.append(Parting("answered", side, connection.last_frame, connection.life.over_ns))
+    stream = connection.stream
+    if stream is not None and stream.first_fin is not None and stream.fin_unseen:
+        side, frame, time_ns = stream.first_fin
+        signs.append(Parting("answered", 1 - side, frame, time_ns))
     if signs:
         return min(signs, key=lambda sign: sign.time_ns)
     sign = connection.parting

@@ -29,6 +29,7 @@ __all__ = ["MAX_IDENTITY", "Connection"]
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
 
+_MS: Final = 1_000_000
 _UNIT: Final = Ev.UNIT
 _ACK: Final = Ev.ACK
 _NACK: Final = Ev.NACK
@@ -485,11 +486,18 @@ class Connection(Called):
         if self.vantage.update(of_client, client.sight(later, server.missing)):
             self._place()
 
-    def place(self, near: tuple[bool | None, bool | None], *, misses: bool = False) -> None:
-        """Take from an earlier look at the whole capture where it was taken, and whether it misses
-        frames.
+    def place(
+        self,
+        near: tuple[bool | None, bool | None],
+        *,
+        misses: bool = False,
+        close_resends: tuple[bool, bool] = (False, False),
+    ) -> None:
+        """Take from an earlier look at the whole capture where it was taken, whether it misses
+        frames, and in which directions resends come close to the copies before them.
         """
         self.findings.misses = misses
+        self.findings.close_resends = close_resends
         self.vantage.settle(near)
         self._place()
         self.place_for_good()
@@ -509,6 +517,13 @@ class Connection(Called):
         """Return the rules (of the client, of the server) in the present state."""
         policy = self.lanes[0].policy
         return policy.state_timeouts.get(self.machine.state, policy.timeouts)
+
+    def given_up(self, time_ns: int) -> bool:
+        """Return whether the idle timers of both sides had run out by a time, after silence."""
+        for rule in self.timeout_rules():
+            if rule is None or self.last_ns + (rule.idle_ms + rule.check_ms) * _MS > time_ns:
+                return False
+        return True
 
     def release(self) -> None:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""

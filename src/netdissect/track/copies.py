@@ -14,7 +14,8 @@ sender's copies come after such gaps as those that are known to be its own.
 
 A loss skips numbers as well. So where few of the copies so far were followed by one, those that
 came as soon as networks make them are the network's; where hardly any was, its sender repeats
-nothing, and all are.
+nothing, and all are. And once the network has copied anything, nothing tells who made those that
+came so soon and were followed by one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ OVERTAKEN: Final = 8
 """A copy may be overtaken by so many numbers."""
 LATEST_NS: Final = 100_000_000
 """The network makes no copy later than this."""
+SOON_NS: Final = 15_000_000
+"""Where the network copies, a copy that comes so soon may be its own, though numbers were skipped.
+"""
+SELDOM_NS: Final = 30_000_000
+"""Networks copy seldom so late: the number of a sender's copy may have changed places with others.
+"""
 BACK_TO_BACK_NS: Final = 2_000_000
 """Numbers that come so soon behind a copy may have been sent before it."""
 ENOUGH: Final = 4
@@ -56,7 +63,7 @@ class CountedCopies:
 
     __slots__ = (
         "_early", "_followed", "_gaps", "_judged", "_last_ns", "_passed", "_put_off", "_skipped",
-        "_spare", "_within_ns", "copies",
+        "_spare", "_within_ns", "copies", "copying",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,6 +93,8 @@ class CountedCopies:
         """... how many they are, ..."""
         self._within_ns = BACK_TO_BACK_NS
         """... and how soon: numbers have come so late behind later ones."""
+        self.copying = False
+        """Whether the network has copied what nobody sends twice."""
 
     def add(
         self,
@@ -167,7 +176,10 @@ class CountedCopies:
             early, self._early = self._early, []
             soon = self._soon(early)
             for copy in early:
-                copy[2](soon > 0 and (soon == len(early) or copy[3]))
+                if soon > 0 and (soon == len(early) or copy[3]):
+                    copy[2](True)
+                else:
+                    copy[2](self._not_networks(copy[0]))
 
     def forget(self) -> None:
         """Judge what no number will judge any more: its sender begins anew, or falls silent."""
@@ -221,9 +233,17 @@ class CountedCopies:
             return True
         return since_ns <= self._within_ns and self._passed < OVERTAKEN
 
+    def _repeats_nothing(self) -> bool:
+        """Return whether hardly any copy so far was followed by a skipped number."""
+        return self._judged >= ENOUGH and HARDLY * self._followed < self._judged
+
+    def _not_networks(self, gap_ns: int) -> bool | None:
+        """Return the verdict on a copy that nothing shows to be the network's."""
+        return None if self.copying and gap_ns < SOON_NS else False
+
     def _soon(self, copies: list[_Copy]) -> int:
         """Return how many copies are the network's whatever numbers were skipped."""
-        if self._judged >= ENOUGH and HARDLY * self._followed < self._judged:
+        if self._repeats_nothing():
             return len(copies)
         if 2 * self._followed < self._judged:
             return sum(copy[3] for copy in copies)
@@ -235,6 +255,7 @@ class CountedCopies:
         repeats change places on their way, nothing tells.
         """
         known = network in (0, len(copies))
+        self.copying = self.copying or network > 0
         new = self._judged < ENOUGH
         mixed = not new and 2 * self._followed >= self._judged and self._within_ns > BACK_TO_BACK_NS
         while 0 < network < len(copies) and not self._tells(copies[network - 1], copies[network]):
@@ -251,8 +272,11 @@ class CountedCopies:
                 counts[SCALES] += 1
             if new and copied and not is_copy:
                 self._early.append(copy)
+            elif is_copy:
+                late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
+                turn(None if mixed or late else True)
             else:
-                turn(None if mixed and is_copy else is_copy)
+                turn(self._not_networks(gap_ns))
 
 
 def _scale(gap_ns: int) -> int:

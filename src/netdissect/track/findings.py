@@ -55,8 +55,8 @@ class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = (
-        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "every", "heard",
-        "held_ns", "late", "late_ms", "misses", "repeats",
+        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "close_resends",
+        "every", "heard", "held_ns", "late", "late_ms", "misses", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,10 @@ class Findings:
         """How long the network has held datagrams of each direction back, at most but once, ..."""
         self._held_once_ns = [0, 0]
         """... and that once."""
+        self.close_resends = (False, False)
+        """Whether the network brings resends of each direction close to the copies before them, so
+        that no gap tells them from its own copies.
+        """
         self.heard: Sequence[Heard] = ()
         """The connection's directions: they know where it is."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.native import ABSENT, i64
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.ring import Ring
 
 __all__ = ["MAX_TYPES", "Gone", "Types", "sent_of"]
@@ -13,20 +13,25 @@ __all__ = ["MAX_TYPES", "Gone", "Types", "sent_of"]
 MAX_TYPES = 4096
 """Types of units that are remembered; a late copy of one of another type has none."""
 _ROW: Final = 8
+_COUNTED_ROW: Final = 4
 _FRAME: Final = 1
 _ACKED_FRAME: Final = 2
-_ACKED_NS: Final = 3
-_ORDER: Final = 4
-_DUE_NS: Final = 5
-_RTT_NS: Final = 6
-_FACTS: Final = 7
-"""Places in the row of a unit, behind its number."""
+_FACTS: Final = 3
+_ACKED_NS: Final = 4
+_ORDER: Final = 5
+_DUE_NS: Final = 6
+_RTT_NS: Final = 7
+"""Places in the row of a unit, behind its number; of one that is but counted the first of them."""
+_FIRST_NS: Final = _ORDER
+"""Instead of the order, of which only a timeline tells, where the whole record is kept."""
 _OUTCOMES: Final = ("unknown", "acked", "unacked", "given_up")
 _OUTCOME_BIT: Final = 12
 _AMBIGUOUS_BIT: Final = 14
 _LOST_BIT: Final = 15
-_TYPE_BIT: Final = 16
+_WHOLE_BIT: Final = 16
+_TYPE_BIT: Final = 17
 """Where things begin in `_FACTS`; below them stands how often the unit was sent."""
+_WHOLE: Final = 1 << _WHOLE_BIT
 
 
 class Types:
@@ -56,11 +61,14 @@ class Types:
 class Gone:
     """The newest units of a space whose records have left."""
 
-    __slots__ = ("_ring", "_types")
+    __slots__ = ("_counted", "_ring", "_types")
 
-    def __init__(self, most: int, types: Types) -> None:
-        """Take how many are remembered, a power of two, and where their types are."""
-        self._ring = Ring(_ROW, most)
+    def __init__(self, most: int, types: Types, *, counted: bool) -> None:
+        """Take how many are remembered, a power of two, where their types are, and whether they are
+        but counted: nobody asks for their times then.
+        """
+        self._ring = Ring(_COUNTED_ROW if counted else _ROW, most)
+        self._counted = counted
         self._types = types
 
     def remember(self, most: int) -> None:
@@ -80,11 +88,25 @@ class Gone:
         cells = self._ring.cells
         cells[at + _FRAME] = frame
         cells[at + _ACKED_FRAME] = _cell(record.acked_frame)
+        cells[at + _FACTS] = facts
+        if self._counted:
+            return
         cells[at + _ACKED_NS] = _cell(record.acked_time_ns)
         cells[at + _ORDER] = _cell(record.delivered_order)
         cells[at + _DUE_NS] = _cell(record.next_resend_due_ns)
         cells[at + _RTT_NS] = ABSENT if rtt_ms is None else round(rtt_ms * 1e6)
-        cells[at + _FACTS] = facts
+
+    def keep_whole(self, record: UnitRecord) -> bool:
+        """Keep all of the record of a unit that was sent once and acknowledged, but for its order;
+        return False where that cannot be.
+        """
+        if record.type is not None and not self._types.number(record.type):
+            return False
+        self.keep(record)
+        at = self._ring.find(record.seq)
+        self._ring.cells[at + _FIRST_NS] = record.copies[0].time_ns
+        self._ring.cells[at + _FACTS] |= _WHOLE
+        return True
 
     def tell(self, record: UnitRecord) -> None:
         """Fill in, in the record of late copies, what is remembered of their unit."""
@@ -92,17 +114,27 @@ class Gone:
         if at < 0:
             return
         cells = self._ring.cells
-        facts, rtt_ns = int(cells[at + _FACTS]), _value(cells[at + _RTT_NS])
-        record.extra["continued"] = int(cells[at + _FRAME])
+        facts = int(cells[at + _FACTS])
+        if facts & _WHOLE:
+            del record.extra["continued"]
+            first = Copy(int(cells[at + _FRAME]), int(cells[at + _FIRST_NS]), "original")
+            record.copies.append(first)
+            record.settled_ns = _value(cells[at + _ACKED_NS])
+        else:
+            record.extra["continued"] = int(cells[at + _FRAME])
         record.type = self._types.name(facts >> _TYPE_BIT)
         record.acked_frame = _value(cells[at + _ACKED_FRAME])
-        record.acked_time_ns = _value(cells[at + _ACKED_NS])
-        record.rtt_ms = None if rtt_ns is None else rtt_ns / 1e6
         record.rtt_ambiguous = facts >> _AMBIGUOUS_BIT & 1 == 1
         record.outcome = _OUTCOMES[facts >> _OUTCOME_BIT & 3]
-        record.delivered_order = _value(cells[at + _ORDER])
-        record.next_resend_due_ns = _value(cells[at + _DUE_NS])
         record.lost = True if facts >> _LOST_BIT & 1 else None
+        if self._counted:
+            return
+        rtt_ns = _value(cells[at + _RTT_NS])
+        record.acked_time_ns = _value(cells[at + _ACKED_NS])
+        record.rtt_ms = None if rtt_ns is None else rtt_ns / 1e6
+        if not facts & _WHOLE:
+            record.delivered_order = _value(cells[at + _ORDER])
+        record.next_resend_due_ns = _value(cells[at + _DUE_NS])
 
     def sent(self, seq: int) -> int:
         """Return how often a unit had been sent when its record left; 0 = not known."""

@@ -316,7 +316,9 @@ class Quiet:
                 continue
             for unit in space.kept.outstanding.values():
                 if unit.copies > 1:
-                    times += _even(unit.first_ns, unit.last_ns, unit.copies)
+                    times += _even(
+                        unit.first_ns, unit.last_ns, unit.copies, since_ns, until_ns
+                    )
                 elif since_ns < unit.first_ns <= until_ns:  # by far the most
                     times.append(unit.first_ns)
             gave_up_ns = space.attempts.gave_up_ns or 0
@@ -328,7 +330,9 @@ class Quiet:
         if self.stream is not None:
             half = self.stream.halves[side]
             for segment in half.outstanding:
-                times += _even(segment.first_ns, half.last_ns, segment.copies)
+                times += _even(
+                    segment.first_ns, half.last_ns, segment.copies, since_ns, until_ns
+                )
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
         return _apart(sorted(inside)) + given_up
 
@@ -342,8 +346,21 @@ def _apart(times: list[int]) -> list[int]:
     return apart
 
 
-def _even(first_ns: int, last_ns: int, copies: int) -> list[int]:
-    """Return the times of so many copies, as if they were sent at equal distances."""
-    span: i64 = last_ns - first_ns
-    steps = max(1, copies - 1)
-    return [first_ns + span * step // steps for step in range(copies)]
+def _even(first_ns: int, last_ns: int, copies: int, since_ns: int, until_ns: int) -> list[int]:
+    """Return the times of copies between two moments (a few others may come along), as if so many
+    were sent at equal distances.
+    """
+    # Time stamps may run backwards.
+    first: i64 = min(first_ns, last_ns)
+    steps: i64 = max(1, copies - 1)
+    whole: i64 = (max(first_ns, last_ns) - first) // steps
+    part: i64 = (max(first_ns, last_ns) - first) % steps
+    # Only those: whoever sends one unit forever has each of its pauses judged.
+    low: i64 = max(0, (since_ns - first) // (whole + 1))
+    high: i64 = min(copies - 1, (until_ns - first) // max(1, whole))
+    found: list[int] = []
+    step = low
+    while step <= high:
+        found.append(first + whole * step + part * step // steps)
+        step += 1
+    return found

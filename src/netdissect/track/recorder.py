@@ -206,14 +206,9 @@ class Scribe:
         self.spaces.clear()
 
     def event(
-        self,
-        event: str,
-        time_ns: int,
-        frame: int | None,
-        direction: int | None,
-        text: str,
+        self, event: str, time_ns: int, frame: int | None, direction: int | None, text: str,
         data: dict[str, Any] | None = None,
-    ) -> ConnectionEvent:
+    ) -> ConnectionEvent:  # fmt: skip
         """Add an event and return it."""
         record = ConnectionEvent(
             self.connection, event, time_ns, frame, direction, text, data or {}
@@ -256,8 +251,8 @@ class SpaceScribe:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
-        "gone", "keeps",
+        "_gaps", "_order", "_parent", "_runs", "counted", "events", "gone", "keeps", "mask",
+        "records", "untold",
     )  # fmt: skip
 
     def __init__(self, parent: Scribe, direction: int, rule: SpaceRule) -> None:
@@ -267,15 +262,17 @@ class SpaceScribe:
         self.counted = parent.counted
         self.keeps = parent.keeps
         """As in `Recorder`, all three."""
-        self._records: dict[int, UnitRecord] = {}
+        self.records: dict[int, UnitRecord] = {}
         """Those that have not left, by number."""
-        self.gone = Gone(rule.memory, parent.types)
+        self.mask = (1 << rule.bits) - 1
+        """Of the numbers on the wire."""
+        self.gone = Gone(rule.memory, parent.types, counted=parent.counted)
         """What later copies need of those that have."""
         self._order = 0
-        self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
-        self._untold: deque[UnitRecord] = deque()
+        self._gaps: list[ConnectionEvent] = []
+        self.untold: deque[UnitRecord] = deque()
         """Those that have not left, in order; and behind one of them some that have."""
-        self._runs: deque[UnitRecord] = deque()
+        self._runs: deque[UnitRecord] | None = None
         """Those of several units that have not left, by number; behind one some that have."""
 
     def run(
@@ -285,12 +282,14 @@ class SpaceScribe:
         record = self._apart(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
+        if self._runs is None:
+            self._runs = deque()  # not before: even an empty one takes 600 bytes
         self._runs.append(record)
         return record
 
     def left(self, record: UnitRecord) -> None:
         """Forget a record that has left, but for what a later copy of its unit needs."""
-        records, untold, runs = self._records, self._untold, self._runs
+        records, untold, runs = self.records, self.untold, self._runs
         while untold and untold[0].told:
             untold.popleft()
         while runs and runs[0].told:
@@ -330,9 +329,9 @@ class SpaceScribe:
                 parts.append(part)
             run.extra["parts"] = parts
             if not run.told:
-                self._untold.extend(parts)
+                self.untold.extend(parts)
         for part in parts:
-            self._records.setdefault(part.seq, part)
+            self.records.setdefault(part.seq, part)
         return parts
 
     def first(
@@ -342,7 +341,7 @@ class SpaceScribe:
         self._order += 1
         record = self._apart(space, seq, wire_seq, type_, frame, time_ns)
         record.delivered_order = self._order if space.receiver_near else None
-        self._records[seq] = record
+        self.records[seq] = record
         return record
 
     def lone(
@@ -379,7 +378,7 @@ class SpaceScribe:
         record.extra.pop("apart", None)
         if record.outcome == "unknown":
             record.settled_ns = None
-        self._records[seq] = record
+        self.records[seq] = record
 
     def again(
         self,
@@ -422,9 +421,9 @@ class SpaceScribe:
                 sent = 1 + (sent_of(record) if record.copies else self.gone.sent(record.seq))
                 copy.attempts_left = max(0, resend.attempts - sent)
         if _full(record):
-            known = self._records.get(record.seq, record)
-            record = self._records[record.seq] = self._parent.open_for(known)
-            self._untold.append(record)
+            known = self.records.get(record.seq, record)
+            record = self.records[record.seq] = self._parent.open_for(known)
+            self.untold.append(record)
         self._parent.touched.append((record, copy))
         add_copy(record, copy)
         return copy
@@ -440,14 +439,14 @@ class SpaceScribe:
         due_ns: int,
     ) -> Copy:
         """Add a copy of a unit that is settled already; return it."""
-        record = self._records.get(seq)
+        record = self.records.get(seq)
+        if record is None and (runs := self._runs) is not None:
+            at = bisect_right(runs, seq, key=_seq) - 1
+            if at >= 0 and not runs[at].told:
+                self.split(runs[at])
+                record = self.records.get(seq)
         if record is None:
-            at = bisect_right(self._runs, seq, key=_seq) - 1
-            if at >= 0 and not self._runs[at].told:
-                self.split(self._runs[at])
-                record = self._records.get(seq)
-        if record is None:
-            record = self._records[seq] = self._back(space, seq)
+            record = self.records[seq] = self._back(space, seq)
         return self._again(space, record, copied, labelled, frame, time_ns, due_ns)
 
     def turned(self, copy: Copy, before: str) -> None:
@@ -490,12 +489,12 @@ class SpaceScribe:
     ) -> UnitRecord:
         """Open a record, and remember it until it has left."""
         record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
-        self._untold.append(record)
+        self.untold.append(record)
         return record
 
     def place(self, space: Setting) -> None:
         """Say of what has not left yet only what holds where the capture is now known to be."""
-        for record in self._untold:
+        for record in self.untold:
             if space.receiver_near:
                 record.lost = None  # it has come
             else:
@@ -523,6 +522,7 @@ class SpaceScribe:
         """Remember a gap, for numbers that come late."""
         if len(self._gaps) == MAX_GAPS:
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
+            del self._gaps[0]
         self._gaps.append(gap)
 
     def came(self, seq: int) -> None:
@@ -549,8 +549,7 @@ def _seq(record: UnitRecord) -> int:
 
 def _first_seq(gap: ConnectionEvent) -> int:
     """Return where a gap begins; the gaps of a space come in this order."""
-    first: int = gap.data["first_seq"]
-    return first
+    return int(gap.data["first_seq"])
 
 
 def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:

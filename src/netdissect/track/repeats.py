@@ -27,9 +27,9 @@ MUCH_SOONER: Final = 3
 """A copy this many times as soon as its sender may send again is the network's. In captures of real
 programs those came within a quarter of that time, resends in order after two fifths of it."""
 COPIED_NS: Final = 10_000_000
-"""Networks copied datagrams within this time in captures of real programs; those that they held
-back came later.
-"""
+"""Networks copied datagrams within this time in captures of real programs, ..."""
+CLOSE_NS: Final = 15_000_000
+"""... and seldom within this: rather they bring a resend so close to a copy that they held back."""
 OVERTAKEN_BY: Final = 32
 """Later numbers that are looked at to tell how late a unit is."""
 A_FEW: Final = 2
@@ -46,7 +46,7 @@ SOON: Final = 0
 BESIDE: Final = 1
 """... much sooner than it may by the round trip that it states, ..."""
 MAYBE: Final = 2
-"""... as soon as networks make them, and sooner than its timer, ..."""
+"""... as soon as networks may make them, and sooner than its timer, ..."""
 LATE: Final = 3
 """... or later."""
 SORTS: Final = (SOON, BESIDE, MAYBE)
@@ -247,6 +247,8 @@ class Repeats:
         if setting.rule.resend is None or labelled is False:
             return True  # its sender sends nothing again, or marks what it does
         self._sort = self._how_soon(gap_ns)
+        if self._sort == MAYBE and gap_ns >= COPIED_NS:
+            self._brought_close()
         if self._sort == LATE or (
             copies < setting.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
         ):  # fmt: skip
@@ -261,7 +263,7 @@ class Repeats:
     def _by_its_place(self, gap_ns: int, time_ns: int) -> bool | None:
         """Return who made a copy that came so soon, as far as the place of the capture tells."""
         copied = self._copied_here(self._sort)
-        if copied and self.soonest_ns:
+        if self.soonest_ns and self._came_too_soon(self._sort):
             if self._were_held_up(time_ns):
                 return False
             setting = self._setting
@@ -276,7 +278,20 @@ class Repeats:
             return SOON
         if gap_ns < -(-self.soonest_ns // MUCH_SOONER):
             return BESIDE
-        return MAYBE if gap_ns < min(COPIED_NS, self._far_delay_ns // 2) else LATE
+        return MAYBE if gap_ns < min(CLOSE_NS, self._far_delay_ns // 2) else LATE
+
+    def _brought_close(self) -> None:
+        """Take that the network brings resends close to the copies before them: none that came
+        soon is known to be its own then.
+        """
+        setting = self._setting
+        client, server = setting.findings.close_resends
+        if setting.sender_near or (server if setting.direction else client):
+            return
+        before = [self._copied_here(sort) for sort in SORTS]
+        mine = setting.direction == 0
+        setting.findings.close_resends = (client or mine, server or not mine)
+        self._judge_again(before)
 
     def _were_held_up(self, time_ns: int) -> bool:
         """Return whether a copy that came too soon for a resend is one, as the network has held
@@ -293,8 +308,8 @@ class Repeats:
         memory.soon += 1
         if memory.soon < A_FEW or MANY * memory.soon < units or memory.waited_ns < self.soonest_ns:
             return False
-        for seq, copy, record, _ in memory.doubtful[memory.together_from :]:
-            self._turn(seq, copy, True, False)
+        for seq, copy, record, sort in memory.doubtful[memory.together_from :]:
+            self._turn(seq, copy, self._copied_here(sort), False)
             self._turned(record)
         del memory.doubtful[memory.together_from :]
         return True
@@ -334,8 +349,17 @@ class Repeats:
         losses show.
         """
         setting = self._setting
+        if self._came_too_soon(sort):
+            client, server = setting.findings.close_resends
+            far = self.soonest_ns and not setting.sender_near
+            return None if far and (server if setting.direction else client) else True
+        return False if setting.sender_near else None
+
+    def _came_too_soon(self, sort: int) -> bool:
+        """Return whether a copy came sooner than its sender makes one and the network delays it."""
+        setting = self._setting
         if not setting.sender_near:
-            return None if sort == MAYBE or (sort == BESIDE and not setting.receiver_near) else True
+            return sort == SOON or (sort == BESIDE and setting.receiver_near is True)
         if not setting.receiver_near or not self.soonest_ns or sort != SOON:
             return False
         return self._numbers.disorder > 0 and not setting.findings.misses
@@ -504,6 +528,12 @@ class Repeats:
         setting = self._setting
         before = [self._copied_here(sort) for sort in SORTS]
         setting.sender_near, setting.receiver_near = sender_near, receiver_near
+        self._judge_again(before)
+        if self._recorder is not None:
+            self._recorder.place(setting)
+
+    def _judge_again(self, before: list[bool | None]) -> None:
+        """Judge the copies again whose kind depends on the place; `before`: verdict by sort."""
         now = [self._copied_here(sort) for sort in SORTS]
         memory = self._memory
         if now != before and memory is not None:
@@ -514,5 +544,3 @@ class Repeats:
             for sort, left in enumerate(memory.placed):
                 if left and now[sort] is not before[sort]:
                     self._count_turned(left, before[sort], now[sort])
-        if self._recorder is not None:
-            self._recorder.place(setting)

@@ -51,15 +51,17 @@ class Sent:
 class Waiting:
     """A message that is not acknowledged yet."""
 
-    __slots__ = ("end", "record", "repeated", "start", "time_ns")
+    __slots__ = ("end", "frame", "record", "repeated", "start", "time_ns")
 
     def __init__(
-        self, start: int, end: int, time_ns: int, record: UnitRecord | None, *, repeated: bool
-    ) -> None:
+        self, start: int, end: int, time_ns: int, frame: int, record: UnitRecord | None, *,
+        repeated: bool,
+    ) -> None:  # fmt: skip
         self.start = start
         self.end = end
         self.time_ns = time_ns
-        """When it was complete."""
+        self.frame = frame
+        """When it was complete, and the frame that made it so."""
         self.record = record
         self.repeated = repeated
         """Whether some of it was sent again."""
@@ -97,6 +99,17 @@ class Identities:
                 return True
             place += _ROW
         return False
+
+    def overlapping(self, start: int, end: int) -> int:
+        """Return how many of them hold some of these bytes."""
+        rows = self._rows
+        found = 0
+        place: i64 = 0
+        while place < len(rows):
+            if rows[place + 1] < end and rows[place + 2] > start:
+                found += 1
+            place += _ROW
+        return found
 
     def is_older(self, start: int, most: int) -> bool:
         """Return whether a segment at this offset may be one of those that are forgotten."""

@@ -164,9 +164,7 @@ class Space(Units):
     def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
         """Take a number that something else than a unit has used."""
         numbers = self.numbers
-        last = numbers.newest
-        if last == ABSENT:
-            last = numbers.begin(wire_seq)
+        last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
         ahead = (wire_seq - last) & numbers.mask
         if ahead == 1 and not self.repeats.waiting():
             numbers.newest = last + 1
@@ -188,6 +186,8 @@ class Space(Units):
         elif seq < numbers.first:
             numbers.lower(seq)
             numbers.skipped += 1
+        elif self.repeats.counted is not None:
+            self.repeats.counted.copying = True
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""

@@ -19,6 +19,8 @@ from netdissect.track.noting import note_acked, note_dropped
 from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.sent import Waiting
+from netdissect.track.sums import Summed
+from netdissect.track.tally import summed
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.vantage import Sight
 
@@ -51,10 +53,12 @@ class _Messages:
 
     __slots__ = (
         "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
-        "rtt", "unacked", "unknown", "waiting",
+        "rtt", "sums", "unacked", "unknown", "waiting",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, sums: Summed | None) -> None:
+        self.sums = sums
+        """What sums them up, in place of records."""
         self.count = 0
         self.end = 0
         """Offset behind the last message."""
@@ -84,7 +88,9 @@ class StreamTrack:
         self.recorder = recorder
         # Lists: compiled, a tuple is made anew to take one of its items by a variable.
         self.halves = [StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder)]
-        self.messages = [_Messages(), _Messages()]
+        self.messages = [
+            _Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
+        ]
         self._step = step
         self._syns: list[tuple[int, int | None]] = []
         self._syn_ack_ns: int | None = None
@@ -96,6 +102,12 @@ class StreamTrack:
         self.first_fin: tuple[int, int, int] | None = None
         """(direction, frame, time) of the first FIN."""
         self.fins = [False, False]
+        self.fin_answered: list[tuple[int, int, bool] | None] = [None, None]
+        """(frame, time, whether its sender had not ended by then) of what acknowledges one byte
+        more of a side than the capture has: its FIN.
+        """
+        self.fin_unseen = False
+        """Whether the first FIN is not in the capture, but only what shows that it was there."""
         self.reset_by: int | None = None
         """Direction of the first RST."""
         self._reset_frame = 0
@@ -117,7 +129,7 @@ class StreamTrack:
             if half.repeated:
                 self._sent_again(direction, segment)
             if flags & _ACK and segment.ack != self.halves[1 - direction].acked_wire:
-                self._acknowledged(direction, frame, time_ns, segment.ack)
+                self._acknowledged(direction, frame, time_ns, segment)
             return
         if segment.mid_stream and not self.mid_stream:
             self.mid_stream = self._usual = True
@@ -127,7 +139,7 @@ class StreamTrack:
         if half.repeated:
             self._sent_again(direction, segment)
         if flags & _ACK:
-            self._acknowledged(direction, frame, time_ns, segment.ack)
+            self._acknowledged(direction, frame, time_ns, segment)
         if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
         elif not self._usual and self._syns and flags & _ACK and not flags & _RST:
@@ -153,19 +165,25 @@ class StreamTrack:
                 if waiting.record is not None:
                     waiting.record.extra["retransmitted"] = True
 
-    def _acknowledged(self, direction: int, frame: int, time_ns: int, wire: int) -> None:
+    def _acknowledged(
+        self, direction: int, frame: int, time_ns: int, segment: TcpSegment
+    ) -> None:
         """Take what a segment of `direction` acknowledges of the other one."""
         half = self.halves[1 - direction]
         before = half.acked
-        half.acknowledge(wire, frame, time_ns)
+        half.acknowledge(segment.ack, frame, time_ns)
         if half.acked == before:
             return
+        if half.acked == half.highest + 1 and not self.ended:
+            own = self.halves[direction]
+            open_yet = own.left_out(segment.seq + segment.payload_length) == 0
+            self.fin_answered[1 - direction] = (frame, time_ns, open_yet)
         messages = self.messages[1 - direction]
         waiting = messages.waiting
         acked = half.acked
         while waiting and waiting[0].end <= acked:
             message = waiting.pop(0)
-            if message.repeated or message.record is not None:
+            if message.repeated or message.record is not None or messages.sums is not None:
                 self._settle(messages, message, frame, time_ns)
                 continue
             messages.acked += 1
@@ -201,7 +219,9 @@ class StreamTrack:
     def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take a FIN or RST."""
         flags = segment.flags
-        if not self.ended and flags & _ACK:
+        if not self.ended and flags & _RST and self.halves[direction].left_out(segment.seq) == 1:
+            self._fin_unseen(direction, frame, time_ns)
+        elif not self.ended and flags & _ACK:
             self._ending = (direction, segment.ack)
             self._unseen_before(1 - direction, frame, time_ns)
         elif flags & _FIN and self._ends_behind(direction, segment.seq):
@@ -236,8 +256,19 @@ class StreamTrack:
         half = self.halves[side]
         unseen = half.acked - half.highest
         if unseen == 1:
-            self.first_fin = (side, frame, time_ns)
+            self._fin_unseen(side, frame, time_ns)
         self._who_is_open = unseen > 1 or half.base is None
+
+    def _fin_unseen(self, side: int, frame: int, time_ns: int) -> None:
+        """Take the FIN of a side from what shows that it was there: an acknowledgement, else this
+        frame.
+        """
+        answered = self.fin_answered[side]
+        if answered is not None:
+            frame, time_ns, open_yet = answered
+            self._who_is_open = not open_yet
+        self.first_fin = (side, frame, time_ns)
+        self.fin_unseen = True
 
     @property
     def ended(self) -> bool:
@@ -265,6 +296,10 @@ class StreamTrack:
 
     def closed(self) -> dict[str, Any]:
         """Return who ended the connection, where a FIN or RST tells: whoever sent the first one."""
+        for side, half in enumerate(self.halves):
+            answered = self.fin_answered[side]
+            if not self.ended and answered is not None and half.acked == half.highest + 1:
+                self._fin_unseen(side, answered[0], answered[1])
         if self.first_fin is not None:
             side, frame, _ = self.first_fin
             close: dict[str, Any] = {"by": self._ender(side), "reason": "FIN", "frame": frame}
@@ -322,7 +357,10 @@ class StreamTrack:
                 {"message": messages.count, "blocked_ms": waited / 1e6, "released_by": frame},
             )  # fmt: skip
         record = None
-        if self.recorder is not None:
+        if messages.sums is not None:
+            number = messages.count
+            messages.sums.new(time_ns, 1, messages.sums.arrive(number, number, 1))
+        elif self.recorder is not None:
             number, copy = messages.count, Copy(frame, time_ns, "original")
             record = self.recorder.open(direction, SPACE, number, number, type_, copy)
             record.extra = {
@@ -335,7 +373,7 @@ class StreamTrack:
                 "blocked_ms": max(0, waited) / 1e6,
             }
             self.recorder.touched.append((record, copy))
-        waiting = Waiting(start, end, time_ns, record, repeated=repeated)
+        waiting = Waiting(start, end, time_ns, frame, record, repeated=repeated)
         if end <= self.halves[direction].acked:
             self._settle(messages, waiting, frame, time_ns)
         else:
@@ -349,7 +387,7 @@ class StreamTrack:
         half = self.halves[direction]
         arrivals = half.arrivals
         messages = self.messages[direction]
-        if half.repeated or half.recorder is not None or not messages.count or not arrivals:
+        if half.repeated or self.recorder is not None or not messages.count or not arrivals:
             return False
         newest = arrivals[-1]
         if start < newest.start or newest.end < end or newest.time_ns != time_ns:
@@ -360,7 +398,7 @@ class StreamTrack:
             del arrivals[:-1]
         messages.count += 1
         messages.end = end
-        messages.waiting.append(Waiting(start, end, time_ns, None, repeated=False))
+        messages.waiting.append(Waiting(start, end, time_ns, newest.frame, None, repeated=False))
         if len(messages.waiting) > MAX_UNITS:
             self._shed(direction)
         return True
@@ -380,6 +418,8 @@ class StreamTrack:
             messages.rtt.ambiguous += 1
         else:
             messages.rtt.add(max(0, sample))
+        if messages.sums is not None:
+            messages.sums.settled(waiting.time_ns, waiting.frame, time_ns, ambiguous=ambiguous)
         if waiting.record is not None:
             note_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
 
@@ -388,6 +428,8 @@ class StreamTrack:
             messages.unacked += 1
         else:
             messages.unknown += 1
+        if messages.sums is not None and seen:
+            messages.sums.span(waiting.time_ns).unacked += 1
         if waiting.record is not None:
             note_dropped(waiting.record, "unacked" if seen else "unknown")
 

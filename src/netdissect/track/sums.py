@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from netdissect.model.native import ABSENT, i64
@@ -97,9 +97,20 @@ class Span:
 class Summed:
     """The sums of one space in one direction."""
 
-    __slots__ = ("direction", "late", "newest", "repeating", "space", "spans", "start")
+    __slots__ = (
+        "_high_ns", "_lately", "_low_ns", "_place_of", "direction", "late", "newest", "repeating",
+        "space", "spans", "start",
+    )  # fmt: skip
 
-    def __init__(self, direction: int, space: str) -> None:
+    def __init__(
+        self, direction: int, space: str, place_of: Callable[[int], tuple[int, int, int]]
+    ) -> None:
+        """Take what is summed up, and `Intervals.place_of`."""
+        self._place_of = place_of
+        self._lately = Span()
+        self._low_ns: i64 = 0
+        self._high_ns: i64 = 0
+        """The span asked for last, from and to."""
         self.direction = direction
         self.space = space
         self.spans: dict[int, Span] = {}
@@ -111,6 +122,66 @@ class Summed:
         self.newest: i64 = ABSENT
         self.start: i64 = 0
         """Its newest number, and what that is more than on the wire."""
+
+    def new(self, time_ns: i64, units: i64, arrived: i64) -> None:
+        """Count new units; `arrived`: so many numbers more are known to have come."""
+        span = self._lately
+        if not self._low_ns <= time_ns < self._high_ns:
+            span = self.span(time_ns)
+        span.units += units
+        span.copies += units
+        span.each += units
+        span.arrived += arrived
+
+    def again(self, time_ns: i64, copies: i64, *, resent: bool) -> None:
+        """Count further copies, and whether their sender has made them."""
+        span = self.span(time_ns)
+        span.copies += copies
+        if resent:
+            span.retransmissions += copies
+
+    def acked(self, first_ns: i64, frame: int, sample_ns: i64, units: i64) -> None:
+        """Count acknowledged units, all sent once."""
+        span = self._lately
+        if not self._low_ns <= first_ns < self._high_ns:
+            span = self.span(first_ns)
+        span.decided += units
+        span.took(frame, int(sample_ns) / 1e6, units)
+
+    def settled(self, first_ns: i64, frame: int, time_ns: i64, *, ambiguous: bool) -> None:
+        """Count an acknowledged unit; an ambiguous one tells no round trip."""
+        if ambiguous:
+            self.span(first_ns).decided += 1
+        else:
+            self.acked(first_ns, frame, time_ns - first_ns, 1)
+
+    def arrive(self, seq: i64, wire_seq: i64, units: i64) -> i64:
+        """Return of how many numbers more it is known that they came, now that new units did."""
+        start = seq - wire_seq
+        newest = self.newest
+        if newest == ABSENT or (
+            start != self.start and seq - newest > (start - self.start) >> 1
+        ):
+            # Its sender numbers afresh: extended numbers go on at a multiple of all.
+            newest = seq - 1
+        self.start = start
+        last = seq + units - 1
+        if last <= newest:
+            self.newest = newest
+            return 0
+        self.newest = last
+        return last - newest
+
+    def span(self, time_ns: i64) -> Span:
+        """Return what the span of a time counts."""
+        if self._low_ns <= time_ns < self._high_ns:
+            return self._lately
+        key, self._low_ns, self._high_ns = self._place_of(time_ns)
+        span = self.spans.get(key)
+        if span is None:
+            span = self.spans[key] = Span()
+        self._lately = span
+        return span
 
 
 def first_of(frames: array[int], times: array[float], most: int) -> None:

@@ -9,14 +9,13 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
-from netdissect.track.intervals import Intervals
 from netdissect.track.noting import KIND, note_acked
 from netdissect.track.recorder import MAX_COPIES, Scribe, SpaceScribe
 from netdissect.track.setting import Setting
-from netdissect.track.sums import Span, Summed, by_place
+from netdissect.track.sums import Summed, by_place
 from netdissect.track.unit import Carried, Unit
 
-__all__ = ["MAX_LATE_ONES", "Tally", "scribe_of"]
+__all__ = ["MAX_LATE_ONES", "Tally", "scribe_of", "summed"]
 
 MAX_LATE_ONES: Final = 256
 """Units of a space whose round trips wait until it is known where the capture was taken."""
@@ -26,36 +25,34 @@ _AGAIN: Final = (_UNIT, Copy(0, 0, "retransmission"))
 """What a datagram held: of units that are summed up it is only asked whether one of them is new."""
 
 
+def summed(parent: Scribe | None, direction: int, space: str) -> Summed | None:
+    """Return what sums up the units of a space; None where they have records, or nobody asks."""
+    if parent is None or parent.sums is None:
+        return None
+    sums = Summed(direction, space, parent.sums.place_of)
+    parent.sums.sum_up(parent.connection, sums)
+    return sums
+
+
 def scribe_of(parent: Scribe, direction: int, rule: SpaceRule) -> SpaceScribe:
     """Return what records the units of a space, or sums them up."""
-    if parent.sums is None:
-        return SpaceScribe(parent, direction, rule)
-    return Tally(parent, parent.sums, direction, rule)
+    sums = summed(parent, direction, rule.name)
+    return SpaceScribe(parent, direction, rule) if sums is None else Tally(parent, sums, rule)
 
 
 class Tally(SpaceScribe):
     """Sums up the units of one space in one direction."""
 
-    __slots__ = (
-        "_high_ns", "_lately", "_low_ns", "_newest_gap", "_of", "_reported", "_touched", "sums",
-    )  # fmt: skip
+    __slots__ = ("_newest_gap", "_reported", "_touched", "sums")
 
-    def __init__(
-        self, parent: Scribe, sums: Intervals, direction: int, rule: SpaceRule
-    ) -> None:
-        super().__init__(parent, direction, rule)
-        self._of = sums
+    def __init__(self, parent: Scribe, sums: Summed, rule: SpaceRule) -> None:
+        super().__init__(parent, sums.direction, rule)
         self._touched = parent.touched
-        self.sums = Summed(direction, rule.name)
-        self._lately = Span()
-        self._low_ns: i64 = 0
-        self._high_ns: i64 = 0
-        """The span asked for last, from and to."""
+        self.sums = sums
         self._newest_gap: i64 = ABSENT
         """Its newest number as gaps alone tell it."""
         self._reported: Unit | None = None
         """Of what its receiver has told that it was lost."""
-        sums.sum_up(parent.connection, self.sums)
 
     # -- sent --------------------------------------------------------------------------------------
 
@@ -64,7 +61,7 @@ class Tally(SpaceScribe):
     ) -> UnitRecord | None:
         """Count consecutive new units, newer than all before."""
         del frame
-        self._new(space, time_ns, count, self._arrive(seq, wire_seq, count))
+        self._new(space, time_ns, count, self.sums.arrive(seq, wire_seq, count))
         return None
 
     def units_of(self, run: Carried) -> list[Unit]:
@@ -78,7 +75,7 @@ class Tally(SpaceScribe):
     ) -> UnitRecord | None:
         """Count a new unit."""
         del type_, frame
-        self._new(space, time_ns, 1, self._arrive(seq, wire_seq, 1))
+        self._new(space, time_ns, 1, self.sums.arrive(seq, wire_seq, 1))
         return None
 
     def lone(
@@ -91,7 +88,7 @@ class Tally(SpaceScribe):
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
         """Count the number of a unit that stood apart with those of its space."""
-        self._span(unit.first_ns).arrived += self._arrive(seq, wire_seq, 1) - 1
+        self.sums.span(unit.first_ns).arrived += self.sums.arrive(seq, wire_seq, 1) - 1
 
     def again(
         self,
@@ -130,15 +127,13 @@ class Tally(SpaceScribe):
         """Count a further copy of a unit that is settled already; return it."""
         del space, seq, labelled, due_ns
         copy = Copy(frame, time_ns, KIND[copied])
-        span = self._span(time_ns)
-        span.copies += 1
-        span.retransmissions += copied is False
+        self.sums.again(time_ns, 1, resent=copied is False)
         self._touched.append(_AGAIN)
         return copy
 
     def turned(self, copy: Copy, before: str) -> None:
         """Take that a copy is of another kind than `before`."""
-        span = self._span(copy.time_ns)
+        span = self.sums.span(copy.time_ns)
         span.retransmissions += copy.kind == "retransmission"
         span.retransmissions -= before == "retransmission"
 
@@ -151,15 +146,15 @@ class Tally(SpaceScribe):
         record = unit.record
         if record is None:
             if ambiguous:
-                self._span(unit.first_ns).decided += 1
+                self.sums.span(unit.first_ns).decided += 1
                 return
             sample: i64 = time_ns - unit.first_ns if sample_ns == ABSENT else sample_ns
-            self._acked(unit.first_ns, unit.frame, sample, 1)
+            self.sums.acked(unit.first_ns, unit.frame, sample, 1)
             return
         note_acked(record, frame, time_ns, ambiguous=ambiguous)
         if sample_ns != ABSENT:
             record.rtt_ms = int(sample_ns) / 1e6
-        span = self._span(_first_ns(unit))
+        span = self.sums.span(_first_ns(unit))
         span.decided += 1
         if by_place(record) and len(self.sums.late) < MAX_LATE_ONES:
             self.sums.late.append(record)
@@ -170,11 +165,11 @@ class Tally(SpaceScribe):
     def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
         """Count units that a datagram carried together, and that were acknowledged with it."""
         del frame
-        self._acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
+        self.sums.acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
         """Count a unit that was not acknowledged, and whether it is known to be lost."""
-        span = self._span(_first_ns(unit))
+        span = self.sums.span(_first_ns(unit))
         span.unacked += outcome != "unknown"
         if lost and self._reported is not unit:
             span.decided += 1
@@ -183,12 +178,12 @@ class Tally(SpaceScribe):
     def dropped_run(self, run: Carried, outcome: str) -> None:
         """Count units that a datagram carried together, and that were not acknowledged."""
         if outcome != "unknown":
-            self._span(run.sent_ns).unacked += run.count
+            self.sums.span(run.sent_ns).unacked += run.count
 
     def reported(self, unit: Unit) -> None:
         """Count a unit of which its receiver says that it is lost."""
         self._reported = unit
-        span = self._span(_first_ns(unit))
+        span = self.sums.span(_first_ns(unit))
         span.decided += 1
         span.lost += 1
 
@@ -206,7 +201,7 @@ class Tally(SpaceScribe):
         event = ConnectionEvent(0, "gap", time_ns, None, self.sums.direction, "", data)
         self.note_gap(event, space)
         skipped: i64 = (high - low) // stride + 1
-        span = self._span(time_ns)
+        span = self.sums.span(time_ns)
         span.skipped += skipped
         if stride > 1:
             span.arrived += skipped
@@ -229,7 +224,7 @@ class Tally(SpaceScribe):
         """Take that a number that was skipped has come after all."""
         gap = self.gap_of(seq)
         if gap is not None:
-            span = self._span(gap.time_ns)
+            span = self.sums.span(gap.time_ns)
             span.skipped -= 1
             if gap.data["step"] > 1:
                 span.arrived -= 1
@@ -241,51 +236,8 @@ class Tally(SpaceScribe):
         """Count new units of a datagram; `arrived`: so many numbers more are known to have come."""
         if space.delay_ns:
             self.sums.repeating = True
-        span = self._lately
-        if not self._low_ns <= time_ns < self._high_ns:
-            span = self._span(time_ns)
-        span.units += units
-        span.copies += units
-        span.each += units
-        span.arrived += arrived
+        self.sums.new(time_ns, units, arrived)
         self._touched.append(_NEW)
-
-    def _acked(self, first_ns: i64, frame: int, sample_ns: i64, units: i64) -> None:
-        """Count acknowledged units, all sent once."""
-        span = self._lately
-        if not self._low_ns <= first_ns < self._high_ns:
-            span = self._span(first_ns)
-        span.decided += units
-        span.took(frame, int(sample_ns) / 1e6, units)
-
-    def _arrive(self, seq: i64, wire_seq: i64, units: i64) -> i64:
-        """Return of how many numbers more it is known that they came, now that new units did."""
-        sums = self.sums
-        start = seq - wire_seq
-        newest = sums.newest
-        if newest == ABSENT or (
-            start != sums.start and seq - newest > (start - sums.start) >> 1
-        ):
-            # Its sender numbers afresh: extended numbers go on at a multiple of all.
-            newest = seq - 1
-        sums.start = start
-        last = seq + units - 1
-        if last <= newest:
-            sums.newest = newest
-            return 0
-        sums.newest = last
-        return last - newest
-
-    def _span(self, time_ns: i64) -> Span:
-        """Return what the span of a time counts."""
-        if self._low_ns <= time_ns < self._high_ns:
-            return self._lately
-        key, self._low_ns, self._high_ns = self._of.place_of(time_ns)
-        span = self.sums.spans.get(key)
-        if span is None:
-            span = self.sums.spans[key] = Span()
-        self._lately = span
-        return span
 
 
 def _first_ns(unit: Unit) -> i64:

@@ -19,6 +19,8 @@ from netdissect.track.noting import add_copy, note_acked, note_dropped
 from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.sent import Arrival, Identities, Sent
+from netdissect.track.sums import Summed
+from netdissect.track.tally import summed
 from netdissect.track.troubles import STREAM, Troubles
 
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
@@ -48,12 +50,12 @@ class StreamHalf:
     """The bytes that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "acked",
+        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "_summed", "acked",
         "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first",
         "goes_on", "highest", "holes", "last", "last_frame", "last_ns", "lateness",
         "max_copies", "new", "octets_on_wire", "on_pause", "outstanding", "partly_new",
         "pure_acks", "quickest_ns", "recorder", "repeated", "rtt", "segments", "settled",
-        "troubles", "units_acked", "units_unacked",
+        "sums", "troubles", "units_acked", "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -61,7 +63,9 @@ class StreamHalf:
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.recorder = recorder
+        self.sums: Summed | None = summed(recorder, direction, SPACE)
+        """What sums up the units, in place of records."""
+        self.recorder = recorder = recorder if self.sums is None else None
         self.base: int | None = None
         """Wire sequence number of offset 0; None before the first segment."""
         self.highest = 0
@@ -84,6 +88,8 @@ class StreamHalf:
         self.outstanding: list[Sent] = []
         self.settled: list[Sent] = []
         """The newest acknowledged units that have a record, for their late copies."""
+        self._summed = Identities()
+        """The same of those that are summed up."""
         self.partly_new: set[int] = set()
         """First offsets of bytes that came behind repeated ones: no units of their own."""
         self.rtt = RttReservoir()
@@ -173,6 +179,8 @@ class StreamHalf:
         self._newest_id = ip_id or self._newest_id
         self._identities.add(ip_id, start, end, MAX_IDENTITIES)
         self.arrivals.append(Arrival(start, end, time_ns, frame))
+        if self.sums is not None:
+            self.sums.new(time_ns, 1, self.sums.arrive(start, start, 1))
         outstanding = self.outstanding
         outstanding.append(Sent(start, end, time_ns, frame, None))
         if len(outstanding) > MAX_UNITS:
@@ -278,6 +286,8 @@ class StreamHalf:
         self.last = max(self.last, start)
         self._arrive(start, end, time_ns, frame)
         record = None
+        if self.sums is not None:
+            self.sums.new(time_ns, 1, self.sums.arrive(start, start, 1))
         if self.recorder is not None:
             record = self.recorder.open(
                 self.direction, SPACE, (segment.seq + start - segment.stream_start) % _WRAP, start,
@@ -343,6 +353,7 @@ class StreamHalf:
         """Note a further copy with the units that it covers."""
         if self.recorder is not None:
             self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
+        covered = 0 if self.sums is None else self._summed.overlapping(start, end)
         first = True
         for unit in self.outstanding:
             if unit.start >= end:
@@ -350,6 +361,7 @@ class StreamHalf:
             if unit.end <= start:
                 continue
             unit.doubtful = True
+            covered += 1
             if kind == "retransmission":
                 unit.copies += 1
                 waited = self.troubles.wait(unit.start, unit.first_ns, time_ns)
@@ -359,6 +371,8 @@ class StreamHalf:
                 self.max_copies = max(self.max_copies, unit.copies)
                 if unit.copies == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
+        if self.sums is not None:
+            self.sums.again(time_ns, max(1, covered), resent=kind == "retransmission")
 
     def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
         """Add a copy to the records of the units that it covers, settled ones too."""
@@ -389,6 +403,12 @@ class StreamHalf:
 
     # -- acknowledgements --------------------------------------------------------------------------
 
+    def left_out(self, seq: int) -> int:
+        """Return how many bytes, its FIN counting as one, this side had sent before a sequence
+        number of its own that the capture does not have; -1 where nobody knows.
+        """
+        return -1 if self.base is None else (seq - self.base - self.highest) % _WRAP
+
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement number that the other side sent."""
         if self.base is None:
@@ -406,7 +426,7 @@ class StreamHalf:
         outstanding = self.outstanding
         while outstanding and outstanding[0].end <= offset:
             unit = outstanding.pop(0)
-            if unit.doubtful or unit.record is not None:
+            if unit.doubtful or unit.record is not None or self.sums is not None:
                 self._settle(unit, frame, time_ns, exact=unit.end == offset)
                 continue
             self.units_acked += 1
@@ -423,6 +443,9 @@ class StreamHalf:
             self.settled.append(unit)
             if len(self.settled) > MAX_UNITS:
                 del self.settled[0]
+        if self.sums is not None:
+            self._summed.add(None, unit.start, unit.end, MAX_IDENTITIES)
+            self.sums.settled(unit.first_ns, unit.frame, time_ns, ambiguous=unit.doubtful)
         if unit.start in self.partly_new:
             if unit.record is not None:
                 note_acked(unit.record, frame, time_ns, ambiguous=unit.doubtful)
@@ -447,6 +470,8 @@ class StreamHalf:
             pass  # its segment counts as the retransmission that it is as well
         elif outcome != "unknown":
             self.units_unacked += 1
+        if self.sums is not None and outcome != "unknown":
+            self.sums.span(unit.first_ns).unacked += 1
         if unit.record is not None:
             note_dropped(unit.record, outcome)
 

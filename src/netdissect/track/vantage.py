@@ -134,20 +134,19 @@ class Vantage:
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
         sides = tuple(zip(SIDES, self.sights, strict=True))
-        facts = [
-            f"quickest of {sight.answers} answers of the {name} {_ms(sight.quickest_ns)}"
-            + (f", most above {_ms(sight.usual_ns)}" if sight.outlier else "")
+        facts = [_quickest(name, sight) for name, sight in sides if sight.heard]
+        facts += [
+            f"{_units(sight.disorder)} of the {name} came out of order"
             for name, sight in sides
-            if sight.heard
+            if sight.disorder
         ]
-        for name, sight in sides:
-            if sight.disorder:
-                facts.append(f"{sight.disorder} units of the {name} out of order")
-        for name, sight in sides:
-            if sight.missing:
-                facts.append(f"{sight.missing} units of the {name} missing")
+        facts += [
+            f"{_units(sight.missing)} of the {name} did not come"
+            for name, sight in sides
+            if sight.missing
+        ]
         if self.near == (True, True):
-            facts.append("no network between the two is visible")
+            facts.append("no network between them is to be seen")
         return "; ".join(facts) or "no answer of either side is in the capture"
 
 
@@ -158,6 +157,19 @@ _WORDS: Final = {
     (False, None): "server",
     (False, False): "middle",
 }
+
+
+def _quickest(name: str, sight: Sight) -> str:
+    """Return how soon a side answered after what it answers was captured."""
+    took = f"took {_ms(sight.quickest_ns)}"
+    if sight.answers == 1:
+        return f"the only answer of the {name} {took}"
+    most = f", most more than {_ms(sight.usual_ns)}" if sight.outlier else ""
+    return f"the quickest of {sight.answers} answers of the {name} {took}{most}"
+
+
+def _units(count: i64) -> str:
+    return f"{count} unit" if count == 1 else f"{count} units"
 
 
 def _ms(time_ns: i64) -> str:

@@ -14,7 +14,7 @@ import pytest
 from scapy.packet import Packet
 
 from agreement import assert_sound, mutations
-from netdissect.dissect.derive import compile_reader
+from derived import compile_reader
 from netdissect.dissect.engine import Request, dissect
 from netdissect.layers.knet import (
     KnetApplication,

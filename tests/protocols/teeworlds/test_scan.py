@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agreement import assert_agree, captures, mutations, payloads
-from netdissect.dissect.derive import compile_reader
+from derived import compile_reader
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import Decapsulator
 from netdissect.layers import teeworlds as layers

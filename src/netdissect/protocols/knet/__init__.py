@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any, Final
 
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints
@@ -30,6 +31,8 @@ _TITLES = {
     "knet-tcp": "any of them over TCP",
     "knet-spec": "the published document's own layout; never recognised, only on request",
 }
+
+_UNDER_WAY: Final = Progress(Phase.OPEN)
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -62,6 +65,12 @@ class Knet(Protocol):
         }
     )
     scanner = staticmethod(KnetScanner)
+
+    def for_layers(self, extra: Any) -> Any:
+        """Return how a connect datagram is told; see `Protocol.for_layers`."""
+        if extra is None or extra.starts or extra.asks:
+            return extra
+        return _UNDER_WAY
 
     def may_stand_alone(self, payload: bytes) -> bool:
         """Return whether this may be a server's first datagram, the only one that tells: PacketID 0

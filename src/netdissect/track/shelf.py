@@ -1,0 +1,74 @@
+"""Lets go of records of units for whoever looks at no timeline, but for what a late copy needs: the
+record of a unit takes ten times as much memory, and waits behind those that stay open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from netdissect.model.units import UnitRecord
+from netdissect.track.recorder import Recorder, SpaceScribe
+
+__all__ = ["Shelf"]
+
+_LEAST: Final = 128
+
+
+class Shelf:
+    """Says when the records that wait are looked through."""
+
+    __slots__ = ("_due", "_packets")
+
+    def __init__(self) -> None:
+        self._due = self._packets = _LEAST
+        """So many records wait, or after so many further packets."""
+
+    def put(self, recorder: Recorder, before: int) -> None:
+        """Take a packet, after which nobody asks for the records of frames before one. They are
+        looked through when there are a quarter more than were left the last time, or after as many
+        packets: of `MAX_PENDING` there never are more.
+        """
+        pending, scribes = recorder.pending, recorder.scribes
+        self._packets -= 1
+        if self._packets > 0 and len(pending) < self._due:
+            return
+        for scribe in scribes.values():
+            for space in scribe.spaces.values():
+                _shelve(space, before)
+        for _ in range(len(pending)):
+            item = pending.popleft()
+            if isinstance(item, UnitRecord) and (
+                item.told or (item.connection not in scribes and item.copies[-1].frame < before)
+            ):
+                continue
+            pending.append(item)
+        self._packets = max(_LEAST, len(pending) // 4)
+        self._due = len(pending) + self._packets
+
+
+def _shelve(space: SpaceScribe, before: int) -> None:
+    """Have `gone` keep the records of units that were sent once, in frames before one, and that
+    were acknowledged: what comes later changes nothing that was told of them.
+    """
+    left = deque[UnitRecord]()
+    records, mask = space.records, space.mask
+    for record in space.untold:
+        if record.told:
+            continue
+        seq = record.seq
+        if (
+            record.outcome == "acked"
+            and len(record.copies) == 1
+            and record.copies[0].frame < before
+            and not record.extra
+            and record.wire_seq == seq & mask
+            and not record.copies[0].doubtful
+            and records.get(seq) is record
+            and space.gone.keep_whole(record)
+        ):
+            del records[seq]
+            record.told = True
+        else:
+            left.append(record)
+    space.untold = left
