@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -53,6 +54,17 @@ def test_a_script_runs_as_it_is_printed(title: str, code: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(PRINTED[title.partition(".")[0]], done.stdout), done.stdout
+
+
+def test_polars_takes_the_rows_that_pandas_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    polars = pytest.importorskip("polars")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    rows, _, _ = SCRIPTS[1][1].replace("import pandas\n", "").partition("frame =")
+    exec(rows, names)  # noqa: S102 - a script of the page
+    frame = polars.DataFrame(names["rows"])
+    assert frame.columns == ["time", "type", "length", "number"]
+    assert frame.height == len(names["rows"]) > 1000
 
 
 def test_the_last_script_is_a_test_and_the_fixture_finds_losses(tmp_path: Path) -> None:

@@ -23,9 +23,13 @@ __all__ = ["build", "exported_layers", "message_layer", "message_types", "read_t
 
 @cache
 def exported_layers(protocol: str) -> dict[str, type[Layer]]:
-    """Return the layer classes that a protocol's module exports, by class name."""
+    """Return the layer classes that a protocol's module exports, by class name.
+
+    Those in its table `DECODED_ONLY` are left out: further forms of messages that it exports.
+    """
     module = layers_of(protocol)
-    found = {name: getattr(module, name) for name in module.__all__}
+    left_out = getattr(module, "DECODED_ONLY", {})
+    found = {name: getattr(module, name) for name in module.__all__ if name not in left_out}
     return {
         name: layer
         for name, layer in sorted(found.items())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scapy.config import conf
 from scapy.fields import ConditionalField, Field, RawVal
 from scapy.packet import Packet
 from scapy.volatile import VolatileValue
@@ -158,7 +159,7 @@ class Layer(_Base):  # type: ignore[misc]
     fields: the walker makes them when the tree is asked for, and after the soft rules.
     """
     is_item: ClassVar[bool] = False
-    """True for classes used inside a list: what follows belongs to the next item."""
+    """True for an item of a list or stream: the bytes behind it are the next item's."""
     shows: ClassVar[str | None] = None
     """Name in the tree of what its payload holds; "" = its fields stand beside those of the layer,
     None = the tree has none of it.
@@ -250,6 +251,11 @@ class Layer(_Base):  # type: ignore[misc]
         bytes the likeliest.
         """
         return self.guess_payload_class(octets)  # type: ignore[no-any-return]
+
+    def bound_layer(self, payload: bytes, usual: type[Any]) -> type[Any]:
+        """Return the layer that `bind_layers` has bound for a payload, `usual` if there is none."""
+        bound: type[Any] = super().guess_payload_class(payload)
+        return usual if bound is conf.raw_layer else bound
 
     def take_shown(
         self, shown: Mapping[str, Any], build: Callable[[type[Layer], Mapping[str, Any]], Any]

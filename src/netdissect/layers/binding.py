@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from scapy.config import conf
-from scapy.packet import bind_bottom_up
+from scapy.packet import bind_bottom_up, bind_top_down
 
 from netdissect.layers.base import Layer
 from netdissect.model.packets import Direction
@@ -29,6 +29,12 @@ __all__ = [
     "is_reader",
     "layer_of",
 ]
+
+
+CLIENT_PORT = 49152
+"""Source port of packets built without ports: the first ephemeral one. Source: RFC 6335 section 6.
+With Scapy's own default, 53, a reader would take them for DNS.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +149,14 @@ class PortReader(StreamLayer):
 def explorable(protocol: str, names: dict[str, Any], public: Sequence[str]) -> None:
     """List the public layers of a module where Scapy's `explore("<protocol>")` looks for them."""
     found = [names[each] for each in public]
-    conf.layers.ldict[f"scapy.contrib.{protocol}"] = [
+    conf.layers.ldict[_contrib(protocol)] = [
         each for each in found if isinstance(each, type) and issubclass(each, Layer)
     ]
+
+
+def _contrib(protocol: str) -> str:
+    """Return the name under which Scapy lists the layers of a protocol."""
+    return f"scapy.contrib.{protocol}"
 
 
 def is_reader(layer: Any) -> bool:
@@ -201,3 +212,5 @@ def bind_port(
         reader = type(f"{protocol.title()}{transport.title()}{port}", (PortReader,), row)
         for end in ("sport", "dport"):
             bind_bottom_up(carrier, reader, {end: port})
+        for layer in conf.layers.ldict[_contrib(protocol)]:
+            bind_top_down(carrier, layer, {"sport": CLIENT_PORT, "dport": port})

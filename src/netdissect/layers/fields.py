@@ -438,11 +438,11 @@ class Items(PacketListField):  # type: ignore[misc]
         while rest and len(items) < wanted:
             item = self.layer(pkt, rest)(rest, _parent=pkt)
             items.append(item)
-            padding = item.getlayer(conf.padding_layer)
-            left = b"" if padding is None else padding.load
-            if padding is not None:
-                del padding.underlayer.payload
-            before, rest = rest, left
+            # Not `getlayer`: that also finds the padding of packets inside the item's fields.
+            last, before, rest = item.lastlayer(), rest, b""
+            if isinstance(last, conf.padding_layer):
+                rest = last.load
+                del last.underlayer.payload
             if len(rest) >= len(before) or getattr(item, "fault", None) is not None:
                 break
         return rest + kept, items

@@ -16,6 +16,7 @@ from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.eoudp import contents, headers
 from netdissect.layers.eoudp.contents import *  # noqa: F403 - the public names are the package's
+from netdissect.layers.eoudp.documents import DOCUMENT_LAYERS as DECODED_ONLY
 from netdissect.layers.eoudp.headers import *  # noqa: F403
 from netdissect.model.annotations import code_rows
 
@@ -23,7 +24,9 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "bind_eoudp",
     *contents.__all__,
     *headers.__all__,
+    *DECODED_ONLY,
 ]
+globals().update(DECODED_ONLY)
 
 CODES = code_rows("eoudp")
 

@@ -15,7 +15,7 @@ from scapy.fields import Field, FieldLenField
 from scapy.packet import Packet_metaclass
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.eoudp.fields import Flag, Nul, Text
+from netdissect.layers.eoudp.fields import Flag, Nul, Stamp, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, text
 from netdissect.wire.eoudp import (
@@ -37,6 +37,7 @@ from netdissect.wire.eoudp_names import FAR_ID, key_name
 
 __all__ = [
     "BELOW_ZERO",
+    "DOCUMENT_LAYERS",
     "FAR_ACK",
     "KNOWN",
     "LAYERS",
@@ -70,6 +71,10 @@ BELOW_ZERO = Check(
     "received",
     "received {received}, sent {sent}: counters do not go below zero",
 )
+
+
+DOCUMENT_LAYERS: dict[str, type[Layer]] = {}
+"""All layers made here, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,8 @@ def _layer(
         "commands": {"": command} if isinstance(command, int) else command or {},
     }
     made: type[Layer] = Packet_metaclass(f"EoudpDoc{title}{suffix}", (Layer,), body)
+    # Pickle and Scapy's `command()` find a class by its name.
+    DOCUMENT_LAYERS[made.__name__] = globals()[made.__name__] = made
     return made
 
 
@@ -186,7 +193,7 @@ def _make(order: str, form: str) -> DocumentLayers:
         connect=_layer(
             "Connect",
             suffix,
-            [number("client_timestamp", "f"), number("server_id", "Q")],
+            [Stamp("client_timestamp", f"{order}f"), number("server_id", "Q")],
             command=0x81,
         ),
         event=_layer(

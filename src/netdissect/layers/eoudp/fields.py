@@ -16,7 +16,9 @@ from netdissect.layers.fields import FieldFault, SizedBytes, Utf8
 from netdissect.model.dissection import TEXT
 from netdissect.wire.eoudp import DIGITS_LIMIT
 
-__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Truth", "Zeros"]
+__all__ = [
+    "AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Stamp", "Text", "Truth", "Zeros",
+]  # fmt: skip
 
 SHOWN_DECIMALS = 6
 
@@ -91,6 +93,17 @@ class Real(Field):  # type: ignore[misc]
     def randval(self) -> Any:
         """Return a random number."""
         return RandFloat(-100.0, 100.0)
+
+
+class Stamp(Field):  # type: ignore[misc]
+    """A time as a float of format `fmt`; the dialect says its unit and epoch."""
+
+    def __init__(self, name: str, fmt: str) -> None:
+        Field.__init__(self, name, 0.0, fmt)
+
+    def randval(self) -> Any:
+        """Return a time between 1970 and 2039, in milliseconds."""
+        return RandFloat(0.0, 2.2e12)
 
 
 class Floats(Field):  # type: ignore[misc]

@@ -23,13 +23,12 @@ from typing import Any, ClassVar
 
 from scapy.fields import ByteEnumField, Field, IntField, LongField
 from scapy.packet import NoPayload
-from scapy.volatile import RandFloat
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import choice_of, layer_of
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS, NO_NUL
-from netdissect.layers.eoudp.fields import Truth, Zeros
+from netdissect.layers.eoudp.fields import Stamp, Truth, Zeros
 from netdissect.layers.expr import E
 from netdissect.wire.eoudp_names import (
     COMMANDS,
@@ -74,16 +73,6 @@ class _Size(Field):  # type: ignore[misc]
     def __init__(self, fmt: str) -> None:
         Field.__init__(self, "size", None, fmt)
 
-
-class _Stamp(Field):  # type: ignore[misc]
-    """When the message was made; the dialect says in which unit and since when."""
-
-    def __init__(self, fmt: str) -> None:
-        Field.__init__(self, "timestamp", 0.0, fmt)
-
-    def randval(self) -> Any:
-        """Return a time between 1970 and 2039, in milliseconds."""
-        return RandFloat(0.0, 2.2e12)
 
 
 class EoudpHeader(Layer):
@@ -142,7 +131,8 @@ class EoudpHeader(Layer):
         """Return the layer of the content."""
         command = command_name(self.dialect, self.cmd or 0, len(payload))
         how = content_layer(self.dialect, command, payload)
-        return how.layer if how.legal else EoudpRaw
+        known = how.legal and how.layer is not EoudpRaw
+        return how.layer if known else self.bound_layer(payload, EoudpRaw)
 
     def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
         """Return the layer of a content, of the byte order and string form that the tree states:
@@ -283,7 +273,7 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
     """
     return [
         _Command("cmd", None, COMMANDS),
-        _Stamp(f"!{stamp}"),
+        Stamp("timestamp", f"!{stamp}"),
         {"Q": LongField, "I": IntField}[word]("id", 0),
         *([Truth("important", 0, "B")] if flagged else []),
         _Size(f"!{word}"),

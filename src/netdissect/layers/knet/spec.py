@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
+from scapy.fields import BitField, ByteField, ConditionalField, FieldLenField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
@@ -74,7 +74,12 @@ class KnetSpecMessage(KnetMessage):
         BitField("in_order_code", 0, 3),
         BitField("content_length_high", 0, 3),
         ConditionalField(ByteField("single_in_order_index", 0), E("in_order_code == 6")),
-        ConditionalField(ByteField("multi_in_order_index_count", 0), E("in_order_code == 7")),
+        ConditionalField(
+            FieldLenField(
+                "multi_in_order_index_count", None, count_of="multi_in_order_indexes", fmt="B"
+            ),
+            E("in_order_code == 7"),
+        ),
         ConditionalField(
             OctetList("multi_in_order_indexes", E("multi_in_order_index_count")),
             E("in_order_code == 7"),
@@ -101,7 +106,10 @@ _HEADER = [
     Flag("in_order"),
     Flag("reliable"),
     BitField("packet_id_high", 0, 6),
-    ConditionalField(ByteField("in_order_delta_count", 0), E("in_order")),
+    ConditionalField(
+        FieldLenField("in_order_delta_count", None, count_of="in_order_deltas", fmt="B"),
+        E("in_order"),
+    ),
     ConditionalField(
         VleList("in_order_deltas", E("in_order_delta_count")), E("in_order")
     ),

@@ -81,7 +81,7 @@ class NetplayOnlyChunk(Layer):
 
     def guess_payload_class(self, payload: bytes) -> type[Any]:
         """Return the layer of the frame."""
-        return NetplayFrame if payload else Raw
+        return NetplayFrame if payload else self.bound_layer(payload, Raw)
 
 
 def wrap(packet: Any, request: Any) -> Any:

@@ -47,6 +47,7 @@ class NetplayFrame(_Lengthy):
     """One message. `length` counts what follows it; the body is one message's values."""
 
     name = "Netplay frame"
+    is_item = True
     fields_desc = [
         ShortField("length", None),
         XByteField("options", 0),
@@ -96,6 +97,7 @@ class NetplayShortFrame(_Lengthy):
     """A frame with a length of 0, 1 or 2: no message. A server closes the connection for it."""
 
     name = "Netplay frame without type"
+    is_item = True
     fields_desc = [ShortField("length", None), SizedBytes("octets", b"", E("length"))]
     generated = (
         Gen("frame_error", lambda fields: "length below 3" if "length" in fields else None),
@@ -120,6 +122,7 @@ class NetplayChunk(Layer):
     """One chunk of bin3: a header byte and up to 1023 bytes of a frame."""
 
     name = "Netplay chunk"
+    is_item = True
     fields_desc = [ByteEnumField("chunk_header", 0, CHUNK_NAMES), Tail("data", private="")]
     generated = (
         Gen("header", lambda fields: f"0x{fields['chunk_header']:02x}"),

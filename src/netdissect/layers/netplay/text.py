@@ -35,6 +35,7 @@ class NetplayText(Layer):
     """One message: the simple name of its Java class, and its body, by default one line of JSON."""
 
     name = "Netplay text message"
+    is_item = True
     fields_desc = [Line("class_name", private=CLASS_LINE), Line("body", b"{}", private=JSON)]
 
     @classmethod

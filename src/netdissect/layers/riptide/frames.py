@@ -52,6 +52,7 @@ class _Frame(StreamLayer):
     """A length and one message."""
 
     name = "Riptide frame"
+    is_item = True
     pairing = b"riptide"
     prefix_octets: ClassVar[int]
     checks = (

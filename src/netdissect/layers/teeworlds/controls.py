@@ -25,12 +25,16 @@ from netdissect.wire.teeworlds_forms import (
     is_bare_token,
 )
 
-__all__ = ["CONTROLS", "TwControl", "TwControlEmpty", "TwControlUnknown", "control_layer"]
+__all__ = [
+    "CONTROLS", "TwControl", "TwControlEmpty", "TwControlUnknown", "TwDdnetControlCloseBare",
+    "control_layer",
+]  # fmt: skip
 
 
 class TwControl(Layer):
     """A control message: `control_id`, then its own fields."""
 
+    name = "Teeworlds control"
     control_name: ClassVar[str] = ""
     checks = (
         Check(

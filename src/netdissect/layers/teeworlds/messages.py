@@ -59,6 +59,7 @@ _MAX_PARTS, _MAX_PART_SIZE = 64, 900
 class TwMessage(Layer):
     """A message: its fields, and what a later version may have added behind them."""
 
+    name = "Teeworlds message"
     row: ClassVar[MessageRow | None] = None
     """Its row in the table."""
     counted: ClassVar[str | None] = None

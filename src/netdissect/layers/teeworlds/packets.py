@@ -264,6 +264,7 @@ class TwPacket(Layer):
 
     __slots__ = ["packed"]
 
+    name = "Teeworlds packet"
     pairing = b"teeworlds"
     form: ClassVar[Form]
     dialect: ClassVar[str]
@@ -318,9 +319,10 @@ class TwPacket(Layer):
 
     def guess_payload_class(self, payload: bytes) -> Any:
         """Return the layer of the chunks or of the control message."""
-        if self.fault is not None:
-            return Raw
-        return body_layer(self.dialect, payload, control=bool(self.control_flag))
+        layer = body_layer(self.dialect, payload, control=bool(self.control_flag))
+        if self.fault is not None or layer is TwControlUnknown:
+            return self.bound_layer(payload, Raw if self.fault is not None else layer)
+        return layer
 
     def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
         """Return the layer of the chunks, of the control message, or of bytes that do not open."""
