@@ -95,8 +95,8 @@ def test_no_field_holds_more_than_its_range(protocol: str) -> None:
             tree = record.dissection
             for name, number in numbers({} if tree is None else tree.fields):
                 info = table.get(name)
-                assert info is None or info.least <= number <= info.most, (path.name, name, number)
-                seen += info is not None and info.most < inf
+                assert info is None or info.minimum <= number <= info.maximum, (path.name, name, number)
+                seen += info is not None and info.maximum < inf
     assert seen > 20
 
 

@@ -419,7 +419,7 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
     shipped = json.loads(text)
     return {
         protocol.name: {
-            name: FieldInfo.read(name, text) for name, text in shipped[protocol.name].items()
+            name: FieldInfo.parse(name, text) for name, text in shipped[protocol.name].items()
         }
         if protocol.name in shipped
         else _of_layers(protocol, partial(_kept_fields, protocol), {})
@@ -440,4 +440,4 @@ def _kept_fields(protocol: Protocol) -> dict[str, FieldInfo]:
     from netdissect.dissect.kept import field_kinds  # noqa: PLC0415 - only plug-ins need it
 
     texts = field_kinds(protocol.layer_module or protocol.name)
-    return {name: FieldInfo.read(name, text) for name, text in sorted(texts.items())}
+    return {name: FieldInfo.parse(name, text) for name, text in sorted(texts.items())}

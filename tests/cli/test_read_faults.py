@@ -197,7 +197,7 @@ def test_a_capture_that_is_replaced_between_two_readings(
     if name in {"slice", "anonymise"}:
         assert status == 3, said
     if status == 3:
-        assert "another file stands there now" in said + out
+        assert "has been replaced by another file" in said + out
 
 
 # -- the system refuses ----------------------------------------------------------------------------

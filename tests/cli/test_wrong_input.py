@@ -262,7 +262,7 @@ WORDS: list[Case] = [
     (["read", LOSSY, "--inflate-limit", str(1 << 40)], 2, "not in the range"),
     (["read", LOSSY, "--inflate-ratio", str(1 << 40)], 2, "not in the range"),
     (["read", LOSSY, "--schema", "missing.json"], 2, "missing.json: No such file"),
-    (["read", LOSSY, "--schema", "/dev/zero"], 2, "/dev/zero: no regular file"),
+    (["read", LOSSY, "--schema", "/dev/zero"], 2, "/dev/zero: not a regular file"),
     (["read", LOSSY, "--schema", "/"], 2, "/: "),
     (["read", "missing.pcap"], 3, "missing.pcap: No such file"),
     (["read", "/"], 3, "/: Is a directory"),
@@ -618,7 +618,7 @@ def test_objects_that_end_may_hold_themselves() -> None:
 
 def test_a_schema_is_no_pipe() -> None:
     os.mkfifo("pipe")
-    check(["read", LOSSY, "--schema", "pipe"], 2, "pipe: no regular file")
+    check(["read", LOSSY, "--schema", "pipe"], 2, "pipe: not a regular file")
 
 
 def test_a_survey_that_cannot_be_shown_says_only_that() -> None:
@@ -633,7 +633,7 @@ def test_a_survey_that_cannot_be_shown_says_only_that() -> None:
 
 def test_a_survey_waits_for_no_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x.pcap")
-    check(["survey", "x.pcap", "--out", "y"], 3, "x.pcap: no regular file")
+    check(["survey", "x.pcap", "--out", "y"], 3, "x.pcap: not a regular file")
     check(["survey", ".", "--out", "y"], 3, ".: no captures there")
 
 

@@ -210,7 +210,7 @@ def test_a_way_that_brings_nothing_for_long_is_blamed() -> None:
     for vantage, asked, confidence in (
         ("unknown", 10, "cannot tell"), ("server", 10, "likely"), ("server", 3, "cannot tell"),
     ):  # fmt: skip
-        seen = replace(report, vantage=vantage, quiet=[replace(span, asked=asked)])
+        seen = replace(report, vantage=vantage, quiet=[replace(span, unanswered=asked)])
         assert diagnose(seen).cause.confidence == confidence
 
 
@@ -301,7 +301,7 @@ def test_the_limits_are_the_readers() -> None:
     assert "high-loss" in usual.codes
     assert "high-loss" not in other.codes
     assert other.diagnosis.lag.added[0].limit_ms == 50
-    assert other.diagnosis.lag.added[0].beyond > usual.diagnosis.lag.added[0].beyond
+    assert other.diagnosis.lag.added[0].over_limit > usual.diagnosis.lag.added[0].over_limit
 
 
 def test_lossy_directions_are_told(table: Any) -> None:

@@ -88,9 +88,9 @@ def test_only_our_own_fields_are_shown_later() -> None:
 def test_what_is_shown_is_made_once_and_can_be_replaced() -> None:
     node = FieldNode("n", 3, 0, 8)
     made: list[Any] = []
-    node.shower, node.raw = lambda value: made.append(value) or f"<{value}>", 3
+    node.format_value, node.raw = lambda value: made.append(value) or f"<{value}>", 3
     assert (node.display, node.display, made) == ("<3>", "<3>", [3])
-    node.shower, node.raw = str, 3
+    node.format_value, node.raw = str, 3
     node.display = "other"
     assert node.display == "other"
 

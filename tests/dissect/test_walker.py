@@ -165,7 +165,7 @@ def test_rules_asked_together_find_what_each_finds(data: bytes, codes: list[str]
 def test_one_concluded_value_is_made_alone() -> None:
     _walker, node, _used = walk(Ruled, b"\0\4")
     MADE.clear()
-    assert (node.told("sum"), node.told("a"), node.told("none")) == (4, 0, None)
+    assert (node.value_of("sum"), node.value_of("a"), node.value_of("none")) == (4, 0, None)
     assert not MADE
     assert [child.name for child in node.children] == ["a", "b", "sum"]
     assert MADE

@@ -15,7 +15,7 @@ from netdissect.export.jsonline import figure
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
-from netdissect.model.text import restored, well_formed
+from netdissect.model.text import escape_surrogates, unescape_surrogates
 
 MS, START = samples.MS, samples.START
 
@@ -270,9 +270,9 @@ def test_values_that_json_lacks(value: Any, shown: Any) -> None:
 
 def test_hostile_strings_come_back() -> None:
     for text in hostile.HOSTILE:
-        written = well_formed(text)
+        written = escape_surrogates(text)
         assert back({"x": text, text: 1}) == {"x": written, written: 1}
-        assert restored(written) == text
+        assert unescape_surrogates(written) == text
 
 
 _VALUES = st.recursive(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from netdissect.model.byconnection import LAST_BYTE, ByConnection
+from netdissect.model.byconnection import MAX_BYTE_CODE, ByConnection
 
 
 def test_a_value_for_each_connection_that_has_one() -> None:
@@ -22,6 +22,6 @@ def test_a_value_for_each_connection_that_has_one() -> None:
 
 def test_more_values_than_a_byte_tells_apart() -> None:
     found = ByConnection[int]()
-    for number in range(1, 3 * LAST_BYTE):
+    for number in range(1, 3 * MAX_BYTE_CODE):
         found.put(number, number * number)
-    assert dict(found) == {number: number * number for number in range(1, 3 * LAST_BYTE)}
+    assert dict(found) == {number: number * number for number in range(1, 3 * MAX_BYTE_CODE)}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from netdissect.model.files import open_same, parse_toml, unchanged
+from netdissect.model.files import open_pinned, parse_toml, pinned_files
 
 LONG = ".".join("a" * 66)
 
@@ -57,8 +57,8 @@ def test_the_look_for_long_keys_takes_linear_time(part):
 def test_a_file_that_is_opened_twice_is_the_same(kind: str, tmp_path: Path) -> None:
     path, other = tmp_path / "x", tmp_path / "other"
     path.write_bytes(b"12345")
-    with unchanged():
-        open_same(path).close()
+    with pinned_files():
+        open_pinned(path).close()
         if kind == "fifo":
             os.mkfifo(other)
             other.replace(path)
@@ -70,19 +70,19 @@ def test_a_file_that_is_opened_twice_is_the_same(kind: str, tmp_path: Path) -> N
         else:
             path.unlink()
         with pytest.raises(OSError, match=r"twice|No such file") as fault:
-            open_same(str(path))
+            open_pinned(str(path))
     assert fault.value.filename == str(path)
     if kind in {"other", "shorter"}:
-        open_same(path).close()  # outside, a path may mean one file after another
+        open_pinned(path).close()  # outside, a path may mean one file after another
 
 
 def test_a_file_may_grow(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"12345")
-    with unchanged():
-        open_same(path).close()
+    with pinned_files():
+        open_pinned(path).close()
         path.write_bytes(b"123456")
-        with open_same(path) as file:
+        with open_pinned(path) as file:
             assert file.read() == b"123456"
 
 
@@ -90,14 +90,14 @@ def test_a_pipe_is_not_waited_for_again(tmp_path: Path) -> None:
     path = tmp_path / "x"
     os.mkfifo(path)
     holder = os.open(path, os.O_RDWR)
-    with unchanged():
-        open_same(path).close()
+    with pinned_files():
+        open_pinned(path).close()
         os.close(holder)
-        with pytest.raises(OSError, match="is no regular file, and has to be read twice"):
-            open_same(path)
+        with pytest.raises(OSError, match="is not a regular file, and has to be read twice"):
+            open_pinned(path)
 
 
 def test_where_no_pipe_is_wanted_none_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "x")
-    with pytest.raises(OSError, match="no regular file"):
-        open_same(tmp_path / "x", regular=True)
+    with pytest.raises(OSError, match="not a regular file"):
+        open_pinned(tmp_path / "x", regular=True)

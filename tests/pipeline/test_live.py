@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import samples
-from netdissect.model.live import Wish
+from netdissect.model.live import ViewRequest
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import Copy
 from netdissect.pipeline.live import MAX_CHOSEN, Chosen, look
@@ -60,5 +60,5 @@ def test_units_of_connections_that_are_not_looked_for_are_not_shown() -> None:
     )  # fmt: skip
     info = SimpleNamespace(path="lo")
     feed: Any = SimpleNamespace(info=info, packets=2, own_drops=0, backend="test")
-    assert look(feed, pipeline, Wish(1, 5, "active", "", None)).recent == pending
-    assert look(feed, pipeline, Wish(1, 5, "active", "riptide", None)).recent == []
+    assert look(feed, pipeline, ViewRequest(1, 5, "active", "", None)).recent == pending
+    assert look(feed, pipeline, ViewRequest(1, 5, "active", "riptide", None)).recent == []

@@ -16,7 +16,7 @@ from netdissect.export import json
 from netdissect.filters import compile_filter
 from netdissect.lookup import hot_path
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
+from netdissect.model.records import DatagramRecord, MessageRecord, assign_annotations
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import held as held_module
@@ -380,7 +380,7 @@ def test_findings_go_to_the_message_that_they_lie_in(
     chance.shuffle(spans)
     messages = [message(index, *span) for index, span in enumerate(spans)]
     notes = [note(*place) for place in places]
-    share_notes(notes, messages)
+    assign_annotations(notes, messages)
     for found in notes:
         (owner,) = [item for item in messages if any(found is mine for mine in item.annotations)]
         around = [
@@ -395,7 +395,7 @@ def test_findings_go_to_the_message_that_they_lie_in(
 def test_findings_of_many_messages_cost_what_they_are_many() -> None:
     few, many = (
         lines(
-            lambda count=count: share_notes(
+            lambda count=count: assign_annotations(
                 [note(0, 8 * index) for index in range(count)],
                 [message(index, 0, index, 1) for index in range(count)],
             )

@@ -8,7 +8,7 @@ import pytest
 import hostile
 import samples
 from netdissect.diagnosis import diagnose
-from netdissect.model.live import Glimpse, LiveView, Wish
+from netdissect.model.live import ConnectionSnapshot, LiveView, ViewRequest
 from netdissect.render.console import Line, Screen, cells
 from netdissect.render.dashboard import Dashboard, Rates, Wanted, compose, press
 from netdissect.render.units import Clock
@@ -16,7 +16,7 @@ from netdissect.render.units import Clock
 START, MS = samples.START, samples.MS
 
 
-def glimpse(**changes: object) -> Glimpse:
+def glimpse(**changes: object) -> ConnectionSnapshot:
     facts: dict[str, object] = {
         "connection": 1, "dialects": ("riptide-2.1", "riptide-2.2"), "transport": "udp",
         "client": "127.0.0.1:50654", "server": "127.0.0.1:21105", "state": "open",
@@ -24,7 +24,7 @@ def glimpse(**changes: object) -> Glimpse:
         "octets": (12_078, 11_237), "units": 110, "retransmissions": 24, "rtt_ms": 60.5,
         "anomalies": (3, 0, 2, 0),
     }  # fmt: skip
-    return Glimpse(**{**facts, **changes})  # type: ignore[arg-type]
+    return ConnectionSnapshot(**{**facts, **changes})  # type: ignore[arg-type]
 
 
 def view(connections: int = 2, **changes: object) -> LiveView:
@@ -159,9 +159,9 @@ def test_a_chosen_connection_that_has_ended_is_said() -> None:
 
 
 def test_keys_have_their_answer_while_the_picture_stands_still() -> None:
-    asked: list[Wish] = []
+    asked: list[ViewRequest] = []
 
-    def look(wish: Wish) -> LiveView:
+    def look(wish: ViewRequest) -> LiveView:
         asked.append(wish)
         return view(5)
 

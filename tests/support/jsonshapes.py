@@ -22,14 +22,14 @@ from netdissect.fuzz.cases import Step
 from netdissect.fuzz.store import Sent
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.diagnosis import (
-    Around,
+    AddedDelay,
     Cause,
     Ceiling,
     Diagnosis,
     Ending,
-    Late,
+    LateUnit,
     Loss,
-    Worst,
+    SilenceLoss,
 )
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
@@ -356,10 +356,10 @@ def _shared() -> dict[str, Shape]:
 
 def _diagnosis() -> Shape:
     late = of(
-        Late,
+        AddedDelay,
         drop="limit_ms",
-        rename={"p50": "p50_ms", "p95": "p95_ms", "maximum": "max_ms", "beyond": "late"},
-        worst=many(of(Worst, drop="time_ns")),
+        rename={"p50": "p50_ms", "p95": "p95_ms", "maximum": "max_ms", "over_limit": "late"},
+        worst=many(of(LateUnit, drop="time_ns")),
     )
     frames = row(also_null(INT), also_null(INT))
     losses = both(of(Loss, share=also_null(NUMBER)))
@@ -369,7 +369,7 @@ def _diagnosis() -> Shape:
         ended=of(Ending),
         cause=of(Cause, drop="from_frame to_frame", frames=frames),
         loss=losses,
-        around=also_null(of(Around, before=losses, inside=losses)),
+        around=also_null(of(SilenceLoss, before=losses, inside=losses)),
         lag=closed(
             {"path_ms": also_null(NUMBER), "p95_ms": also_null(NUMBER), "added": both(late)}
         ),
@@ -608,7 +608,8 @@ def _commands() -> dict[str, list[Shape]]:
         "explain": [printed(of(CodeRow))],
         "fields": [
             printed(
-                of(FieldInfo, rename={"name": "field", "kind": "type"},
+                of(FieldInfo,
+                   rename={"name": "field", "kind": "type", "minimum": "least", "maximum": "most"},
                    meaning=also_null(TEXT), unit=also_null(TEXT),
                    least=also_null({"type": "number"}), most=also_null({"type": "number"}))
             )

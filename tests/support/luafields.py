@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from netdissect.model.dissection import FieldNode
-from netdissect.model.text import well_formed
+from netdissect.model.text import escape_surrogates
 from netdissect.pipeline.iterate import iter_records
 
 __all__ = ["differences"]
@@ -55,7 +55,7 @@ def shown(value: Any) -> Iterator[str]:
     elif isinstance(value, float):
         yield f"{value:.4g}"
     elif value is not None:
-        yield well_formed(str(value)).translate(PRINTED)
+        yield escape_surrogates(str(value)).translate(PRINTED)
 
 
 def ours(

@@ -17,7 +17,7 @@ from netdissect.diagnosis.measures import limit_of
 from netdissect.join import join
 from netdissect.join.observed import Observed
 from netdissect.model.diagnosis import Limits
-from netdissect.model.reports import SoFar
+from netdissect.model.reports import SpaceSnapshot
 from netdissect.pipeline import Options
 from netdissect.track import ceiling
 from netdissect.track.ceiling import Load, Second, ceiling_of
@@ -161,7 +161,7 @@ def test_memory_is_bounded_and_a_limit_found_early_is_kept() -> None:
     units = missing = octets = 0
     for at in range(600):
         came, lost = (40, 20) if at >= 20 else (20, 0)
-        load.roll(at * 10**9, frame + 1, 0, frame, octets, SoFar("", units, missing, 0, 0))
+        load.roll(at * 10**9, frame + 1, 0, frame, octets, SpaceSnapshot("", units, missing, 0, 0))
         frame, units, octets, missing = (
             frame + came,
             units + came,

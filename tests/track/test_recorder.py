@@ -100,7 +100,7 @@ def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:
     told = []
     for recorder, _ in (shelved, plain):
         record = next(item for item in recorder.rest() if item.seq == 2)
-        told.append(reliability(record, record.copies[1], reliable=True).told())
+        told.append(reliability(record, record.copies[1], reliable=True).values())
     assert told[0] == told[1]
 
 

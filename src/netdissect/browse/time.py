@@ -163,7 +163,7 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
             (f" #{unit.acked_frame}", "frame"), (f"  after {mark}{duration(took)}", "good"),
         ])  # fmt: skip
     else:
-        lost = unit.missed and unit.outcome != "unknown"
+        lost = unit.failed and unit.outcome != "unknown"
         said = "✗ never acknowledged" if lost else "? no acknowledgement in this capture"
         lines.append([(f"{'':>13}{said}", "bad" if lost else "dim")])
     return lines

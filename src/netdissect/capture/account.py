@@ -10,8 +10,8 @@ from netdissect.capture.linktypes import link_type_name
 
 if TYPE_CHECKING:
     from netdissect.capture.source import Window
-    from netdissect.model.intake import Frames
     from netdissect.model.reports import CaptureInfo
+    from netdissect.model.sinks import FrameSink
 
 __all__ = [
     "MAX_COMMENTS", "MAX_INTERFACE_NAMES", "MAX_LINK_TYPES", "MAX_TEXT", "Format", "Ledger",
@@ -32,7 +32,7 @@ class Format:
 
     __slots__ = ()
 
-    def more(self, taker: Frames) -> bool:
+    def more(self, taker: FrameSink) -> bool:
         """Hand the frames that the next bytes complete to the taker; False at the end."""
         raise NotImplementedError
 

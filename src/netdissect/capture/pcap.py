@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from netdissect.capture.source import Window
-    from netdissect.model.intake import Frames
+    from netdissect.model.sinks import FrameSink
 
 __all__ = ["LATEST_NS", "MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
 
@@ -68,7 +68,7 @@ class PcapFile(Format):
         """Bytes that have to be in hand for anything more to be read."""
         ledger.info.nanosecond = self._scale == 1
 
-    def more(self, taker: Frames) -> bool:
+    def more(self, taker: FrameSink) -> bool:
         """Hand the frames that the next bytes complete to the taker; False at the end."""
         window, ledger, need = self._window, self._ledger, self._need
         if need > self._header + MAX_FRAME_OCTETS:
@@ -86,7 +86,7 @@ class PcapFile(Format):
         self._records(taker)
         return True
 
-    def _records(self, taker: Frames) -> None:
+    def _records(self, taker: FrameSink) -> None:
         """Take the records in hand, and note how many bytes the next one needs."""
         window = self._window
         data = window.data

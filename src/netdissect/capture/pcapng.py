@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netdissect.capture.source import Window
-    from netdissect.model.intake import Frames
+    from netdissect.model.sinks import FrameSink
 
 __all__ = [
     "MAX_BLOCK_OCTETS",
@@ -225,7 +225,7 @@ class PcapngFile(Format):
         """Time of the latest frame: Simple Packet Blocks have none of their own."""
         self.section: Section = Section("<", ledger)
 
-    def more(self, taker: Frames) -> bool:
+    def more(self, taker: FrameSink) -> bool:
         """Hand the frames that the next bytes complete to the taker; False at the end."""
         window, need = self.window, self._need
         try:
@@ -241,7 +241,7 @@ class PcapngFile(Format):
             return False
         return True
 
-    def _walk(self, taker: Frames) -> int:
+    def _walk(self, taker: FrameSink) -> int:
         """Read the whole blocks in hand; return how many bytes the next needs."""
         window = self.window
         while True:
@@ -253,7 +253,7 @@ class PcapngFile(Format):
             if need:
                 return need
 
-    def _packets(self, taker: Frames) -> None:
+    def _packets(self, taker: FrameSink) -> None:
         """Read a run of Enhanced Packet Blocks, up to the first block that is none or not whole."""
         window, section = self.window, self.section
         data, pos, number = window.data, window.pos, self.number
@@ -287,7 +287,7 @@ class PcapngFile(Format):
             if options + 4 != stop:
                 section.packet_options(data, options, stop - 4, of=interface, frame=number)
 
-    def _block(self, taker: Frames) -> int:
+    def _block(self, taker: FrameSink) -> int:
         """Read one block of any kind; return 0, or how many bytes it needs where it is not whole
         in hand.
         """
@@ -314,7 +314,7 @@ class PcapngFile(Format):
         window.pos = pos + size
         return 0
 
-    def _packet(self, kind: int, body: int, end: int, taker: Frames) -> None:
+    def _packet(self, kind: int, body: int, end: int, taker: FrameSink) -> None:
         """Read a packet block that the fast loop left alone."""
         section, data = self.section, self.window.data
         index, drops = 0, _DROPS_UNKNOWN

@@ -9,9 +9,9 @@ from netdissect.capture.account import Format, Ledger
 from netdissect.capture.pcap import MAGICS, PcapFile
 from netdissect.capture.pcapng import SECTION_HEADER, PcapngFile
 from netdissect.capture.source import CaptureError, Window, open_window, why_not
-from netdissect.model.intake import Frames, FramesTaken
 from netdissect.model.packets import LINK_TYPE
 from netdissect.model.reports import CaptureInfo
+from netdissect.model.sinks import FrameList, FrameSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class CaptureReader:
         """Yield the same frames in lists: those that one read of the file completed. Where the
         file has several interfaces, the link type has that of the frame above its 16 bits.
         """
-        taken, going = FramesTaken(), True
+        taken, going = FrameList(), True
         while going:
             going = self._format.more(taken)
             frames, taken.frames = taken.frames, []
@@ -73,7 +73,7 @@ class CaptureReader:
                 if self._called is not None:
                     self._called()
 
-    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+    def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
         """Hand all frames to the taker: `batches` without a list, and without its objects. `after`
         is called behind each of them.
         """

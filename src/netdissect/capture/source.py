@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from netdissect.model.errors import CaptureFileError
-from netdissect.model.files import open_same
+from netdissect.model.files import open_pinned
 from netdissect.system.interrupt import check, wait
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
     if isinstance(source, (str, os.PathLike)):
         if os.fspath(source) == "-":
             return RawInput(sys.stdin.buffer, owned=False)
-        return RawInput(open_same(source), owned=True)
+        return RawInput(open_pinned(source), owned=True)
     return RawInput(source, owned=False)
 
 

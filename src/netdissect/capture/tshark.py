@@ -14,7 +14,7 @@ from netdissect.capture.live.process import Child, message
 from netdissect.capture.source import READ_OCTETS
 from netdissect.model.errors import CaptureFileError, NetdissectError, UsageError
 from netdissect.model.facts import FrameFacts
-from netdissect.model.files import open_same
+from netdissect.model.files import open_pinned
 from netdissect.model.packets import endpoint_text
 from netdissect.system.programs import find
 
@@ -51,7 +51,7 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
 
     rules = [word for rule, to in (decode_as or {}).items() for word in ("-d", f"{rule},{to}")]
     try:
-        opened = open_same(path)
+        opened = open_pinned(path)
     except OSError as error:
         raise CaptureFileError(f"{path}: {error.strerror}") from error
     with opened as file:

@@ -143,7 +143,7 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the settings of files and environment as its defaults."""
         from netdissect.cli.settings import blamed, default_map, load  # noqa: PLC0415 - not for --help
-        from netdissect.model.files import unchanged  # noqa: PLC0415 - as above
+        from netdissect.model.files import pinned_files  # noqa: PLC0415 - as above
 
         found = load()
         defaults = default_map(found)
@@ -153,7 +153,7 @@ class Group(click.Group):
         # To all commands: click passes over what a command has no option for.
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
         try:
-            with _closed_output(), unchanged():
+            with _closed_output(), pinned_files():
                 return super().invoke(ctx)
         except UsageError as error:
             raise blamed(found, error) from error

@@ -13,7 +13,7 @@ from netdissect.cli.output import Look, print_lines
 from netdissect.cli.session import Match, Session
 
 if TYPE_CHECKING:
-    from netdissect.model.diagnosis import Late, Loss
+    from netdissect.model.diagnosis import AddedDelay, Loss
     from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Lines, Reports
 
@@ -36,7 +36,7 @@ def _loss(report: ConnectionReport) -> tuple[Loss, ...]:
     return () if report.diagnosis is None else report.diagnosis.loss
 
 
-def _added(report: ConnectionReport) -> tuple[Late, ...]:
+def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
     return () if report.diagnosis is None else report.diagnosis.lag.added
 
 

@@ -16,7 +16,7 @@ from netdissect.cli.session import Choices, Session
 from netdissect.model.compare import ABSENT, Changed, differences
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
-from netdissect.model.text import number
+from netdissect.model.text import parse_count
 
 __all__ = ["command"]
 
@@ -49,7 +49,7 @@ def command(
     """
     if len(words) == 2:  # noqa: PLR2004 - two captures
         rows, status = _captures(words[0], words[1], choices, quiet=look.quiet)
-    elif len(words) == 3 and None not in (frames := [number(word) for word in words[1:]]):  # noqa: PLR2004 - see metavar
+    elif len(words) == 3 and None not in (frames := [parse_count(word) for word in words[1:]]):  # noqa: PLR2004 - see metavar
         rows, status = _frames(words[0], frames, choices, quiet=look.quiet)
     else:
         raise UsageError("diff compares two captures (A B), or two frames of one (FILE 41 44)")

@@ -15,7 +15,7 @@ from netdissect.cli.decode import DIRECTIONS, Told
 from netdissect.cli.output import print_json
 from netdissect.model.errors import UsageError
 from netdissect.model.files import numbered_lines
-from netdissect.model.text import quoted, restored
+from netdissect.model.text import quoted, unescape_surrogates
 from netdissect.render.safe import safe
 
 __all__ = ["command", "fields_of"]
@@ -119,10 +119,10 @@ def _lines() -> Iterator[dict[str, Any]]:
 def _restored(value: Any) -> Any:
     """Return a value with its text as it was before it was written as JSON."""
     if isinstance(value, dict):
-        return {restored(key): _restored(item) for key, item in value.items()}
+        return {unescape_surrogates(key): _restored(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_restored(item) for item in value]
-    return restored(value) if isinstance(value, str) else value
+    return unescape_surrogates(value) if isinstance(value, str) else value
 
 
 def _again(protocol: str, told: Told, *, as_json: bool) -> None:

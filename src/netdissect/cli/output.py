@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO
 
 import click
 
-from netdissect.model.files import NOT_WHOLE, written_whole
+from netdissect.model.files import PARTIAL_SUFFIX, atomic_write
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
@@ -73,7 +73,7 @@ def open_to_write(path: str) -> Iterator[TextIO]:
         with _taking_place(path) as file:
             yield file
     except OSError as error:
-        if error.filename is None or str(error.filename).endswith(NOT_WHOLE):
+        if error.filename is None or str(error.filename).endswith(PARTIAL_SUFFIX):
             error.filename, error.filename2 = path, None
         raise
 
@@ -87,7 +87,7 @@ def _taking_place(path: str) -> Iterator[TextIO]:
         with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
             yield file
         return
-    with written_whole(place, 0o666) as file:
+    with atomic_write(place, 0o666) as file:
         if found is not None:
             os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
         yield file

@@ -15,7 +15,7 @@ from netdissect.cli.output import Look, one_view, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import LENGTH, Part
 from netdissect.model.errors import UsageError
-from netdissect.model.text import number, quoted
+from netdissect.model.text import parse_count, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, compare
 from netdissect.plot.rows import COLUMNS, rows
 from netdissect.plot.thin import MAX_POINTS
@@ -47,7 +47,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         if isinstance(value, tuple):
             return value
         words = str(value).split(",")
-        numbers = tuple(dict.fromkeys(number(word) or 0 for word in words))
+        numbers = tuple(dict.fromkeys(parse_count(word) or 0 for word in words))
         if 0 in numbers:
             self.fail(f"{quoted(value)} is no connection; write 1, or 1,3 for two.", param, ctx)
         if len(numbers) > MAX_COMPARED:

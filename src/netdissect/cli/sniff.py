@@ -21,7 +21,7 @@ from netdissect.system import sandbox
 
 if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
-    from netdissect.model.live import LiveView, Wish
+    from netdissect.model.live import LiveView, ViewRequest
 
 __all__ = ["command"]
 
@@ -291,7 +291,7 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
         observer=observer,
     )
 
-    def seen(wish: Wish) -> LiveView:
+    def seen(wish: ViewRequest) -> LiveView:
         return look(session.feed, pipeline, wish, chosen)
 
     def refresh() -> None:

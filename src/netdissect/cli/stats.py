@@ -115,7 +115,7 @@ def _observed(session: Session, second: str, asked: Asked, interval: int) -> lis
         for flight in both.flights(asked.connection):
             # A copy that the network made was sent by nobody.
             if flight.sent_ns is not None and not flight.copy:
-                record = flight.record.at(flight.sent_ns)
+                record = flight.record.with_time(flight.sent_ns)
                 _datagram(table, record, record.kinds or ())
         for item in both.timeline(asked.connection):
             if isinstance(item, UnitRecord):

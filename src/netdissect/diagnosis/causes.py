@@ -118,7 +118,7 @@ def _stalled(
     what = "closed" if ending.how in ("said", "reset") else "none"
     untold = _untold(report, loss, limits)
     repeated = [way for way in untold if loss[way].basis == "bound"]
-    late = sum(space.added.beyond for space in report.spaces if space.added is not None)
+    late = sum(space.added.over_limit for space in report.spaces if space.added is not None)
     is_late = came_late(report, late)
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from netdissect.model.diagnosis import Ending
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import ConnectionReport, Parting
+from netdissect.model.reports import ConnectionReport, EndHint
 
 __all__ = ["ending_of"]
 
@@ -22,7 +22,7 @@ def ending_of(report: ConnectionReport) -> Ending:
     if by is None:
         confidence = "cannot tell"
     else:
-        unseen = report.parting is not None and report.parting.kind == "answered"
+        unseen = report.end_hint is not None and report.end_hint.kind == "answered"
         # Of a capture of one direction alone nobody knows whether there was an answer.
         unheard = how == "gave-up" and not all(report.datagrams)
         sure = how in _SAID and not (unseen or unheard)
@@ -38,7 +38,7 @@ _End = tuple[str | None, str, str | None, int | None, int | None]
 def _ending(report: ConnectionReport) -> _End:
     close = report.close or {}
     by, reason, frame = close.get("by"), close.get("reason"), close.get("frame")
-    sign = report.parting
+    sign = report.end_hint
     if sign is not None and sign.kind == "renewed" and not _before(report, sign):
         return _dropped(report, sign)
     fired = [verdict for verdict in report.timeouts if verdict.fired]
@@ -52,7 +52,7 @@ def _ending(report: ConnectionReport) -> _End:
     return _unsaid(report, sign)
 
 
-def _unsaid(report: ConnectionReport, sign: Parting | None) -> _End:
+def _unsaid(report: ConnectionReport, sign: EndHint | None) -> _End:
     """Return the end of a connection that nobody is known to have ended."""
     to_the_end = {span.direction for span in report.quiet if span.to_ns is None}
     if sign is not None and sign.kind == "superseded" and 1 - sign.direction not in to_the_end:
@@ -81,12 +81,12 @@ def _goodbye_may_be_lost(report: ConnectionReport) -> bool:
     )
 
 
-def _before(report: ConnectionReport, sign: Parting) -> bool:
+def _before(report: ConnectionReport, sign: EndHint) -> bool:
     """Return whether the end that was said came before a sign of another one."""
     return report.close is not None and (report.ended_ns or 0) < sign.time_ns
 
 
-def _dropped(report: ConnectionReport, sign: Parting) -> _End:
+def _dropped(report: ConnectionReport, sign: EndHint) -> _End:
     """Return the end by a side that forgot the connection: by its timer if its peer was silent."""
     side = SIDES[sign.direction]
     idle_ns = [

@@ -64,13 +64,13 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
         yield from _bursts(space, report, limits)
     yield from _round_trips(report, span, limits)
     for direction, late in enumerate(found.lag.added):
-        if came_late(report, late.beyond) and late.worst:
+        if came_late(report, late.over_limit) and late.worst:
             worst = late.worst[0]
-            units = "1 unit" if late.beyond == 1 else f"{late.beyond} units"
+            units = "1 unit" if late.over_limit == 1 else f"{late.over_limit} units"
             yield Found(
                 "late-delivery", direction,
                 f"{units}, {worst.space} {worst.seq} by {worst.added_ms:.0f} ms",
-                worst.frame, worst.time_ns, {"basis": "inferred", "units": late.beyond, **span},
+                worst.frame, worst.time_ns, {"basis": "inferred", "units": late.over_limit, **span},
             )  # fmt: skip
     yield from _end(report, found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from netdissect.model.diagnosis import Around, Burst, Ceiling, Lag, Late, Limits, Loss
+from netdissect.model.diagnosis import AddedDelay, Burst, Ceiling, Lag, Limits, Loss, SilenceLoss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
@@ -127,7 +127,7 @@ def closed_window(report: ConnectionReport) -> tuple[int, float]:
     return side, longest_ms
 
 
-def around_of(report: ConnectionReport, span: QuietSpan) -> Around:
+def around_of(report: ConnectionReport, span: QuietSpan) -> SilenceLoss:
     """Return what the direction of a quiet span lost before it and in it; of the other direction
     one capture does not know.
     """
@@ -144,8 +144,8 @@ def around_of(report: ConnectionReport, span: QuietSpan) -> Around:
         missing = sum(burst.count for burst in best.bursts if spans(burst, span))
         inside = Loss(missing, missing, basis) if missing else _UNKNOWN
     if span.direction:
-        return Around((_UNKNOWN, before), (_UNKNOWN, inside))
-    return Around((before, _UNKNOWN), (inside, _UNKNOWN))
+        return SilenceLoss((_UNKNOWN, before), (_UNKNOWN, inside))
+    return SilenceLoss((before, _UNKNOWN), (inside, _UNKNOWN))
 
 
 def spans(burst: Burst, span: QuietSpan) -> bool:
@@ -206,22 +206,22 @@ def crosses(report: ConnectionReport, direction: int) -> bool:
     return report.vantage != SIDES[1 - direction]
 
 
-def _added(report: ConnectionReport, direction: int) -> Late:
+def _added(report: ConnectionReport, direction: int) -> AddedDelay:
     late = [
         space.added
         for space in report.spaces
         if space.direction == direction and space.added is not None and space.added.units
     ]
     if not late:
-        return Late(0, None, None, None, 0, (), 0)
+        return AddedDelay(0, None, None, None, 0, (), 0)
     most = max(late, key=lambda item: item.maximum or 0.0)
     worst = sorted((each for item in late for each in item.worst), key=lambda each: -each.added_ms)
-    return Late(
+    return AddedDelay(
         sum(item.units for item in late),
         most.p50,
         _most(item.p95 for item in late),
         _most(item.maximum for item in late),
-        sum(item.beyond for item in late),
+        sum(item.over_limit for item in late),
         tuple(worst[:3]),
         late[0].limit_ms,
     )

@@ -285,7 +285,8 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
-        sure = report.vantage == side and span.asked >= MANY_ASKED and not _renewed(report, span)
+        many = span.unanswered >= MANY_ASKED
+        sure = report.vantage == side and many and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
     if report.vantage == side:
         unseen = span.to_ns is None and report.last_time_ns - span.from_ns < _SEEN_ON_NS
@@ -295,7 +296,7 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
 
 def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:
     """Return whether the side that did not answer forgot the connection meanwhile."""
-    sign = report.parting
+    sign = report.end_hint
     if sign is None or sign.kind != "renewed" or sign.direction == span.direction:
         return False
     return sign.time_ns >= span.from_ns and (span.to_ns is None or sign.time_ns <= span.to_ns)

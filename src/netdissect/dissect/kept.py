@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from netdissect._version import __version__
-from netdissect.model.files import written_whole
+from netdissect.model.files import atomic_write
 
 __all__ = ["field_kinds", "folder", "readers"]
 
@@ -135,5 +135,5 @@ def _read(path: Path) -> str | None:
 
 def _write(path: Path, text: str) -> None:
     """Keep a text, whole or not at all; not being able to is no fault."""
-    with suppress(OSError), written_whole(path, 0o600) as file:
+    with suppress(OSError), atomic_write(path, 0o600) as file:
         file.write(text)

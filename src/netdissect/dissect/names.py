@@ -39,7 +39,7 @@ def layer_fields(module: Any) -> dict[str, FieldInfo]:
     -> kind, in `ADDED_FIELDS`.
     """
     added: dict[str, str] = getattr(module, "ADDED_FIELDS", {})
-    found = {name: FieldInfo.read(name, kind) for name, kind in added.items()}
+    found = {name: FieldInfo.parse(name, kind) for name, kind in added.items()}
     for layer in layers_of(module):
         for field in layer.fields_desc:
             inner = innermost(field)
@@ -53,8 +53,8 @@ def layer_fields(module: Any) -> dict[str, FieldInfo]:
                 if before.kind != kind
                 else replace(
                     stated,
-                    least=min(stated.least, before.least),
-                    most=max(stated.most, before.most),
+                    minimum=min(stated.minimum, before.minimum),
+                    maximum=max(stated.maximum, before.maximum),
                 )
             )
         for generated in layer.generated:

@@ -179,7 +179,7 @@ class Walker:
                 message.fields = message.fields or node_fields(message.node)
                 # A copy: what is added to a message later is no field of the payload.
                 known[id(message.node)] = dict(message.fields)
-        dissection.later = partial(node_fields, root, known)
+        dissection.make_fields = partial(node_fields, root, known)
         for message in dissection.messages:
             if message.node is root:
                 message.fields = dissection.fields
@@ -347,7 +347,7 @@ class Walker:
     def _conclude(self, plan: Plan, node: FieldNode, scope: Around) -> None:
         """Add generated values, apply the soft rules, record the message."""
         if plan.late:
-            node.later = _Concluding(plan, scope, node)
+            node.make_children = _Concluding(plan, scope, node)
         elif plan.generated:
             _add_concluded(plan, scope, node.children, node.bit_offset, node.buffer)
         if plan.checks and not _is_fine(plan, scope):
@@ -396,7 +396,7 @@ class _Concluding:
         _add_concluded(self._plan, self._scope, self._nodes, self._offset, self._buffer)
         return self._nodes
 
-    def told(self, name: str) -> Any:
+    def value_of(self, name: str) -> Any:
         """Return one of the values that are concluded."""
         for known, value_of, _ in self._plan.generated:
             if known == name:
@@ -420,9 +420,9 @@ def _show(step: Step, leaf: FieldNode, value: Any) -> None:
     display = step.display
     if display is None:
         if isinstance(value, (bytes, bytearray)):
-            leaf.shower, leaf.raw = hexadecimal, value
+            leaf.format_value, leaf.raw = hexadecimal, value
     elif step.late:
-        leaf.shower, leaf.raw = display, value
+        leaf.format_value, leaf.raw = display, value
     else:
         leaf.display = display(value)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from netdissect.export.jsonline import dump, figure, text
-from netdissect.model.diagnosis import Diagnosis, Late, Loss, Worst
+from netdissect.model.diagnosis import AddedDelay, Diagnosis, LateUnit, Loss
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
@@ -36,7 +36,7 @@ def quiet(span: QuietSpan) -> str:
         f'{{"kind":{text(span.kind)},"direction":{text(label(span.direction))},'
         f'"from_ns":{span.from_ns},"to_ns":{figure(span.to_ns)},'
         f'"frames":[{figure(span.from_frame)},{figure(span.to_frame)}],'
-        f'"basis":{text(span.basis)},"asked":{span.asked}}}'
+        f'"basis":{text(span.basis)},"asked":{span.unanswered}}}'
     )
 
 
@@ -75,15 +75,15 @@ def _loss(part: Loss) -> str:
     )
 
 
-def _late(late: Late) -> str:
+def _late(late: AddedDelay) -> str:
     return (
         f'{{"units":{late.units},"p50_ms":{figure(late.p50)},"p95_ms":{figure(late.p95)},'
-        f'"max_ms":{figure(late.maximum)},"late":{late.beyond},'
+        f'"max_ms":{figure(late.maximum)},"late":{late.over_limit},'
         f'"worst":{rows([_worst(each) for each in late.worst])}}}'
     )
 
 
-def _worst(each: Worst) -> str:
+def _worst(each: LateUnit) -> str:
     return (
         f'{{"space":{text(each.space)},"seq":{each.seq},"frame":{each.frame},'
         f'"added_ms":{figure(each.added_ms)},"copies":{each.copies}}}'

@@ -20,7 +20,7 @@ from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
 from netdissect.model.names import FieldInfo, ProtocolInfo
-from netdissect.model.policy import rule_and_key
+from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import (
     Anomaly,
@@ -177,7 +177,7 @@ def rtt(summary: RttSummary) -> str:
 
 def _space_key(space: str) -> dict[str, Any]:
     """Return the key of a space that has one: a number where it is one."""
-    _, key = rule_and_key(space)
+    _, key = split_space_name(space)
     return {"key": int(key) if key.isdecimal() else key} if key else {}
 
 
@@ -449,8 +449,8 @@ def field(info: FieldInfo) -> dict[str, Any]:
         "type": info.kind,
         "unit": info.unit or None,
         "meaning": info.meaning or None,
-        "least": info.least if math.isfinite(info.least) else None,
-        "most": info.most if math.isfinite(info.most) else None,
+        "least": info.minimum if math.isfinite(info.minimum) else None,
+        "most": info.maximum if math.isfinite(info.maximum) else None,
     }
 
 

@@ -8,7 +8,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, Final
 
 from netdissect.model.native import i64
-from netdissect.model.text import well_formed
+from netdissect.model.text import escape_surrogates
 
 __all__ = ["dump", "figure", "text"]
 
@@ -34,7 +34,7 @@ def dump(value: Any) -> str:
     unescaped.
 
     Bytes become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
-    surrogates see `model.text.well_formed`.
+    surrogates see `model.text.escape_surrogates`.
     """
     out: list[str] = []
     _write(out, value, MAX_DEPTH)
@@ -136,7 +136,7 @@ def _quoted(value: str) -> str:
     written: str = _quote(value)
     # A surrogate, or text that looks like the escape of one; nearly no text has a backslash.
     if "\\" in written and ("\\ud" in written or "\\x" in written):
-        written = _quote(well_formed(value))
+        written = _quote(escape_surrogates(value))
     return written
 
 

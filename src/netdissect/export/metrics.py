@@ -9,7 +9,7 @@ from typing import Any
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.live import ServerFigures
-from netdissect.model.text import number, quoted
+from netdissect.model.text import parse_count, quoted
 
 __all__ = ["Endpoint", "Facts"]
 
@@ -45,7 +45,7 @@ class Endpoint:
 
         """
         host, _, port = address.rpartition(":")
-        known = number(port)
+        known = parse_count(port)
         if known is None or known > 0xFFFF:  # noqa: PLR2004 - the largest port
             given = quoted(address)
             raise UsageError(f"--metrics wants HOST:PORT, such as 127.0.0.1:9464, not {given}")

@@ -126,7 +126,7 @@ def _events(
         sent = [copy for copy in item.copies if copy.kind != "duplicate"]
         # A copy counts as lost when the next one is sent.
         gone = [(before, after.time_ns) for before, after in pairwise(sent)]
-        if sent and (item.lost or item.missed):
+        if sent and (item.lost or item.failed):
             gone.append((sent[-1], item.settled_ns or sent[-1].time_ns))
         for copy, when in gone:
             lost: dict[str, Any] = {"space": item.space, "seq": item.seq, **way}

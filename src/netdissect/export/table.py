@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any
 
-from netdissect.model.text import well_formed
+from netdissect.model.text import escape_surrogates
 
 __all__ = ["FORMATS", "cell", "write_columns", "write_rows"]
 
@@ -84,4 +84,4 @@ def _text(value: Any) -> str:
         return bytes(value).hex()
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    return well_formed(str(value)).replace("\0", "\\x00")  # NUL is no CSV
+    return escape_surrogates(str(value)).replace("\0", "\\x00")  # NUL is no CSV

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from netdissect.model.names import FieldInfo
 from netdissect.model.packets import Direction
-from netdissect.model.policy import rule_and_key
+from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
@@ -135,7 +135,7 @@ def _tracked(attribute: str) -> Getter:
 
 
 def _key(facts: Reliability) -> int | None:
-    _, key = rule_and_key(facts.space)
+    _, key = split_space_name(facts.space)
     return int(key) if key.isdecimal() else None
 
 
@@ -382,7 +382,7 @@ class Names:
         meant = list(self._meant(name))
         if not meant or (name.startswith("msg.") and not all(self.protocols.values())):
             return -inf, inf
-        return min(info.least for info in meant), max(info.most for info in meant)
+        return min(info.minimum for info in meant), max(info.maximum for info in meant)
 
     def texts(self, name: str) -> frozenset[str]:
         """Return all texts that an existing name can hold; empty where that is not known."""

@@ -24,7 +24,7 @@ class Choice:
         raise NotImplementedError
 
     def leaves(self, addresses: i64, ports: i64) -> bool:
-        """Return whether a UDP flow over IPv4 is left out; see `Packets.known`."""
+        """Return whether a UDP flow over IPv4 is left out; see `PacketSink.ipv4_datagram`."""
         raise NotImplementedError
 
 

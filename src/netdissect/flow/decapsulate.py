@@ -22,9 +22,9 @@ from netdissect.flow.segments import read_segment
 from netdissect.flow.stats import FlowStats
 from netdissect.flow.streams import TcpStreams
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
-from netdissect.model.intake import Frames, Packets, PacketsTaken
 from netdissect.model.native import read_i64_be
 from netdissect.model.packets import LINK_BITS, LINK_TYPE, PacketKind
+from netdissect.model.sinks import FrameSink, PacketList, PacketSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,11 +56,11 @@ _USUAL_OCTETS: Final = 42
 class Capture(Protocol):
     """A capture that hands out its frames."""
 
-    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+    def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
         """Hand all frames to the taker; `after` is called now and then."""
 
 
-class Decapsulator(Frames):
+class Decapsulator(FrameSink):
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Decapsulator(Frames):
         self._interfaces = Interfaces()
         self._interface = -1
         """Interface of the frame at hand; -1 where the capture has one only."""
-        self._into: Packets = PacketsTaken()
+        self._into: PacketSink = PacketList()
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
         """Yield the packets of the frames, each as soon as it is whole, and at the end what is
@@ -97,13 +97,13 @@ class Decapsulator(Frames):
 
     def take(self, frames: Sequence[Frame]) -> list[Packet]:
         """Return the packets that these frames complete; more frames may follow."""
-        taken = self._into = PacketsTaken()
+        taken = self._into = PacketList()
         for number, time_ns, link, data, wire in frames:
             self.frame(number, time_ns, link, data, 0, len(data), wire)
         return taken.packets
 
     def hand_over(
-        self, capture: Capture, into: Packets, after: Callable[[], None] | None = None
+        self, capture: Capture, into: PacketSink, after: Callable[[], None] | None = None
     ) -> None:
         """Hand the packets of a whole capture to a taker: `batches` without a list, and without
         its objects. `after` is called behind each of them.
@@ -151,7 +151,7 @@ class Decapsulator(Frames):
                 payload = data[start + 42 : end]
                 # Most datagrams are of a flow that the taker knows by its numbers: no key is made
                 # of them.
-                if not into.known(number, time_ns, addresses, ports, payload):
+                if not into.ipv4_datagram(number, time_ns, addresses, ports, payload):
                     into.datagram(number, time_ns, data[start + 26 : start + 38], payload)
                 return
         elif protocol == _TCP:
@@ -315,7 +315,7 @@ class Decapsulator(Frames):
         if self._choice is not None and self._choice.leaves_tcp(key):
             self._into.tick(frame[0], frame[1])
             return []
-        taken = PacketsTaken()
+        taken = PacketList()
         self._streams.take(
             key, segment, frame[0], frame[1], header.ip_id, taken, header.faults
         )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
-from netdissect.model.intake import Packets, PacketsTaken
 from netdissect.model.native import ABSENT
 from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, reverse_key
 from netdissect.model.segments import StreamPiece, TcpSegment
+from netdissect.model.sinks import PacketList, PacketSink
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -74,7 +74,7 @@ class TcpStreams:
         frame: i64,
         time_ns: i64,
         ip_id: int | None,
-        into: Packets,
+        into: PacketSink,
         faults: tuple[str, ...] = (),
     ) -> None:
         """Hand on the packet of one segment, behind whatever else it released."""
@@ -127,7 +127,7 @@ class TcpStreams:
 
     def finish(self) -> list[Packet]:
         """Return what is still held at the end of the capture, and forget all connections."""
-        taken = PacketsTaken()
+        taken = PacketList()
         self._look()
         while self._idle:
             _close(self._idle.pop()[1], taken)
@@ -137,7 +137,8 @@ class TcpStreams:
         return taken.packets
 
     def _find(
-        self, key: FlowKey, seq: int, ack: int, flags: int, frame: i64, time_ns: i64, into: Packets
+        self, key: FlowKey, seq: int, ack: int, flags: int, frame: i64, time_ns: i64,
+        into: PacketSink,
     ) -> _Connection:
         """Return the connection that a segment belongs to. A new SYN begins a new one."""
         connection = self._sides.get(key)
@@ -175,7 +176,7 @@ class TcpStreams:
         return connection
 
     def _open(
-        self, key: FlowKey, way: FlowKey, ordinal: int, frame: i64, into: Packets
+        self, key: FlowKey, way: FlowKey, ordinal: int, frame: i64, into: PacketSink
     ) -> _Connection:
         self._stats.tcp_connections += 1
         connection = _Connection(key, way, ordinal, self._pool)
@@ -189,7 +190,7 @@ class TcpStreams:
             self._evict(into)
         return connection
 
-    def _evict(self, into: Packets) -> None:
+    def _evict(self, into: PacketSink) -> None:
         """Forget the connection that is idle for longest."""
         while True:
             if not self._idle:
@@ -212,14 +213,14 @@ class TcpStreams:
         self._idle.sort(key=itemgetter(0), reverse=True)
 
 
-def _close(connection: _Connection, into: Packets) -> None:
+def _close(connection: _Connection, into: PacketSink) -> None:
     """Release all that a connection holds, at its latest frame."""
     for side in (connection.first, connection.second):
         _release(connection, side, side.finish(), into)
 
 
 def _release(
-    connection: _Connection, side: Side, pieces: list[StreamPiece], into: Packets
+    connection: _Connection, side: Side, pieces: list[StreamPiece], into: PacketSink
 ) -> None:
     """Hand on the pieces of a direction that no segment of its own released."""
     if not pieces:

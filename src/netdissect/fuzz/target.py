@@ -13,7 +13,7 @@ from typing import Literal
 
 from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, UsageError
-from netdissect.model.text import number, quoted
+from netdissect.model.text import parse_count, quoted
 
 __all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 
@@ -61,7 +61,7 @@ class Target:
             address = ipaddress.ip_address(host)
         except ValueError:
             raise UsageError(f"{quoted(text)} is no HOST:PORT with a numeric address") from None
-        if not 0 < (number(port) or 0) < _PORTS:
+        if not 0 < (parse_count(port) or 0) < _PORTS:
             raise UsageError(f"{quoted(text)} has no port from 1 to 65535")
         if not address.is_loopback and not own_host:
             raise AccessError(

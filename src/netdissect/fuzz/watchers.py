@@ -19,7 +19,7 @@ from netdissect.fuzz.monitors import (
 )
 from netdissect.fuzz.rules import RulesMonitor
 from netdissect.model.errors import UsageError
-from netdissect.model.text import number, quoted
+from netdissect.model.text import parse_count, quoted
 
 __all__ = ["parse_monitors"]
 
@@ -40,7 +40,7 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     # The process first: what watches its memory, processor or log asks for it.
     for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
         kind, _, value = text.partition(":")
-        amount = number(value)
+        amount = parse_count(value)
         if kind == "exec" and value:
             process = ProcessMonitor(_words(value), free_path(folder, "target", ".log"))
             monitors.append(process)

@@ -13,7 +13,7 @@ from typing import Final
 
 from netdissect.diagnosis import reworded
 from netdissect.join.joined import Joined
-from netdissect.model.diagnosis import Around, Cause, Diagnosis, Limits, Loss
+from netdissect.model.diagnosis import Cause, Diagnosis, Limits, Loss, SilenceLoss
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
@@ -210,7 +210,7 @@ class Observed:
         )
         return reworded(replace(report, diagnosis=diagnosis))
 
-    def _around(self, conversation: int, cause: Cause) -> Around:
+    def _around(self, conversation: int, cause: Cause) -> SilenceLoss:
         """Return what was lost before the span of a cause, and in it."""
         start, end = cause.from_ns or 0, cause.to_ns
         counts: Counter[tuple[bool, int, bool]] = Counter()
@@ -223,7 +223,7 @@ class Observed:
             lost = counts[inside, direction, True]
             return Loss(lost + counts[inside, direction, False], lost, "joined")
 
-        return Around(
+        return SilenceLoss(
             (loss(0, inside=False), loss(1, inside=False)),
             (loss(0, inside=True), loss(1, inside=True)),
         )

@@ -11,10 +11,10 @@ from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
 from netdissect.join.rows import Rows
 from netdissect.join.tokens import NO_LIMIT, Tokens, choice
-from netdissect.model.intake import Frames, Packets
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
+from netdissect.model.sinks import FrameSink, PacketSink
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -157,12 +157,12 @@ def take_sample(path: str, tokens: Tokens) -> Sample:
     return sample
 
 
-class _Watch(Frames):
+class _Watch(FrameSink):
     """Hands on frames, and notes where the clock may have been set."""
 
     __slots__ = ("_into", "_sampler")
 
-    def __init__(self, into: Frames, sampler: _Sampler) -> None:
+    def __init__(self, into: FrameSink, sampler: _Sampler) -> None:
         self._into = into
         self._sampler = sampler
 
@@ -174,7 +174,7 @@ class _Watch(Frames):
         self._into.frame(number, time_ns, link, data, start, stop, wire)
 
 
-class _Sampler(Packets):
+class _Sampler(PacketSink):
     """Fills a sample."""
 
     def __init__(self, sample: Sample, tokens: Tokens, reader: CaptureReader) -> None:
@@ -190,7 +190,7 @@ class _Sampler(Packets):
         # Looked up by the key alone: a (TCP?, key) would be one more tuple a datagram.
         self._udp: dict[FlowKey, Flow] = {}
 
-    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+    def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
         """Hand all frames to the taker, as the capture does."""
         self._reader.feed(_Watch(taker, self), after)
 

@@ -1,3 +1,3 @@
-"""Values that pass between the rooms of the house. Holds no behaviour that reads a capture or a
-protocol.
+"""The vocabulary of the program: the values that pass between its packages. Nothing here reads a
+capture or knows a protocol.
 """

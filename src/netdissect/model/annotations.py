@@ -1,5 +1,5 @@
-"""Findings about packets: a code, how bad it is, where it is. The rows of a catalogue say what each
-code means.
+"""Findings about packets (a code, a severity and a place), and the catalogue that explains each
+code.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Annotation", "CodeRow", "Severity", "code_rows", "shared_rows"]
 
 
 class Severity(IntEnum):
-    """How bad a finding is, in Wireshark's words."""
+    """How bad a finding is. The levels are those of Wireshark's expert information."""
 
     CHAT = 0
     NOTE = 1
@@ -38,21 +38,21 @@ class CodeRow:
     severity: Severity
     """Default severity."""
     group: str
-    """Wireshark's word: `malformed`, `protocol`, `sequence`, `checksum`, `comment`, `reassembly`,
-    `undecoded`, `security`, `receive`.
+    """Group of Wireshark's expert information: `malformed`, `protocol`, `sequence`, `checksum`,
+    `comment`, `reassembly`, `undecoded`, `security`, `receive`.
     """
     title: str
     """One line for tables."""
     meaning: str
-    """What it means, what causes it, what to do: the text of `netdissect explain CODE`."""
+    """Meaning, usual causes and remedies: the text of `netdissect explain CODE`."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen, ten times the instructions to make one
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that makes creation ten times as slow
 class Annotation:
-    """One finding about one place of one buffer."""
+    """One finding, and the bits that it concerns. Nobody changes one."""
 
     code: str
-    """Code of the catalogue."""
+    """Code in the catalogue."""
     severity: Severity
     """Severity of this finding."""
     group: str
@@ -60,11 +60,11 @@ class Annotation:
     message: str
     """One sentence with the values found."""
     bit_offset: int
-    """Where it starts in its buffer, in bits."""
+    """First bit in its buffer."""
     bit_length: int
-    """How long it is, in bits; 0 = a point."""
+    """Length in bits; 0 for a position between bits."""
     buffer: int = 0
-    """Which buffer of the dissection the offset refers to; 0 = the payload on the wire."""
+    """Index into `Dissection.buffers`; 0 = the payload on the wire."""
 
 
 _FOLDER = Path(__file__).parents[1] / "data/findings"
@@ -74,9 +74,14 @@ _FOLDER = Path(__file__).parents[1] / "data/findings"
 def code_rows(part: str, folder: Path = _FOLDER) -> tuple[CodeRow, ...]:
     """Return the rows of one part of the catalogue, in the order of `<folder>/<part>.txt`.
 
-    The parts: `common`, what any layer may say; `flow`, `track`, `tcp` and `diagnosis`; and one for
-    each protocol of the package; a plug-in names its own folder. Between empty lines stand code,
-    severity and group, the title, and the lines of the meaning.
+    Args:
+        part: `common` (findings of any layer), `flow`, `track`, `tcp`, `diagnosis`, or the name of
+            a protocol.
+        folder: where the file is; a plug-in passes its own folder.
+
+    The entries of a file are separated by empty lines. The first line of an entry has code,
+    severity and group, the second one the title, and the remaining lines have the meaning.
+
     """
     text = (folder / f"{part}.txt").read_text("utf-8")
     return tuple(_row(*block.splitlines()) for block in text.split("\n\n"))
@@ -89,7 +94,7 @@ def _row(head: str, title: str, *meaning: str) -> CodeRow:
 
 
 def shared_rows() -> dict[str, CodeRow]:
-    """Return every row that belongs to no protocol, by code."""
+    """Return the rows that belong to no protocol, by code."""
     return {row.code: row for part in _SHARED for row in code_rows(part)}
 
 

@@ -1,52 +1,55 @@
-"""How a protocol is recognised, and what a connection has taught its decoder."""
+"""The result of recognition (`Claim`), and what decoding a connection depends on (`Hints`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from netdissect.model.apart import take_apart
+from netdissect.model.pickling import pickle_by_fields
 
 __all__ = ["STRONG", "Claim", "Hints", "Sample"]
 
 Sample: TypeAlias = tuple[int, int, bytes]
-"""(0 or 1: which endpoint sent it, 0 = the sender of the flow's first packet; time_ns; payload
-bytes).
-"""
+"""(sending endpoint, time_ns, payload). Endpoint 0 is the sender of the flow's first packet."""
 
 STRONG = 60
-"""A claim of at least this score takes a flow without a port or decode-as hint."""
+"""A claim with at least this score takes the flow on the strength of its bytes alone, without a
+known port or `--decode-as`.
+"""
 
 
 @dataclass(slots=True, init=False)
 class Claim:
-    """A protocol's answer to "is this flow yours?". Nobody changes one; it is not frozen, for to
-    fill a frozen value takes ten times as long.
+    """A protocol's answer to "is this flow yours?".
+
+    Nobody changes one. It is not frozen, because creating a frozen dataclass takes ten times as
+    long.
     """
 
     protocol: str
     """Name of the protocol."""
     score: int
-    """0 (impossible) to 100 (certain); STRONG and above claims a flow unasked."""
+    """0 (impossible) to 100 (certain); see `STRONG`."""
     dialects: tuple[str | None, str | None]
-    """Dialect of what endpoint 0 and endpoint 1 send; None = not told apart yet."""
+    """Dialects that endpoints 0 and 1 speak; None = not decided yet."""
     client: int | None
-    """Which endpoint (0 or 1) is the client; None = not known."""
+    """Endpoint (0 or 1) that is the client; None = unknown."""
     roles_from: str
-    """`handshake`, `protocol`, `port` or `first_frame`: what `client` rests on."""
+    """Basis of `client`: `handshake`, `protocol`, `port` or `first_frame`."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each, for `--explain`."""
     doubtful: tuple[bool, bool]
-    """Endpoints whose dialect is only the likeliest of several that fit what it has sent so far."""
+    """By endpoint: whether several dialects fit what it has sent, and `dialects` has the likeliest.
+    """
     forced: bool
-    """True where the user names the dialects: nothing that is seen changes them."""
+    """True if the user chose the dialects: no datagram changes them."""
     waits: bool
-    """True where what comes next may tell more: it takes no flow while more may come."""
+    """True if later datagrams may improve the claim: it takes no flow until they cannot come."""
     attempt: bool
-    """True where the flow's first datagram asks for a connection, whatever its bytes look like."""
+    """True if the flow's first datagram asks for a connection, whatever its bytes look like."""
     late: bool
-    """True where other bytes stand before the first message: it takes no stream whose beginning was
-    captured.
+    """True if other bytes come before the first message: the claim takes no stream whose beginning
+    was captured.
     """
 
     def __init__(
@@ -71,18 +74,20 @@ class Claim:
 
 @dataclass(slots=True, init=False)
 class Hints:
-    """What a connection has taught its decoder so far. As a claim, nobody changes one: `scan` hands
-    back a new one (an `Ev.HINTS` event) when it learns.
+    """What decoding depends on and earlier datagrams of the connection have shown.
+
+    Nobody changes one: when `scan` learns something, it returns new hints in an `Ev.HINTS` event.
     """
 
     dialects: tuple[str, str]
     """Dialect of each direction, indexed by `Direction`."""
     extra: Any
-    """Protocol-owned frozen value: tokens, negotiated limits, last numbers."""
+    """Immutable value that only the protocol understands: tokens, negotiated limits, last numbers.
+    """
 
     def __init__(self, dialects: tuple[str, str], extra: Any = None) -> None:
         self.dialects = dialects
         self.extra = extra
 
 
-take_apart([Claim, Hints])
+pickle_by_fields([Claim, Hints])

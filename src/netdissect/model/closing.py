@@ -1,4 +1,4 @@
-"""What holds a resource and is let go of at the end of a `with`."""
+"""A base class for objects that hold a resource."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Closing"]
 
 
 class Closing:
-    """Closes itself where a `with` ends, whatever ends it."""
+    """A context manager that calls `close` at the end of its `with` block."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the resource."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

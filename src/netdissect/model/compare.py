@@ -1,4 +1,4 @@
-"""What differs between two nested values."""
+"""The differences between two nested values."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import Any, NamedTuple
 __all__ = ["ABSENT", "Changed", "differences"]
 
 MAX_DEPTH = 64
-"""Levels compared one by one; what lies deeper is compared as a whole."""
+"""Nesting levels that are compared item by item; values below are compared as a whole."""
 
 
 class _Absent:
-    """Stands for what one side does not have."""
+    """The type of `ABSENT`."""
 
     def __repr__(self) -> str:
         return "absent"
 
 
 ABSENT = _Absent()
+"""Takes the place of a value that one side does not have."""
 
 
 class Changed(NamedTuple):
-    """One place in which two values differ."""
+    """One place at which two values differ."""
 
     path: str
-    """Dotted names, lists with their index: `spaces[0].units`."""
+    """Names separated by dots, list items with their index: `spaces[0].units`."""
     before: Any
-    """The first value; `ABSENT` where it has none."""
+    """First value, or `ABSENT`."""
     after: Any
+    """Second value, or `ABSENT`."""
 
 
 def differences(before: Any, after: Any, path: str = "", depth: int = 0) -> Iterator[Changed]:
-    """Yield every place in which two values of mappings, lists and scalars differ, in order."""
+    """Yield every place at which two values of mappings, lists and scalars differ, in order."""
     if depth < MAX_DEPTH and isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in dict.fromkeys((*before, *after)):
             place = f"{path}.{name}" if path else str(name)
@@ -43,8 +45,7 @@ def differences(before: Any, after: Any, path: str = "", depth: int = 0) -> Iter
             left = before[index] if index < len(before) else ABSENT
             right = after[index] if index < len(after) else ABSENT
             yield from differences(left, right, f"{path}[{index}]", depth + 1)
-    # The same object is no difference, also where it is NaN, which equals nothing, not even
-    # itself.
+    # Identity first: NaN does not equal itself.
     elif before is not after and before != after:
         yield Changed(path, before, after)
 

@@ -1,84 +1,91 @@
-"""The answer about one connection: how it ended, why, and how bad it was on the way. Plain data;
-the sentences in it are made in one place and shown alike everywhere.
+"""The diagnosis of one connection: how it ended, why, and how well it worked until then. Plain
+data; `diagnosis/` writes the sentences in it.
 
-What each connection has is not frozen: to fill a frozen value takes ten times as long. Its
-`__init__` is written out, since one that `dataclass` makes is not compiled.
+Classes of which each connection has one are not frozen, because creating a frozen dataclass takes
+ten times as long. Their `__init__` is written out, because a generated one is not compiled.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netdissect.model.apart import take_apart
+from netdissect.model.pickling import pickle_by_fields
 
 __all__ = [
-    "Around",
+    "AddedDelay",
     "Burst",
     "Cause",
     "Ceiling",
     "Diagnosis",
     "Ending",
     "Lag",
-    "Late",
+    "LateUnit",
     "Limits",
     "Loss",
-    "Worst",
+    "SilenceLoss",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on a connection is told to be bad; the settings `findings.*` are these fields."""
+    """Thresholds of the findings about the quality of a connection: the settings `findings.*`."""
 
     high_loss: int = 5
-    """Percent of a direction that is lost."""
+    """Lost share of a direction, percent."""
     burst_loss: int = 10
-    """Numbers in a row that are missing next to the receiver."""
+    """Consecutive numbers that are missing next to the receiver."""
     high_resend: int = 25
-    """Percent of what a side sent that were repetitions, more than its own timer explains."""
+    """Share of retransmissions in what a side sent, percent, beyond what its own timer explains."""
     rtt_spike: int = 150
-    """Milliseconds that a round trip is longer than the usual one, and four times as long."""
+    """Milliseconds by which a round trip exceeds the usual one; it must also be four times as long.
+    """
     jitter: int = 60
-    """Milliseconds that 5% of the round trips take longer than half of them, and twice as long."""
+    """Milliseconds by which the 95th percentile of the round trips exceeds their median; it must
+    also be twice as long.
+    """
     slow_receiver: int = 500
-    """Milliseconds that a receive window is closed in all."""
+    """Total time that a receive window is closed, milliseconds."""
     late_delivery: int = 200
-    """Milliseconds by which a unit that was sent again comes later than the path allows."""
+    """Milliseconds by which a retransmitted unit arrives later than the path alone explains."""
     rate_limited: int = 10
-    """Seconds in a row in which what arrives stays at a limit, and is lost beyond it."""
+    """Consecutive seconds in which the received rate stays at a ceiling while the excess is lost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Numbers in a row that were missing when a later one came."""
+    """Consecutive numbers that were missing when a later one arrived."""
 
     count: int
+    """Numbers that are still missing."""
     from_ns: int
-    """Newest number before it."""
+    """Time of the newest number before the burst."""
     to_ns: int
-    """The later one."""
+    """Time of the later number."""
     frame: int
-    """Its frame."""
+    """Frame of the later number."""
     low: int = 0
-    """First of the numbers; those that came late have left `count`, and are among them."""
+    """First number of the burst, including those that arrived late and left `count`."""
     high: int = 0
-    """Last of them."""
+    """Last number of the burst."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Seconds in a row in which no more than so much of a direction arrived, the rest being lost,
-    while nothing was lost below.
+    """A rate limit in one direction: for several consecutive seconds the received rate stayed at a
+    ceiling and the excess was lost, while nothing was lost at lower rates.
     """
 
     per_second: int
-    """What arrived."""
+    """The ceiling, in `unit` per second."""
     unit: str
-    """Of what: `bytes`; `datagrams` where it is told or joined."""
+    """`bytes`, or `datagrams` if the receiver reports them or two captures are joined."""
     seconds: int
+    """Duration at the ceiling."""
     sent: int
-    """Numbered units of them."""
+    """Numbered units sent in these seconds."""
     lost: int
+    """Those of them that were lost."""
     from_ns: int
     to_ns: int
     first_frame: int
@@ -86,11 +93,11 @@ class Ceiling:
     last_frame: int
     """First frame of the last second."""
     queue_ms: float | None
-    """By how much delays were longer than below; None where that is not known."""
+    """By how much delays exceeded those at lower rates; None if unknown."""
 
     @property
     def text(self) -> str:
-        """Return what is said of it."""
+        """Return the sentence about it."""
         longer = self.queue_ms is not None and self.queue_ms >= 1
         return (
             f"no more than {self.per_second:,} {self.unit} a second arrived for {self.seconds} s: "
@@ -104,21 +111,20 @@ class Ending:
     """Who ended a connection, and how."""
 
     by: str | None
-    """`client`, `server`, `both`, `nobody`; None = cannot be told."""
+    """`client`, `server`, `both`, `nobody`; None = unknown."""
     how: str
-    """`said`, `rejected`, `reset`, `unreachable`, `timed-out`, `quality`, `dropped`
-    (forgotten without a word), `silent` (fell silent without a word), `gave-up`,
-    `never-answered`, `info-only`, `open`, `unknown`.
+    """`said` (a message says so), `rejected`, `reset`, `unreachable`, `timed-out`, `quality`,
+    `dropped` (a side forgot the connection without a message), `silent` (a side stopped sending
+    without a message), `gave-up`, `never-answered`, `info-only`, `open`, `unknown`.
     """
     reason: str | None
-    """The program's own word."""
+    """The reason as the program states it."""
     frame: int | None
-    """Frame that says so; None where none does."""
+    """Frame of the evidence; None without one."""
     time_ns: int | None
-    """When."""
     confidence: str
-    """`certain`: it was said, or cannot be otherwise; `likely`: concluded from silence, a timer or
-    a rule; `cannot tell`.
+    """`certain`: stated on the wire, or the only possibility; `likely`: concluded from silence, a
+    timer or a rule; `cannot tell`.
     """
 
     def __init__(
@@ -135,21 +141,23 @@ class Ending:
 
 @dataclass(slots=True, init=False)
 class Cause:
-    """Why a connection ended, or why it is bad."""
+    """Why a connection ended or worked badly."""
 
     what: str
     """`silence`, `one-way`, `loss`, `slow-receiver`, `quality`, `rejected`, `no-answer`, `closed`,
     `none`.
     """
     direction: int | None
-    """`Direction` that is concerned; None = both, or not known."""
+    """`Direction` concerned; None = both, or unknown."""
     from_ns: int | None
+    """Start of the span concerned."""
     to_ns: int | None
-    """Span; `to_ns` None = to the end."""
+    """Its end; None = the end of the connection."""
     from_frame: int | None
     to_frame: int | None
     confidence: str
-    """`certain`, `likely` or `cannot tell`: of whose fault it is, not of what was seen."""
+    """`certain`, `likely` or `cannot tell`: how sure it is whose fault it was, not what was seen.
+    """
     text: str
     """One or two sentences."""
 
@@ -169,14 +177,14 @@ class Cause:
 
 @dataclass(slots=True, init=False)
 class Loss:
-    """How much of what a direction sent was lost."""
+    """How much of what was sent in one direction was lost."""
 
     sent: int
     lost: int
     basis: str
-    """`joined`: two captures show it; `observed`: numbers missing next to the receiver; `inferred`:
-    the same, but their sender leaves some out now and then; `told`: the receiver says so; `bound`:
-    at most so much, it was sent again; `unknown`: the capture cannot tell.
+    """`joined`: two captures show it; `observed`: numbers are missing next to the receiver;
+    `inferred`: the same, but the sender skips numbers now and then; `told`: the receiver reports
+    it; `bound`: an upper limit from retransmissions; `unknown`: the capture cannot tell.
     """
 
     def __init__(self, sent: int, lost: int, basis: str) -> None:
@@ -186,28 +194,28 @@ class Loss:
 
     @property
     def share(self) -> float | None:
-        """Return lost of sent; None where that is not known."""
+        """Return lost / sent; None if unknown."""
         return self.lost / self.sent if self.sent and self.basis != "unknown" else None
 
     @property
     def is_seen(self) -> bool:
-        """Return whether one capture shows the loss itself, not a bound of it."""
+        """Return whether one capture shows the loss itself rather than a limit of it."""
         return self.basis in ("observed", "inferred", "told")
 
     @property
     def is_known(self) -> bool:
-        """Return whether the loss itself is known, from one capture or from two."""
+        """Return whether the loss itself is known, from one capture or two."""
         return self.is_seen or self.basis == "joined"
 
     @property
     def is_limit(self) -> bool:
-        """Return whether less may have been lost."""
+        """Return whether the actual loss may be lower."""
         return self.basis in ("bound", "inferred")
 
 
 @dataclass(slots=True, init=False)
-class Around:
-    """What each direction lost before the span of a silence, and in it."""
+class SilenceLoss:
+    """What each direction lost before a silence began, and during it."""
 
     before: tuple[Loss, Loss]
     """By `Direction`."""
@@ -220,8 +228,8 @@ class Around:
 
 
 @dataclass(slots=True, init=False)
-class Worst:
-    """A unit that came late."""
+class LateUnit:
+    """A unit that was delivered late because copies of it were lost."""
 
     space: str
     seq: int
@@ -230,8 +238,9 @@ class Worst:
     time_ns: int
     """Time of that frame."""
     added_ms: float
-    """What it took longer than the path."""
+    """Delay in addition to that of the path."""
     copies: int
+    """Transmissions."""
 
     def __init__(
         self, space: str, seq: int, frame: int, time_ns: int, added_ms: float, copies: int,
@@ -245,45 +254,49 @@ class Worst:
 
 
 @dataclass(slots=True, init=False)
-class Late:
-    """What resends added to the units of a direction that were sent more than once, ms."""
+class AddedDelay:
+    """The delay in ms that waiting for retransmissions added to the units of one direction that
+    were sent more than once.
+    """
 
     units: int
+    """Units that were sent more than once."""
     p50: float | None
     p95: float | None
     maximum: float | None
-    beyond: int
-    """Units later than the limit."""
-    worst: tuple[Worst, ...]
+    over_limit: int
+    """Units delayed by more than `limit_ms`."""
+    worst: tuple[LateUnit, ...]
+    """The units with the longest delays."""
     limit_ms: int
-    """That limit."""
+    """`Limits.late_delivery`."""
 
     def __init__(
-        self, units: int, p50: float | None, p95: float | None, maximum: float | None, beyond: int,
-        worst: tuple[Worst, ...], limit_ms: int,
+        self, units: int, p50: float | None, p95: float | None, maximum: float | None,
+        over_limit: int, worst: tuple[LateUnit, ...], limit_ms: int,
     ) -> None:  # fmt: skip
         self.units = units
         self.p50 = p50
         self.p95 = p95
         self.maximum = maximum
-        self.beyond = beyond
+        self.over_limit = over_limit
         self.worst = worst
         self.limit_ms = limit_ms
 
 
 @dataclass(slots=True, init=False)
 class Lag:
-    """How long things took."""
+    """Round trips, and what retransmissions added to them."""
 
     path_ms: float | None
-    """Usual round trip; None where the capture has no whole one."""
+    """Usual round trip; None if the capture has no complete one."""
     p95_ms: float | None
-    """95% of the round trips did not exceed this."""
-    added: tuple[Late, Late]
+    """95th percentile of the round trips."""
+    added: tuple[AddedDelay, AddedDelay]
     """By `Direction`."""
 
     def __init__(
-        self, path_ms: float | None, p95_ms: float | None, added: tuple[Late, Late],
+        self, path_ms: float | None, p95_ms: float | None, added: tuple[AddedDelay, AddedDelay],
     ) -> None:  # fmt: skip
         self.path_ms = path_ms
         self.p95_ms = p95_ms
@@ -291,34 +304,34 @@ class Lag:
 
     @property
     def late_ms(self) -> float | None:
-        """Return by how much 95% of what was sent again was late, of the worse direction."""
+        """Return the 95th percentile of the added delay in the worse direction."""
         return max((late.p95 for late in self.added if late.p95 is not None), default=None)
 
 
 @dataclass(slots=True, init=False)
 class Diagnosis:
-    """The answer about one connection."""
+    """All conclusions about one connection."""
 
     ending: Ending
     cause: Cause
     loss: tuple[Loss, Loss]
     """By `Direction`, over the whole connection."""
-    around: Around | None
-    """Of a connection that fell silent: the same before that span, and in it."""
+    around: SilenceLoss | None
+    """If the cause is a silence: the loss before it and during it."""
     lag: Lag
     badness: int
-    """Order of connections, worst first: the higher the worse."""
+    """Rank for sorting: the higher, the worse."""
     verdict: str
     """One sentence: who, when, why."""
     ruled_out: tuple[str, ...]
-    """What it was not, each with the reason."""
+    """Causes that can be excluded, each with the reason."""
     settles: str | None
-    """What a second capture would settle; None where nothing is left."""
+    """What a second capture would show; None if nothing is open."""
     names: tuple[str | None, str | None]
-    """Names of client and server from the payload."""
+    """Names of client and server, from the payload."""
 
     def __init__(
-        self, ending: Ending, cause: Cause, loss: tuple[Loss, Loss], around: Around | None,
+        self, ending: Ending, cause: Cause, loss: tuple[Loss, Loss], around: SilenceLoss | None,
         lag: Lag, badness: int, verdict: str, ruled_out: tuple[str, ...], settles: str | None,
         names: tuple[str | None, str | None],
     ) -> None:  # fmt: skip
@@ -334,6 +347,6 @@ class Diagnosis:
         self.names = names
 
 
-take_apart((
-    Limits, Burst, Ceiling, Ending, Cause, Loss, Around, Worst, Late, Lag, Diagnosis,
+pickle_by_fields((
+    Limits, Burst, Ceiling, Ending, Cause, Loss, SilenceLoss, LateUnit, AddedDelay, Lag, Diagnosis,
 ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The annotated tree that `dissect` makes of one payload."""
+"""The annotated field tree that `dissect` builds from one payload."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from netdissect.model.annotations import Annotation
 
 __all__ = [
     "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode",
-    "LateFields", "MessageView", "concluded",
+    "LazyFields", "MessageView", "concluded",
 ]  # fmt: skip
 
 MASK = "********"
-"""What stands for a password that is not shown."""
+"""Shown instead of a hidden password."""
 TEXT = "text"
-"""A field that holds what people wrote, or what says who they are."""
+"""Privacy class of a field with text that people wrote or that identifies them."""
 OCTETS = "octets"
-"""A field that holds an application's own bytes, texts perhaps among them."""
+"""Privacy class of a field with bytes of the application, which may include text."""
 JSON = "json"
-"""A field that holds JSON: the strings in it are text, the names of its members are not."""
+"""Privacy class of a field with JSON: its strings are private, the names of its members are not."""
 ADDRESS = "address"
-"""A field that holds an IPv6 address, or an IPv4 address mapped into one."""
+"""Privacy class of a field with an IPv6 address, or an IPv4 address mapped into one."""
 LINE_FIELDS: Final = 6
+"""Fields of one message that its summary line shows at most."""
 LINE_TEXT: Final = 60
-"""Fields of one message that its line shows at most, and characters of a text."""
+"""Characters of a text that a summary line shows at most."""
 _NOT_IN_LINE: Final = frozenset({"type_id", "padding", "trailing"})
+"""Fields that a summary line never shows."""
 
 
 class FieldNode:
-    """One field of the tree. Siblings do not overlap; children lie inside their parent unless they
+    """One field of the tree. Siblings do not overlap. Children lie inside their parent unless they
     refer to another buffer.
     """
 
-    __slots__ = ("_children", "_display", "bit_length", "bit_offset", "buffer", "generated",
-                 "is_list", "later", "name", "private", "raw", "shower", "value")  # fmt: skip
+    __slots__ = ("_children", "_display", "bit_length", "bit_offset", "buffer", "format_value",
+                 "generated", "is_list", "make_children", "name", "private", "raw",
+                 "value")  # fmt: skip
 
-    # No dataclass: there are fifty of these in a datagram, and its `__init__` is not compiled.
+    # Not a dataclass, whose `__init__` is not compiled: a datagram has about fifty nodes.
     def __init__(
         self,
         name: str,
@@ -53,11 +56,10 @@ class FieldNode:
         self.name = name
         """Field name as in the layer, snake_case."""
         self.value = value
-        """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
-        self.bit_offset = bit_offset
-        """First bit in `buffer`. Bit i is bit i % 8 of byte i // 8, counted in the layer's own bit
-        order.
+        """Typed value: int, float, bool, str, bytes, None or list; None for a node with children.
         """
+        self.bit_offset = bit_offset
+        """First bit in `buffer`. Bit i is bit i % 8 of byte i // 8 in the layer's bit order."""
         self.bit_length = bit_length
         """Length in bits; 0 for generated nodes."""
         self._display = display
@@ -65,82 +67,83 @@ class FieldNode:
         self.buffer = buffer
         """Index into `Dissection.buffers`."""
         self.generated = generated
-        """True for values that are concluded, not read (shown in brackets)."""
+        """True for a value that follows from others and was not read; shown in brackets."""
         self.is_list = is_list
-        """True where the children are the items of a list, not the fields of an object."""
+        """True if the children are the items of a list instead of the fields of an object."""
         self.private = ""
-        """`TEXT`, `OCTETS`, `JSON`, `ADDRESS` or a word of the protocol where it holds what a
-        shared capture should not; its layer says so."""
-        self.later: Callable[[], list[FieldNode]] | None = None
-        """Makes the children where they are many and few ask for them."""
-        self.shower: Callable[[Any], str] | None = None
-        """Makes `display` of `raw` when it is first asked for: few ask for it."""
+        """Privacy class of a value that a shared capture should not contain: `TEXT`, `OCTETS`,
+        `JSON`, `ADDRESS` or a word of the protocol. "" if it may be shared.
+        """
+        self.make_children: Callable[[], list[FieldNode]] | None = None
+        """Creates the children on first use; None once they exist."""
+        self.format_value: Callable[[Any], str] | None = None
+        """Creates `display` from `raw` on first use; None once it exists."""
         self.raw: Any = None
-        """The value as it was read."""
+        """Argument of `format_value`: the value as it was read."""
 
     @property
     def display(self) -> str:
-        """Return the value for people where it differs from str(value): enum names, units. Not yet
+        """Return the value for people if it differs from str(value): enum names, units. Not yet
         made safe for a terminal.
         """
-        shower = self.shower
-        if shower is not None:
-            self.shower = None
-            self._display = shower(self.raw)
+        format_value = self.format_value
+        if format_value is not None:
+            self.format_value = None
+            self._display = format_value(self.raw)
             self.raw = None
         return self._display
 
     @display.setter
     def display(self, display: str) -> None:
-        self.shower = None
+        self.format_value = None
         self._display = display
 
     @property
     def children(self) -> list[FieldNode]:
         """Return the nested fields."""
-        later = self.later
-        if later is not None:
-            self.later = None
-            self._children = later()
+        make = self.make_children
+        if make is not None:
+            self.make_children = None
+            self._children = make()
         found = self._children
-        if found is None:  # most nodes never have any
+        if found is None:  # no list until now: most nodes never have children
             found = self._children = []
         return found
 
     @children.setter
     def children(self, children: list[FieldNode]) -> None:
-        self.later = None
+        self.make_children = None
         self._children = children
 
     @property
     def nested(self) -> bool:
-        """Return whether there are fields below it."""
-        return bool(self._children or (self.later is not None and self.children))
+        """Return whether the node has children."""
+        return bool(self._children or (self.make_children is not None and self.children))
 
     def field(self, name: str) -> FieldNode | None:
-        """Return the first child of a name that was read, as `child`, which makes all that are made
-        `later`.
+        """Return the first child with a name among those that exist already; unlike `child`, this
+        does not call `make_children`.
         """
         for child in self._children or ():
             if child.name == name:
                 return child
         return None
 
-    def told(self, name: str) -> Any:
-        """Return the value of a child of a name; of those that are made `later`, no more than that
-        one is made where it can be made alone.
+    def value_of(self, name: str) -> Any:
+        """Return the value of the first child with a name; None without one. If `make_children` has
+        a method `value_of` too, only that value is computed instead of all children.
         """
         found = self.field(name)
         if found is None:
-            alone = getattr(self.later, "told", None)
+            alone = getattr(self.make_children, "value_of", None)
             if alone is not None:
                 return alone(name)
             found = self.child(name)
         return None if found is None else found.value
 
     def line(self, kind: str) -> str:
-        """Return a message's type and its first plain fields: the line of `read` where no finisher
-        has written a better one.
+        """Return the summary line of a message that has none from a finisher: the type `kind` and
+        the first plain fields.
         """
         facts = [kind]
         for child in self.children:
@@ -148,10 +151,10 @@ class FieldNode:
                 continue
             value = child.value
             if isinstance(value, bytes):
-                if child.bit_length >= 8 or any(value):  # noqa: PLR2004 - less is padding
+                if child.bit_length >= 8 or any(value):  # noqa: PLR2004 - fewer bits: padding
                     facts.append(f"{child.name}={len(value)} B")
             elif isinstance(value, str):
-                # What Scapy displays of a text may be the bytes that it was read from.
+                # Not `display`: Scapy may show the bytes that the text was decoded from.
                 facts.append(f'{child.name}="{value[:LINE_TEXT]}"')
             elif value is not None:
                 display = child.display
@@ -162,18 +165,18 @@ class FieldNode:
         return " ".join(facts)
 
     def child(self, name: str) -> FieldNode | None:
-        """Return the first child of a name; None without one."""
+        """Return the first child with a name; None without one."""
         for child in self.children:
             if child.name == name:
                 return child
         return None
 
     def conclude(self, name: str, value: Any) -> None:
-        """Add a concluded value."""
+        """Append a child for a value that follows from others."""
         self.children.append(concluded(name, value, self.bit_offset, self.buffer))
 
     def shift(self, by: int) -> None:
-        """Move the node and all below it by bits."""
+        """Add a number of bits to the offset of the node and of everything below it."""
         self.bit_offset += by
         if self.nested:
             for child in self.children:
@@ -190,24 +193,27 @@ def concluded(name: str, value: Any, bit_offset: int, buffer: int) -> FieldNode:
 
 
 class Buffer(NamedTuple):
-    """Bytes that offsets refer to."""
+    """Bytes that bit offsets refer to."""
 
     name: str
-    """`payload` for the wire, else what made it: `decompressed`, `reassembled`, `re-aligned`."""
+    """`payload` for the bytes on the wire, otherwise how they were obtained: `decompressed`,
+    `reassembled`, `re-aligned`.
+    """
     data: bytes
-    """The bytes."""
     source: tuple[int, int] | None = None
-    """First bit and length in bits of what they were made of; None = not one place."""
+    """First bit and length in bits of the field they were obtained from; None if that is not one
+    contiguous range.
+    """
     of: int = 0
-    """Index of the buffer that `source` is in: the payload, unless one was taken out of another."""
+    """Index of the buffer that `source` refers to."""
     private: str = ""
-    """As of a field: what all of the bytes are."""
+    """Privacy class of all of the bytes, as in `FieldNode.private`."""
 
 
 class MessageView:
     """One message inside a payload, as `read --json` prints it."""
 
-    __slots__ = ("buffer", "fields", "later", "length", "node", "offset", "summary", "type")
+    __slots__ = ("buffer", "fields", "length", "make_fields", "node", "offset", "summary", "type")
 
     def __init__(
         self,
@@ -219,7 +225,7 @@ class MessageView:
         buffer: int = 0,
     ) -> None:
         self.type = type
-        """Type name, as counted in `connections`."""
+        """Type name, as counted by `connections`."""
         self.offset = offset
         """First byte in its buffer."""
         self.length = length
@@ -232,36 +238,38 @@ class MessageView:
         """Index into `Dissection.buffers`."""
         self.summary = ""
         """One line for people. Not yet made safe for a terminal."""
-        self.later: Callable[[], dict[str, Any]] | None = None
-        """Adds to `fields` what is dear, and returns them: for who asks for values, once."""
+        self.make_fields: Callable[[], dict[str, Any]] | None = None
+        """Adds the values that are expensive to compute to `fields` and returns all; to be called
+        at most once. None if there are none.
+        """
 
 
-class LateFields:
-    """What has values by name that are made when they are first asked for."""
+class LazyFields:
+    """Base of values whose `fields` are created when they are first requested."""
 
-    __slots__ = ("_fields", "later")
+    __slots__ = ("_fields", "make_fields")
 
     def __init__(self, fields: dict[str, Any]) -> None:
         self._fields = fields
-        self.later: Callable[[], dict[str, Any]] | None = None
-        """Makes `fields`; None once they are made."""
+        self.make_fields: Callable[[], dict[str, Any]] | None = None
+        """Creates `fields`; None once they exist."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """Return typed values by name, the `fields` object of the JSON."""
-        later = self.later
-        if later is not None:
-            self.later = None
-            self._fields = later()
+        make = self.make_fields
+        if make is not None:
+            self.make_fields = None
+            self._fields = make()
         return self._fields
 
     @fields.setter
     def fields(self, fields: dict[str, Any]) -> None:
-        self.later = None
+        self.make_fields = None
         self._fields = fields
 
 
-class Dissection(LateFields):
+class Dissection(LazyFields):
     """Everything that the walker read from one payload."""
 
     __slots__ = ("annotations", "buffers", "dialect", "direction", "messages", "protocol", "root",
@@ -286,7 +294,7 @@ class Dissection(LateFields):
         self.dialect = dialect
         """Full dialect name."""
         self.direction = direction
-        """Direction used for decoding; None = it does not matter."""
+        """Direction used for decoding; None if it does not matter."""
         self.transport = transport
         """`udp` or `tcp`."""
         self.buffers = buffers
@@ -296,6 +304,6 @@ class Dissection(LateFields):
         self.annotations: list[Annotation] = [] if annotations is None else annotations
         """Findings, in order of discovery."""
         self.messages: list[MessageView] = [] if messages is None else messages
-        """The messages of the payload, in wire order; empty where it has none."""
+        """The messages of the payload, in wire order."""
         self.summary = summary
         """One line for people. Not yet made safe for a terminal."""

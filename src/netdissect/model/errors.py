@@ -1,5 +1,5 @@
-"""The exceptions of misuse and of the environment. Input never raises: what cannot be read is an
-`Annotation`.
+"""Exceptions for misuse and for faults of the environment. Bytes of a capture never raise: what
+cannot be decoded becomes an `Annotation`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = [
     "unknown",
 ]
 
-_LONGEST_NAME = 80
-"""Characters of a word that a name may have been meant by; a longer one is compared with nothing.
+_MAX_MISSPELT = 80
+"""Longest word, in characters, for which a suggestion is sought: the search takes quadratic time.
 """
 
 
 class NetdissectError(Exception):
-    """Base of every exception that is meant for the user; its text is one plain sentence."""
+    """Base class of exceptions whose text, one plain sentence, is shown to the user."""
 
 
 class UsageError(NetdissectError):
@@ -34,7 +34,7 @@ class UsageError(NetdissectError):
 
 
 class CaptureFileError(NetdissectError):
-    """A file that is missing, unreadable or no capture."""
+    """A file that is missing, unreadable or not a capture."""
 
 
 class AccessError(NetdissectError):
@@ -45,7 +45,7 @@ class FilterError(NetdissectError):
     """A display or capture filter that cannot be compiled."""
 
     def __init__(self, message: str, *, text: str = "", start: int = 0, end: int = 0) -> None:
-        """Keep the filter text and the half-open range of the fault, for the caret."""
+        """Store the filter text and the range [start, end) of the fault, for underlining it."""
         super().__init__(message)
         self.text = text
         self.start = start
@@ -53,7 +53,7 @@ class FilterError(NetdissectError):
 
 
 def reason(error: Exception) -> str:
-    """Return what an exception of Python's says, as a user would."""
+    """Return the cause of one of Python's exceptions in words for users."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, KeyError):
@@ -61,23 +61,23 @@ def reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
     text = str(error)
-    # Python's own text names a function for programmers, and no place in the file.
+    # Python's own text advises to call that function.
     return "a number has too many digits" if "set_int_max_str_digits" in text else text
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> str:
-    """Return what to say of a name that does not exist, with the one that was meant, or all that
-    there are: `no protocol is called 'knets'; did you mean 'knet'?`.
+    """Return the error text for a name that does not exist, with a suggestion or, failing that, all
+    known names: `no protocol is called 'knets'; did you mean 'knet'?`.
     """
     near = did_you_mean(name, known) or f"; known: {', '.join(known)}"
     return f"no {kind} is called {quoted(name)}{near}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'NAME'?` with the name closest to a misspelt word, "" where none is
-    close.
+    """Return `; did you mean 'NAME'?` with the known name closest to a misspelt word, or "" if no
+    name is close.
     """
-    if len(word) > _LONGEST_NAME:
+    if len(word) > _MAX_MISSPELT:
         return ""
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), names, 1)

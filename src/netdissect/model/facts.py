@@ -1,4 +1,4 @@
-"""What can be said about a frame below the protocols, for comparing with another program."""
+"""Facts about frames below the game protocols, for comparing netdissect with another program."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Difference", "FrameFacts"]
 
 @dataclass(frozen=True, slots=True)
 class FrameFacts:
-    """One UDP datagram or TCP segment, named by the frame that completed it."""
+    """One UDP datagram or TCP segment."""
 
     frame: int
-    """Frame number from 1."""
+    """Number, from 1, of the frame that completed it."""
     time_ns: int
     """Time of the frame, ns since the Unix epoch."""
     transport: str
@@ -32,12 +32,12 @@ class FrameFacts:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that two programs say differently about a frame."""
+    """One fact about a frame on which two programs disagree."""
 
     frame: int
     what: str
-    """Name of the fact, or `frame` where one of them does not have it at all."""
+    """Name of the fact, or `frame` if only one of the programs has the frame at all."""
     ours: object
     theirs: object
     known: str = ""
-    """Why, where the other program is known to be wrong."""
+    """The reason, if the other program is known to be wrong."""

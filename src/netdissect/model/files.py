@@ -1,5 +1,5 @@
-"""Files that a user names: small ones and lines of standard input read with a bound, large ones the
-same whenever they are opened.
+"""Files that a user names: bounded reading of small ones, atomic writing, and protection against a
+file being replaced while it is read more than once.
 """
 
 from __future__ import annotations
@@ -17,81 +17,92 @@ from typing import Any, BinaryIO, Final, TextIO, TypeAlias
 from netdissect.model.errors import UsageError
 
 __all__ = [
-    "NOT_WHOLE",
-    "Opened",
+    "PARTIAL_SUFFIX",
+    "PinnedFiles",
+    "atomic_write",
     "numbered_lines",
-    "open_same",
+    "open_pinned",
     "parse_toml",
+    "pinned_files",
     "read_octets",
     "read_text",
-    "unchanged",
-    "written_whole",
 ]
 
-_AT_ONCE: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without O_NONBLOCK, opening a FIFO waits for its other end."""
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-NOT_WHOLE: Final = ".part"
-"""What ends the name of a file that is not whole yet."""
+_READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""Without O_NONBLOCK, opening a FIFO would wait for its writer."""
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+PARTIAL_SUFFIX: Final = ".part"
+"""Suffix of a file that is still being written."""
 MAX_LINE_OCTETS = 16 * 1024 * 1024
-"""Of one line of standard input."""
+"""Longest line of standard input, bytes."""
 _NUMBER_BITS: Final = 64
+"""Width of the largest integer accepted in TOML."""
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?)"""
+"""One part of a dotted key in TOML: bare or quoted."""
 _TOKENS: Final = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
-    # All repetitions are possessive (`++`): no text makes the pattern go back and try again.
+    # All repetitions are possessive (`++`), so that no text causes backtracking.
     r"|'''(?:[^']++|'(?!''))*+(?:'''|\Z)"
     r"|#[^\n]*+"
     rf"|(?P<long>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{64}})"
     rf"|{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+",
     re.DOTALL,
 )
-"""What of TOML may hold dots. A `long` one is a dotted key of more than 64 parts: the time that
-Python's reader takes for it grows as the square of their number.
+"""The tokens of TOML that may contain dots. `long` is a dotted key with more than 64 parts, for
+which Python's parser takes quadratic time.
 """
-Opened: TypeAlias = dict[str, os.stat_result]
-"""What each file was when it was first opened."""
-_opened: ContextVar[Opened | None] = ContextVar("opened", default=None)
-"""Those of the innermost `unchanged`."""
+PinnedFiles: TypeAlias = dict[str, os.stat_result]
+"""Path -> status of the file when it was first opened."""
+_pinned: ContextVar[PinnedFiles | None] = ContextVar("pinned", default=None)
+"""The files of the innermost `pinned_files` block."""
 
 
 @contextmanager
-def unchanged(files: Opened | None = None) -> Iterator[Opened]:
-    """Have a path mean one file within the block, however often `open_same` opens it: what is read
-    twice is to give one answer. `files`: those that another block has opened.
+def pinned_files(files: PinnedFiles | None = None) -> Iterator[PinnedFiles]:
+    """Ensure that within the block `open_pinned` opens the same file each time it gets a path, so
+    that the passes over a capture agree with each other.
+
+    Args:
+        files: the files pinned by an earlier block, to be used here too.
+
     """
-    opened = {} if files is None else files
-    token = _opened.set(opened)
+    pinned = {} if files is None else files
+    token = _pinned.set(pinned)
     try:
-        yield opened
+        yield pinned
     finally:
-        _opened.reset(token)
+        _pinned.reset(token)
 
 
-def open_same(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
-    """Open a file for reading. Within `unchanged` it is the one that it was the first time, and no
-    shorter; it may have grown. `regular`: it is no pipe and no device the first time either.
+def open_pinned(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
+    """Open a file for reading.
+
+    Within a `pinned_files` block, a path that is opened again must be the same regular file as
+    before, and no shorter. It may have grown: a capture that is being written does.
+
+    Args:
+        path: the file.
+        regular: refuse pipes and devices even when the path is opened for the first time.
 
     Raises:
-        OSError: the file is missing or unreadable, or not that one; then nothing has waited.
+        OSError: the file is missing, unreadable or another one. Only the first opening may block.
 
     """
-    first, name = _opened.get(), os.fspath(path)
-    before = None if first is None else first.get(name)
-    waits = before is None and not regular
+    files, name = _pinned.get(), os.fspath(path)
+    before = None if files is None else files.get(name)
+    may_block = before is None and not regular
     # The first opening may wait for a FIFO's writer; a second one would wait for ever.
-    file = FileIO(name if waits else os.open(name, _AT_ONCE))
+    file = FileIO(name if may_block else os.open(name, _READ_FLAGS))
     now = os.fstat(file.fileno())
-    if first is not None and before is None:
-        first[name] = now
+    if files is not None and before is None:
+        files[name] = now
     fault = ""
     if (regular or before is not None) and not stat.S_ISREG((before or now).st_mode):
-        fault = "is no regular file, and has to be read twice"
+        fault = "is not a regular file, and has to be read twice"
     elif before is not None and not os.path.samestat(before, now):
-        fault = "another file stands there now, and it has to be read twice"
+        fault = "has been replaced by another file, and has to be read twice"
     elif before is not None and now.st_size < before.st_size:
         fault = "has become shorter, and has to be read twice"
-    # Longer is no fault: a capture that is being written grows.
     if fault:
         file.close()
         raise OSError(errno.ESTALE, fault, name)
@@ -99,14 +110,14 @@ def open_same(path: str | os.PathLike[str], *, regular: bool = False) -> FileIO:
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that hold something, with their numbers.
+    """Yield the lines that are not blank, each with its number from 1.
 
     Raises:
-        UsageError: a line is longer than MAX_LINE_OCTETS; the text says which.
+        UsageError: a line is longer than MAX_LINE_OCTETS; the text says which one.
 
     """
     number = 0
-    # One byte more than may be: what tells a line that is too long from one of just that length.
+    # One byte more than allowed: otherwise a line of just that length looks like a longer one.
     while line := file.readline(MAX_LINE_OCTETS + 1):
         number += 1
         if len(line) > MAX_LINE_OCTETS:
@@ -116,21 +127,21 @@ def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def read_octets(path: str | os.PathLike[str], limit: int) -> bytes:
-    """Return what a regular file holds.
+    """Return the content of a regular file.
 
     Args:
-        path: the file. A FIFO or a device could wait, or never end, and is refused.
-        limit: bytes at most.
+        path: the file. FIFOs and devices are refused, because reading them may block or never end.
+        limit: largest size, bytes.
 
     Raises:
         OSError: the file is missing or unreadable.
-        ValueError: it is no regular file, or larger than `limit`; the text says which.
+        ValueError: it is not a regular file, or larger than `limit`; the text says which.
 
     """
-    handle = os.open(path, _AT_ONCE)
+    handle = os.open(path, _READ_FLAGS)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         octets = file.read(limit + 1)
     if len(octets) > limit:
         raise ValueError(f"larger than {limit:,} bytes")
@@ -138,37 +149,36 @@ def read_octets(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 @contextmanager
-def written_whole(place: str | os.PathLike[str], mode: int) -> Iterator[TextIO]:
-    """Give a new text file to write, beside a place that it takes at the end: whatever happens
-    before, what stood there still does.
+def atomic_write(place: str | os.PathLike[str], mode: int) -> Iterator[TextIO]:
+    """Yield a temporary text file that replaces `place` when the block ends without an exception.
+    Otherwise `place` stays as it was.
 
     Args:
-        place: where it is to stand; a symbolic link there is replaced, not followed.
-        mode: rights of the file, less those that the process gives to none.
+        place: path of the file; a symbolic link there is replaced, not followed.
+        mode: permissions of the file, before the process's umask is applied.
 
     Raises:
-        OSError: it cannot be written; names the file beside.
+        OSError: the file cannot be written; the exception names the temporary file.
 
     """
-    beside = f"{os.fspath(place)}.{os.getpid():x}{NOT_WHOLE}"
-    descriptor = os.open(beside, _NEW, mode)
+    partial = f"{os.fspath(place)}.{os.getpid():x}{PARTIAL_SUFFIX}"
+    descriptor = os.open(partial, _CREATE_FLAGS, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
             yield file
-        os.replace(beside, place)  # noqa: PTH105 - as given
+        os.replace(partial, place)  # noqa: PTH105 - any path-like object
     except BaseException:
         with suppress(OSError):
-            os.unlink(beside)  # noqa: PTH108 - as given
+            os.unlink(partial)  # noqa: PTH108 - as above
         raise
 
 
 def read_text(path: str | os.PathLike[str], limit: int) -> str:
-    """Return the text of a regular file in UTF-8, as `read_octets` reads it, without the mark that
-    editors on Windows put before it.
+    """Return the text of a regular file in UTF-8 without its byte order mark; see `read_octets`.
 
     Raises:
-        OSError: as there.
-        ValueError: as there, or it is no UTF-8.
+        OSError: the file is missing or unreadable.
+        ValueError: it is not a regular file, larger than `limit`, or not UTF-8.
 
     """
     try:
@@ -178,11 +188,11 @@ def read_text(path: str | os.PathLike[str], limit: int) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what TOML says.
+    """Return the content of a TOML document.
 
     Raises:
-        ValueError: it is none, deeper than it needs to be, or has a number of more than 64 bits;
-            the text says where it can.
+        ValueError: the text is not TOML, is nested too deeply or has a number of more than 64 bits.
+            The message names the place if Python's parser does.
 
     """
     import tomllib  # noqa: PLC0415 - only where a file exists
@@ -193,12 +203,12 @@ def parse_toml(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    # `0x` and digits make a number of any size, which Python then refuses to write in decimal.
-    left: list[Any] = [found]
-    while left:
-        value = left.pop()
+    # A number in hexadecimal may have any size, and Python then refuses to print it in decimal.
+    pending: list[Any] = [found]
+    while pending:
+        value = pending.pop()
         if isinstance(value, int) and value.bit_length() > _NUMBER_BITS:
             raise ValueError("a number has too many digits")
         if isinstance(value, dict | list):
-            left += value.values() if isinstance(value, dict) else value
+            pending += value.values() if isinstance(value, dict) else value
     return found

@@ -1,5 +1,5 @@
-"""What two captures of one conversation tell together. Times in ns since the Unix epoch by the
-clock of the first capture, durations in ms, `None` = not knowable.
+"""What two captures of the same conversations show together. Times are in ns since the Unix epoch
+by the clock of the first capture, durations in ms; `None` means that the captures cannot tell.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ __all__ = [
 
 
 class Fate(IntEnum):
-    """What became of a frame between two captures."""
+    """What happened to the datagram of a frame between the two captures."""
 
     APART = 0
-    """Not compared: no datagram, or of a flow that the other capture does not have."""
+    """Not compared: not a datagram, or of a flow that the other capture does not have."""
     DELIVERED = 1
-    """Sent here, arrived there."""
+    """Sent, and captured again on arrival."""
     LOST = 2
-    """Sent here, and did not arrive there."""
+    """Sent, but did not arrive."""
     OUTSIDE = 3
-    """The other capture had not begun, or had ended, when it would have been there."""
+    """The other capture had not begun, or had ended, when the datagram would have been in it."""
     UNSEEN = 4
-    """Sent here and, as its answer shows, received; the capture there has missed it."""
+    """Sent and, as an answer shows, received, but missed by the other capture."""
     DOUBTFUL = 5
-    """Not in the other capture, which demonstrably misses some: lost, or not captured."""
+    """Lost or not captured: it is not in the other capture, which is known to miss datagrams."""
     ARRIVED = 6
-    """Arrived here for the first time."""
+    """Arrived for the first time."""
     COPY = 7
-    """Arrived here once more: the network copied it."""
+    """Arrived again: the network duplicated it."""
     APPEARED = 8
-    """Arrived here, and was not seen sent: put in on the way, or missed by the other capture."""
+    """Arrived, but was not seen when sent: injected on the way, or missed by the other capture."""
 
     @property
     def label(self) -> str:
@@ -55,7 +55,9 @@ class Fate(IntEnum):
 
     @property
     def sent(self) -> bool:
-        """Return whether it is a fate of what was sent; `OUTSIDE` is one of both."""
+        """Return whether only a datagram that was sent can have it; others were received. `OUTSIDE`
+        applies to both.
+        """
         return self in _OF_SENT
 
 
@@ -63,38 +65,39 @@ _OF_SENT = frozenset({Fate.DELIVERED, Fate.LOST, Fate.UNSEEN, Fate.DOUBTFUL})
 
 
 class FateRow(NamedTuple):
-    """What became of one frame."""
+    """The fate of one frame."""
 
     fate: Fate
     partner: int | None
-    """Frame of the same datagram in the other capture; of a copy that of its sending."""
+    """Frame of the same datagram in the other capture; for a copy, the frame in which it was sent.
+    """
     delay_ms: float | None
-    """One-way delay; None for what has no partner."""
+    """One-way delay; None without a partner."""
     ambiguous: bool
-    """Equal datagrams cannot be told apart: this is the likeliest reading."""
+    """True if several identical datagrams make this only the most likely assignment."""
     copied: bool
-    """Of what was sent: the network copied it."""
+    """For a datagram that was sent: the network duplicated it."""
     reordered: bool
-    """Of a first arrival: one of the same flow that was sent later came before it."""
+    """For a first arrival: a datagram of the same flow that was sent later arrived before it."""
     common_ns: int
-    """Its time by the first capture's clock."""
+    """Its time by the clock of the first capture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One datagram between the two captures."""
+    """One datagram on its way between the two captures."""
 
     record: DatagramRecord
-    """As its sender's capture has it; of one that only appeared, as its receiver's."""
+    """The record of the capture next to the sender, or of the other one if only that has it."""
     capture: int
-    """Capture that the record is from: 0 or 1."""
+    """Capture of the record: 0 or 1."""
     fate: FateRow
     sent_ns: int | None
-    """By the first capture's clock; None where nobody was seen sending it."""
+    """Time of sending; None if that was not seen."""
     arrived_ns: int | None
-    """None where it did not arrive, or nobody knows."""
+    """Time of arrival; None if it did not arrive, or that is unknown."""
     copy: bool = False
-    """A further arrival, made by the network."""
+    """True for a further arrival, duplicated by the network."""
 
     @property
     def moment_ns(self) -> int:
@@ -109,25 +112,27 @@ class ClockReport:
     """How the clock of the second capture relates to that of the first."""
 
     offset_ms: float
-    """Second less first, in the middle of what both captured."""
+    """Second clock minus first, in the middle of the time that both captures cover."""
     bound_ms: float | None
-    """The offset is off by no more than this; None where only one direction was seen: then the
-    least delay is taken for none."""
+    """Largest error of the offset. None if only one direction was seen; the shortest delay is then
+    taken as zero.
+    """
     drift_ppm: float
-    """Growth of the offset, parts in a million; 0 where none can be told."""
+    """Growth of the offset, parts per million; 0 if it cannot be measured."""
     drift_bound_ppm: float
+    """Largest error of the drift."""
     least_delay_ms: tuple[float | None, float | None]
-    """Least delay toward the second and toward the first capture, by this clock."""
+    """Shortest delay toward the second capture, and toward the first."""
     anchors: int
-    """Datagrams that it rests on."""
+    """Datagrams that the estimate is based on."""
     contradicting: int
-    """Datagrams left out because no clock explains them."""
+    """Datagrams left out because no clock can explain them."""
     steps: tuple[tuple[int, int, float], ...]
-    """(capture 0 or 1, first frame after it, ms) where a clock was set."""
+    """(capture 0 or 1, first frame after the step, size in ms) for each time a clock was set."""
 
 
 class Burst(NamedTuple):
-    """Datagrams of one flow lost one after the other."""
+    """Consecutive datagrams of one flow that were lost."""
 
     first_frame: int
     last_frame: int
@@ -138,16 +143,16 @@ class Burst(NamedTuple):
 
 @dataclass(slots=True)
 class ResendReport:
-    """What the resends of one direction were for."""
+    """Whether the retransmissions of one direction were necessary."""
 
     needed: int = 0
-    """Nothing sent before of the unit had arrived."""
+    """Retransmissions of units of which no earlier copy had arrived."""
     spurious: int = 0
-    """A copy sent before had arrived."""
+    """Retransmissions of units of which an earlier copy had arrived."""
     copied: int = 0
-    """Further copies at the receiver that its sender did not send: the network copied them."""
+    """Further copies at the receiver that were not sent: the network duplicated them."""
     unknown: int = 0
-    """What became of the copies before cannot be told."""
+    """Retransmissions of units of which the fate of the earlier copies is unknown."""
     spaces: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     """Space -> needed, spurious, copied, unknown."""
 
@@ -166,47 +171,48 @@ class WayReport:
     unseen: int = 0
     doubtful: int = 0
     ambiguous: int = 0
-    """Of those sent, how many cannot be told from others."""
+    """Datagrams sent that are identical to others, so that their fates may be swapped."""
     arrived: int = 0
-    """Arrivals: first ones, copies and those that appeared."""
+    """Arrivals: first arrivals, `copies` and `appeared`."""
     copies: int = 0
-    """Further arrivals that the network made."""
+    """Arrivals duplicated by the network."""
     appeared: int = 0
-    """Arrivals that nobody was seen sending."""
+    """Arrivals that were not seen when sent."""
     reordered: int = 0
-    """First arrivals that came after one of the same flow that was sent later."""
+    """First arrivals after a datagram of the same flow that was sent later."""
     delay: RttSummary = field(default_factory=RttSummary)
-    """One-way delays of first arrivals; each is off by no more than the clock's bound."""
+    """One-way delays of first arrivals; their error is at most `ClockReport.bound_ms`."""
     jitter_ms: float | None = None
     """Mean change of the delay from one first arrival to the next. Source: RFC 3393."""
     bursts: list[Burst] = field(default_factory=list)
-    """The longest runs of lost datagrams, longest first; at least two each."""
+    """The longest bursts of at least two lost datagrams, longest first."""
     burst_count: int = 0
+    """Number of all such bursts."""
     ceiling: Ceiling | None = None
-    """A limit of the rate, in datagrams that arrived; None where nothing shows one."""
+    """A rate limit, in datagrams that arrived; None without one."""
     resends: ResendReport = field(default_factory=ResendReport)
 
     @property
     def loss_share(self) -> float | None:
-        """Return lost / all whose fate is known; None without any."""
+        """Return lost / all datagrams whose fate is known; None without any."""
         known = self.delivered + self.lost + self.unseen
         return self.lost / known if known else None
 
 
 @dataclass(slots=True)
 class StreamReport:
-    """One direction of a TCP connection that a proxy carries on in segments of its own."""
+    """One direction of a TCP connection that a proxy relays in segments of its own."""
 
     toward: int
     """Capture next to the sender: 0 or 1."""
     octets: tuple[int, int]
     """Bytes of the stream in each capture."""
     equal: bool | None
-    """Whether they are the same; None where a gap in a capture leaves it open."""
+    """Whether they are the same; None if a gap in a capture leaves it open."""
     differs_at: int | None
-    """Offset of the first byte that differs or is missing on one side."""
+    """Offset of the first byte that differs or is missing on one side; None without one."""
     delay: RttSummary = field(default_factory=RttSummary)
-    """From a byte's first sight at the sender to its first sight at the receiver."""
+    """Time from the first capture of a byte next to the sender to that next to the receiver."""
 
 
 @dataclass(slots=True)
@@ -214,39 +220,41 @@ class JoinedConnection:
     """Connections of both captures that carry the same datagrams."""
 
     number: int
-    """From 1, in order of first frame in the first capture."""
+    """From 1, in the order of the first frames in the first capture."""
     kind: str
     """`relayed` (addresses or ports differ), `routed` (they are the same), `proxied` (one stream in
-    two TCP connections), `same place`."""
+    two TCP connections), `same place`.
+    """
     transport: str
     connections: tuple[list[int], list[int]]
-    """Connections of each capture by number; empty for no known protocol."""
+    """Numbers of the connections in each capture; empty for an unknown protocol."""
     protocol: str | None
     ends: tuple[list[tuple[str, str]], list[tuple[str, str]]]
-    """Of each capture the (client, server) addresses that it uses."""
+    """For each capture: the pairs of client and server addresses."""
     client: int | None
-    """Capture next to the client, 0 or 1; None where the roles are not known."""
+    """Capture next to the client, 0 or 1; None if it is unknown which side is the client."""
     ways: list[WayReport] = field(default_factory=list)
-    """Client to server, then server to client; where roles are unknown, from the first capture to
-    the second, then back. Empty for `proxied`."""
+    """Client to server, then server to client. If it is unknown which side is the client: from the
+    first capture to the second, then back. Empty for `proxied`.
+    """
     streams: list[StreamReport] = field(default_factory=list)
-    """Of a proxied one; in the same order."""
+    """The same for `proxied`."""
 
 
 @dataclass(slots=True)
 class JoinReport:
-    """Two captures, joined."""
+    """The result of joining two captures."""
 
     captures: tuple[CaptureInfo, CaptureInfo]
     clock: ClockReport
     same_place: bool
-    """Both were taken at one place: what one of them lacks is not loss."""
+    """True if both were taken at one place, so that a datagram missing from one was not lost."""
     overlap_ms: float
-    """How long both ran."""
+    """How long both were running."""
     conversations: list[JoinedConnection]
     reports: tuple[list[ConnectionReport], list[ConnectionReport]]
-    """Connections of the joined conversations, of each capture."""
+    """For each capture: the connections of the joined conversations."""
     apart: tuple[int, int]
-    """Datagrams of each capture in flows that the other does not have."""
+    """For each capture: datagrams of flows that the other does not have."""
     limits_hit: dict[str, int]
-    """Named bound -> how often it was hit."""
+    """Name of a bound -> how often it was hit."""

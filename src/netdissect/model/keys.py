@@ -1,4 +1,4 @@
-"""The keys of flows, as bytes: what is in them, and the key of the other direction."""
+"""Flow keys: one direction of a conversation between two endpoints, packed into bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = [
     "flow_ports",
     "flow_sides",
     "flow_texts",
-    "key_of",
+    "ipv4_key",
     "reverse_key",
 ]
 
 FlowKey: TypeAlias = bytes
-"""Source address, destination address, source port, destination port, as on the wire: 12 bytes for
-IPv4, 36 for IPv6. Two more tell apart flows of the same endpoints on several interfaces.
+"""Source address, destination address, source port and destination port as on the wire: 12 bytes
+for IPv4, 36 for IPv6. Two more bytes distinguish flows of the same endpoints on several interfaces.
 """
 
 
@@ -37,7 +37,7 @@ def _address_size(key: FlowKey) -> int:
 def flow_addresses(key: FlowKey) -> tuple[str, str]:
     """Return (source address, destination address) of a flow key."""
     if _address_size(key) == 4:  # noqa: PLR2004 - IPv4
-        # Ten times as fast as `IPv4Address`: each connection begins with this.
+        # Ten times as fast as `IPv4Address`, and needed for each connection.
         return (
             f"{key[0]}.{key[1]}.{key[2]}.{key[3]}", f"{key[4]}.{key[5]}.{key[6]}.{key[7]}",
         )  # fmt: skip
@@ -56,15 +56,15 @@ def flow_texts(key: FlowKey) -> tuple[str, str]:
     return endpoint_text(addresses[0], ports[0]), endpoint_text(addresses[1], ports[1])
 
 
-def key_of(addresses: i64, ports: i64) -> FlowKey:
-    """Return the key over IPv4 of these addresses and ports, as they stand in it, but as numbers
-    (the first one with a sign).
+def ipv4_key(addresses: i64, ports: i64) -> FlowKey:
+    """Return the IPv4 flow key whose first 8 bytes are the signed big-endian integer `addresses`
+    and whose last 4 bytes are the integer `ports`.
     """
     return int(addresses).to_bytes(8, "big", signed=True) + int(ports).to_bytes(4, "big")
 
 
 def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:
-    """Return (source, destination) of a flow key as bytes, each the address and then the port."""
+    """Return (source, destination) of a flow key, each as address and port in bytes."""
     size = _address_size(key)
     ports = key[2 * size : 2 * size + 4]
     return key[:size] + ports[:2], key[size : 2 * size] + ports[2:]
@@ -72,7 +72,7 @@ def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:
 
 def reverse_key(key: FlowKey) -> FlowKey:
     """Return the key of the opposite direction of the same flow."""
-    if len(key) == 12:  # noqa: PLR2004 - as below, with fewer pieces: a flood asks for nothing else
+    if len(key) == 12:  # noqa: PLR2004 - same result as below with fewer slices: dominates floods
         return key[4:8] + key[:4] + key[10:] + key[8:10]
     size = _address_size(key)
     ports = key[2 * size :]

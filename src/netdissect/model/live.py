@@ -1,4 +1,4 @@
-"""What a running capture shows of itself at one moment."""
+"""Snapshots of a running capture, for the dashboard and for metrics."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from dataclasses import dataclass, field
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["ORDERS", "Glimpse", "LiveView", "ServerFigures", "Wish"]
+__all__ = ["ORDERS", "ConnectionSnapshot", "LiveView", "ServerFigures", "ViewRequest"]
 
 ORDERS = ("active", "number", "resent", "loss", "late", "RTT")
-"""What connections can be sorted by: active last, the newest, or the worst first."""
+"""Sort orders of connections: the most recently active first, the newest first, or the worst first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What of a running capture is to be shown."""
+class ViewRequest:
+    """Which part of a running capture to show."""
 
     connections: int
-    """So many at most."""
+    """Largest number of connections."""
     recent: int
-    """So many lines of the end of the timeline at most."""
+    """Largest number of timeline lines."""
     order: str = "active"
     """One of ORDERS."""
     text: str = ""
-    """Words that endpoints, dialect or state of a connection must hold."""
+    """Words that must occur in the endpoints, dialect or state of a connection."""
     only: int | None = None
-    """The one connection that is wanted, with its timeline; None = all."""
+    """Number of the only connection to show, with its timeline; None = all."""
 
 
 @dataclass(slots=True)
-class Glimpse:
-    """One connection as it stands."""
+class ConnectionSnapshot:
+    """The current state of one connection."""
 
     connection: int
     dialects: tuple[str, str]
@@ -41,46 +42,48 @@ class Glimpse:
     """"address:port"."""
     server: str
     state: str
-    """Contract word: open, closed, timed_out, silent, rejected, unknown."""
+    """As in `ConnectionReport`."""
     first_time_ns: int
     last_time_ns: int
     datagrams: tuple[int, int]
     """By direction."""
     octets: tuple[int, int]
+    """Payload bytes by direction."""
     units: int
     """Reliable units of both directions."""
     retransmissions: int
     rtt_ms: float | None
     """Median of the round trips so far; None without any."""
     anomalies: tuple[int, int, int, int]
-    """chat, note, warn, error."""
+    """Findings by severity: chat, note, warn, error."""
     diagnosis: Diagnosis | None = None
-    """What could be said of it if the capture ended now."""
+    """The diagnosis if the capture ended now."""
 
 
 @dataclass(slots=True)
 class ServerFigures:
-    """What the connections of one server come to, those that have ended included."""
+    """Totals of all connections of one server, including those that have ended."""
 
     server: str
-    """"address:port"; `other` for all beyond the bound."""
+    """"address:port"; `other` for all servers beyond the bound."""
     protocol: str
     open: int = 0
-    """Connections at the moment."""
+    """Connections that are open now."""
     begun: int = 0
     """Connections so far."""
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
     """By direction."""
     octets: list[int] = field(default_factory=lambda: [0, 0])
+    """Payload bytes by direction."""
     units: int = 0
     """Reliable and numbered units of both directions."""
     retransmissions: int = 0
     lost: int = 0
     """Units that were never seen although later ones were."""
     findings: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
-    """chat, note, warn, error."""
+    """By severity: chat, note, warn, error."""
     trips_ms: list[float] = field(default_factory=list)
-    """Median round trip of each connection at the moment that has any."""
+    """Median round trip of each open connection that has measured any."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ class LiveView:
     """A running capture."""
 
     source: str
-    """What is captured, and with what."""
+    """What is captured, and by which backend."""
     now_ns: int
     """Time of the newest packet; 0 before the first."""
     packets: int
@@ -96,9 +99,9 @@ class LiveView:
     """Packets that could not be parsed in time."""
     other_datagrams: int
     connections_begun: int
-    connections: list[Glimpse] = field(default_factory=list)
-    """In the order that was wished for."""
+    connections: list[ConnectionSnapshot] = field(default_factory=list)
+    """In the requested order."""
     hidden: int = 0
-    """Connections on the table that are not among them."""
+    """Tracked connections that are not listed."""
     recent: list[UnitRecord | ConnectionEvent] = field(default_factory=list)
     """The end of the timeline, oldest first."""

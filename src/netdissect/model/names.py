@@ -1,5 +1,5 @@
-"""What netdissect knows by name: protocols, dialects, fields. Printed by `protocols` and `fields`,
-used by filters.
+"""Descriptions of protocols, dialects and fields: what `protocols` and `fields` print, and what
+filters check names against.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class DialectInfo:
     name: str
     """Full name."""
     title: str
-    """Which versions speak it."""
+    """The versions of the program that use it."""
     message_types: tuple[str, ...]
-    """Type names that `connections` counts."""
+    """Names of its message types, as counted by `connections`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,22 @@ class ProtocolInfo:
     title: str
     """Name for people."""
     dialects: tuple[DialectInfo, ...]
-    """The first is used where nothing tells them apart."""
+    """The first one is assumed when the dialect cannot be determined."""
     transports: tuple[str, ...]
-    """Of `udp` and `tcp`."""
+    """`udp`, `tcp` or both."""
     default_ports: tuple[int, ...]
-    """Ports that its programs use unless told otherwise."""
+    """Ports that its programs use by default."""
     spaces: tuple[str, ...] = ()
     """Names of its sequence spaces."""
     probes: tuple[str, ...] = ()
     """Names of its probes."""
     disabled: str = ""
-    """Why it cannot be used: a plug-in that does not load or fails; "" = it can."""
+    """Why it cannot be used (a plug-in that fails, for example); "" if it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldInfo:
-    """One name that filters and columns may use."""
+    """A field that filters and columns may name."""
 
     name: str
     """Full dotted name."""
@@ -56,23 +56,23 @@ class FieldInfo:
     meaning: str
     """One line for `netdissect fields`."""
     unit: str = ""
-    """Unit of numbers."""
-    least: float = -inf
-    """The least number that it can hold, where that is known."""
-    most: float = inf
-    """The largest, likewise."""
+    """Unit of a number."""
+    minimum: float = -inf
+    """Smallest possible number, if known."""
+    maximum: float = inf
+    """Largest possible number, if known."""
 
     @classmethod
-    def read(cls, name: str, text: str) -> Self:
-        """Return what `text` of another one says, under a name, with no meaning."""
+    def parse(cls, name: str, text: str) -> Self:
+        """Return the description of field `name` from what `FieldInfo.text` returned for it."""
         kind, *limits = text.split()
         return cls(name, kind, "", "", *map(int, limits))
 
     @property
     def text(self) -> str:
-        """Return the kind, and behind it the range of a number that has one."""
+        """Return the kind, followed by the range of a number if it is known: `int 0 255`."""
         return (
             self.kind
-            if inf in (self.most, -self.least)
-            else f"{self.kind} {self.least} {self.most}"
+            if inf in (self.maximum, -self.minimum)
+            else f"{self.kind} {self.minimum} {self.maximum}"
         )

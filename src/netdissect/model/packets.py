@@ -1,8 +1,7 @@
-"""What `capture` and `flow` hand on: frames, datagrams, TCP segments and ICMP errors.
+"""What `capture` and `flow` produce: frames, datagrams, TCP segments and ICMP errors.
 
-The per-datagram path uses plain tuples: a tuple literal costs a tenth of a slotted dataclass. Their
-layouts are the type
-aliases below; index names are constants so that no reader has to count.
+Frames and packets are plain tuples, because creating one costs a tenth of creating a dataclass with
+slots. The type aliases below describe their layouts.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ __all__ = [
 
 Frame: TypeAlias = tuple[int, int, int, bytes, int]
 """(frame number from 1, time in ns since the Unix epoch, link type, captured bytes, length on the
-wire in bytes). In batches of a pcapng file with several interfaces the link type has the number of
-the frame's interface, from 1, above its 16 bits: see `LINK_BITS`.
+wire in bytes). If a pcapng file has several interfaces, the bits of the link type above `LINK_BITS`
+are the number, from 1, of the frame's interface.
 """
 
 NS_PER_S: Final = 1_000_000_000
-"""Nanoseconds of a second."""
+"""Nanoseconds per second."""
 LINK_BITS: Final = 16
-"""Width of a link type."""
+"""Width of a link type, bits. Source: the pcapng specification, Interface Description Block."""
 LINK_TYPE: Final = (1 << LINK_BITS) - 1
-"""The link type alone."""
+"""Mask of the link type alone."""
 FIN: Final = 0x01
 SYN: Final = 0x02
 RST: Final = 0x04
@@ -67,21 +66,21 @@ ACK: Final = 0x10
 
 
 class PacketKind(IntEnum):
-    """What a packet yielded by `flow` is."""
+    """Kinds of packets that `flow` produces."""
 
     UDP = 0
-    """A whole UDP datagram (IP fragments already joined)."""
+    """A complete UDP datagram (IP fragments reassembled)."""
     TCP = 1
     """One TCP segment, with the bytes of the stream that it made available in order."""
     ICMP_UNREACHABLE = 2
-    """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted
-    datagram.
-    """
+    """An ICMP or ICMPv6 port-unreachable error. The key is that of the quoted datagram."""
     TCP_STREAM = 3
-    """No packet: bytes of a TCP direction released behind a gap that will not be filled (the peer
+    """Not a packet: bytes of a TCP direction behind a gap that will not be filled, because the peer
     acknowledged it, a bound was reached, the connection was replaced or evicted, or the capture
-    ended). The payload is empty, `TcpSegment.flags` is 0, `TcpSegment.stream` holds the pieces. It
-    counts neither as a packet nor as a segment; frame and time are those of what released it."""
+    ended. The payload is empty, `TcpSegment.flags` is 0, and `TcpSegment.stream` has the bytes. It
+    counts neither as a packet nor as a segment. Frame and time are those of the packet that
+    released the bytes.
+    """
 
 
 Packet: TypeAlias = tuple[
@@ -89,15 +88,14 @@ Packet: TypeAlias = tuple[
 ]
 """(kind, frame number, time_ns, flow key, payload bytes, TCP segment for kind TCP, fault codes).
 
-For TCP the payload is the segment's own bytes; `TcpSegment.stream` holds what became readable in
-order.
-Fault codes are rows of the catalogue (`ip-fragment-overlap`, `udp-length`, `snapped` ...), normally
-the empty tuple.
+For TCP the payload is the segment's own bytes; `TcpSegment.stream` has the bytes that became
+readable in order. Fault codes are codes of the catalogue (`ip-fragment-overlap`, `udp-length`,
+`snapped` ...), normally an empty tuple.
 """
 
 
 class Direction(IntEnum):
-    """Which way a datagram travels. The values index per-direction pairs."""
+    """Direction of a datagram. The values are indexes into pairs with one item per direction."""
 
     C2S = 0
     """Client to server."""
@@ -106,12 +104,12 @@ class Direction(IntEnum):
 
     @property
     def label(self) -> str:
-        """Return the name used in output, "c2s" or "s2c"."""
+        """Return the word used in output, `c2s` or `s2c`."""
         return "c2s" if self is Direction.C2S else "s2c"
 
 
 SIDES: Final = ("client", "server")
-"""Names of the sides; each sends the direction of its index."""
+"""Names of the two sides, by the direction in which each of them sends."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

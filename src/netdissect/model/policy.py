@@ -1,7 +1,7 @@
-"""What a protocol tells the tracker about its reliability rules: data, no code.
+"""The reliability rules of a protocol as data: how it numbers, acknowledges and retransmits.
 
-One `Policy` per dialect. Every number is a row with its source in `protocols/<name>.py`. The
-tracker reads these rows and knows no protocol.
+There is one `Policy` per dialect, in `protocols/<name>`, where every number has its source. The
+tracker applies these rules and knows no protocol.
 """
 
 from __future__ import annotations
@@ -21,219 +21,230 @@ __all__ = [
     "SpaceRule",
     "StateMachine",
     "TimeoutRule",
-    "by_word",
-    "moves",
-    "rule_and_key",
+    "split_space_name",
+    "state_words",
+    "transition_table",
 ]
 
 
 class AckRule(Enum):
-    """How (base, bits) of an ACK names units."""
+    """Which units an ACK with (base, bits) acknowledges."""
 
     EXACT = "exact"
     """`base` alone."""
     BITS_BEFORE = "bits_before"
-    """`base`, and for each set bit i the unit base - 1 - i."""
+    """`base`, and base - 1 - i for each bit i that is set."""
     BITS_AFTER = "bits_after"
-    """`base`, and for each set bit i the unit base + 1 + i."""
+    """`base`, and base + 1 + i for each bit i that is set."""
     CUMULATIVE = "cumulative"
-    """`base` and everything before it (within half of the number space)."""
+    """`base` and everything before it, up to half of the number space."""
     STAMPED = "stamped"
-    """`base` alone; `bits` is the stamp of the datagram that brought the copy which is answered.
-    The `content` of a UNIT is a pair of the stamp of its datagram and what the unit holds."""
-    NONE = "none"
-    """Units of this space are never acknowledged by the protocol (their loss shows only as gaps).
+    """`base` alone. `bits` is the timestamp of the datagram with the copy that is acknowledged. The
+    `content` of a UNIT is a pair: the timestamp of its datagram, and the content of the unit.
     """
+    NONE = "none"
+    """None: the protocol never acknowledges units of this space. Loss shows only as gaps."""
 
 
 class Exhausted(Enum):
-    """What the sender does after its last permitted attempt."""
+    """What the sender does when its last attempt is not acknowledged."""
 
     DROP = "drop"
-    """It drops the unit and goes on: outcome `given_up`."""
+    """It drops the unit and continues: outcome `given_up`."""
     CLOSE = "close"
     """It closes the connection."""
     NEVER = "never"
-    """It never stops."""
+    """There is no last attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResendRule:
-    """When a sender sends an unacknowledged unit again, and how a second copy is judged."""
+    """When a sender retransmits an unacknowledged unit.
+
+    Once a round trip has been measured, the delay is max(floor_ms, rtt_factor x smoothed round trip
+    + rtt_variances x smoothed variance).
+    """
 
     initial_ms: float
-    """Delay before the first round-trip measurement, milliseconds."""
+    """Delay until the first round trip has been measured, milliseconds."""
     rtt_factor: float = 0.0
-    """Delay = max(floor_ms, rtt_factor x smoothed_rtt) once a round trip is known; 0 = the delay
-    never depends on it.
-    """
+    """Multiple of the smoothed round trip; 0 = the delay is always `initial_ms`."""
     rtt_variances: float = 0.0
-    """Added to the delay: so many times the smoothed variance of the round trip."""
+    """Multiple of the smoothed variance of the round trip that is added."""
     backoff: float = 1.0
-    """Each further copy waits so many times as long as the one before it."""
+    """Factor by which the delay grows with each retransmission of a unit."""
     floor_ms: float = 0.0
-    """Smallest delay, milliseconds."""
+    """Shortest delay, milliseconds."""
     guard_ms: float = 0.0
-    """No resend within this time of the last transmission before a round trip is known,
-    milliseconds.
+    """Until a round trip has been measured: the sender never retransmits a unit within this time of
+    its last transmission, milliseconds.
     """
     guard_rtt_factor: float = 0.0
-    """Guard as a share of the smoothed round trip once known; 0 = guard_ms always."""
+    """The same time afterwards, as a multiple of the smoothed round trip; 0 = still `guard_ms`."""
     attempts: int | None = None
-    """Transmissions of one unit at most; None = no limit."""
+    """Largest number of transmissions of one unit; None = no limit."""
     exhausted: Exhausted = Exhausted.NEVER
-    """What follows the last attempt."""
+    """What the sender does after the last attempt."""
     exhausted_reason: str = ""
     """Reason shown for a connection that its sender closed silently after the last attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityRule:
-    """When a sender closes the connection because too much is lost. The close is silent.
+    """When a sender silently closes the connection because it loses too much.
 
-    After each outcome the mean of the last `window` outcomes is compared with `limit`; `run`
-    outcomes in a row above it close the connection.
+    After each outcome the mean of the last `window` outcomes is compared with `limit`. When it has
+    been above the limit for `run` outcomes in a row, the sender closes the connection.
     """
 
     measure: str
-    """`loss`: an outcome is 1 for lost and 0 for delivered (feedback by NACK); `attempts`:
-    transmissions of each acknowledged unit.
+    """What an outcome is. `loss`: 1 for a lost unit, 0 for a delivered one, as reported by NACK;
+    `attempts`: the number of transmissions of each acknowledged unit.
     """
     window: int
-    """Outcomes averaged."""
+    """Number of outcomes that are averaged."""
     limit: float
-    """Mean above which the rule counts."""
+    """Largest acceptable mean."""
     run: int
-    """Outcomes in a row above the limit that close the connection."""
+    """Consecutive outcomes above the limit that close the connection."""
     reason: str
     """Reason shown for the close."""
     fixed_divisor: bool = False
-    """True: the sum is divided by `window` also before so many outcomes exist."""
+    """True: the sum is divided by `window` even while there are fewer outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpaceRule:
-    """One counter in one direction."""
+    """One sequence space: a counter in one direction, and the rules for the units it numbers."""
 
     name: str
     """Name in reports: `reliable`, `vital`, `datagram` ..."""
     bits: int
     """Width of the number on the wire; sequence arithmetic is modulo 2**bits."""
     ack: AckRule
-    """How acknowledgements name units of this space."""
+    """Which units an acknowledgement names."""
     ack_bits: int = 0
-    """Width of the bit field of an ACK, in bits."""
+    """Width of the bit field of an ACK, bits."""
     ack_held_ms: float = 0.0
-    """The least that a receiver holds an acknowledgement back on purpose, milliseconds."""
+    """Shortest time for which a receiver delays an acknowledgement on purpose, milliseconds."""
     resend: ResendRule | None = None
-    """Timer of the sender; None where it never sends again."""
+    """Retransmission timer of the sender; None if it never retransmits."""
     first_seq: int | None = None
-    """The first number that a sender uses; None where it is arbitrary."""
+    """First number that a sender uses; None if it is arbitrary."""
     duplicate_window_ms: float = 0.0
-    """A second identical copy closer than this to the previous one, arriving at its receiver, is a
-    network copy, milliseconds; 0 = the guard of `resend`. Without `resend` every further copy is
-    the network's.
+    """Next to the receiver, an identical copy that follows another one within this time is a
+    duplicate made by the network, milliseconds; 0 = the guard of `resend`. Without `resend`, every
+    further copy is a duplicate.
     """
     key: str = ""
-    """What tells the spaces apart that follow this rule, such as `channel`; "" = there is one. With
-    a key the rule is a template: events name its spaces `name[value]`, and each comes into being
-    when it is first named. Such spaces carry nothing and are carried by nothing.
+    """What distinguishes the spaces that follow this rule, such as `channel`; "" if there is only
+    one. With a key the rule is a template: events name its spaces `name[value]`, and a space is
+    created when it is first named. Such spaces have no `acked_with` and are not named in one.
     """
     burst: int = 1
-    """Copies that a sender sends back to back on purpose; only those beyond can be the network's.
+    """Copies of a unit that the sender sends back to back on purpose. Only further copies can be
+    duplicates.
     """
     copies_take_numbers: bool = False
-    """True: each copy that the sender makes uses up a number though it keeps its own. The number
-    after it then tells the sender's copies from the network's.
+    """True: each retransmission uses up a number, although the unit keeps its own. The number of
+    the next unit then shows which copies were retransmissions.
     """
     consecutive: bool = True
-    """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
+    """False: the sender skips numbers in normal operation. Nothing is `never_seen`, and no gaps are
+    reported.
+    """
     reach: int = 64
-    """A number further from those before it than this is damaged, forged or behind a gap, until the
-    next one confirms it; it stands alone until then.
+    """Largest plausible distance from earlier numbers. A number further away (damaged, forged or
+    behind a gap) is kept apart until another number confirms it.
     """
     stride_reach: int = 0
-    """Not consecutive, but at equal steps while one of the last so many numbers was acknowledged:
-    what a longer step leaves out is `never_seen`. 0 = at no such steps.
+    """Numbers are not consecutive but advance in equal steps while one of the last `stride_reach`
+    numbers was acknowledged; numbers left out by a longer step are `never_seen`. 0 = no such steps.
     """
     slow_step: int = 0
-    """The step of a sender that is not answered: it then sends multiples of this alone."""
+    """Step of a sender that gets no acknowledgements: it only sends multiples of this."""
     in_order_receiver: bool = False
-    """True: the receiver takes units in order only, and drops a whole datagram whose cumulative ack
-    lies outside the window from the last one to its own newest unit. In `scan` the ACK of a
-    datagram then stands before its units.
+    """True: the receiver takes units in order only, and drops a whole datagram if its cumulative
+    acknowledgement is outside the window from the last one to the newest unit that it has sent. In
+    `scan`, the ACK of a datagram then comes before its units.
     """
     timeout_ms: float = 0.0
-    """The units are datagrams that carry units of other spaces and are never sent again: their
-    sender forgets one that is not acknowledged for so long, milliseconds, and sends again what it
-    carried;
-    their receiver reads nothing of one whose number it has got before. 0 = another kind of unit.
+    """For datagrams that carry units of other spaces and are never retransmitted themselves: time
+    without acknowledgement after which the sender forgets the datagram and retransmits the units in
+    it, milliseconds. The receiver ignores a datagram whose number it has received before. 0 for
+    other kinds of units.
     """
     restarts_at_will: bool = False
-    """True: its sender numbers afresh in normal operation (a new map): a RESTART is no finding."""
+    """True: the sender restarts its numbers in normal operation (for a new map, for example), so
+    that a RESTART is not a finding.
+    """
     renews: bool = False
-    """True: a sender that numbers from the start has forgotten the connection and begun another."""
+    """True: a sender that restarts its numbers has forgotten the connection and begun another."""
     restart_guard_ms: float = 0.0
-    """A RESTART so soon after the first unit of an epoch comes from a copy of that unit."""
+    """A RESTART within this time of the first unit of an epoch comes from a copy of that unit,
+    milliseconds.
+    """
     acked_with: str | None = None
-    """Space whose units carry the units of this one: these are acknowledged with those."""
+    """Space whose units carry the units of this one. Acknowledging the former acknowledges the
+    latter.
+    """
     memory: int = 256
-    """Acknowledged units remembered, to recognise their late copies; a power of two."""
+    """Number of acknowledged units that are remembered to recognise late copies; a power of two."""
     quality: QualityRule | None = None
-    """Rule by which the sender closes the connection for loss; None where there is none."""
+    """Rule by which the sender closes the connection because of loss; None without one."""
     remarks: dict[str, str] = field(default_factory=dict)
-    """Code of a tracker finding -> what the protocol adds to it: known defects, usual causes."""
+    """Code of a tracker finding -> text that the protocol adds: known defects, usual causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeRule:
-    """A question that the peer answers at once."""
+    """A request that the peer answers at once."""
 
     kind: str
     """Name in reports: `heartbeat`, `ping`, `keepalive`, `packet_info`."""
     bits: int
-    """Width of its number on the wire; 0 where probes carry no number."""
+    """Width of its number on the wire; 0 without a number."""
     interval_ms: float | None = None
-    """Normal spacing, milliseconds."""
+    """Usual interval between probes, milliseconds."""
     latest_only: bool = False
-    """True: the peers measure only the answer to the newest probe; a later one gives no sample."""
+    """True: only the answer to the newest probe gives a sample, as in the programs themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutRule:
-    """When a side gives its silent peer up."""
+    """When a side gives up a peer from which it receives nothing."""
 
     idle_ms: float
-    """Silence after which the verdict is due, milliseconds."""
+    """Silence after which the timer expires, milliseconds."""
     check_ms: float
-    """The check runs once per this period, so the verdict falls between idle_ms and idle_ms +
+    """Interval of the check, milliseconds: the side gives up between idle_ms and idle_ms +
     check_ms.
     """
     refreshed_by: frozenset[str] | None
-    """Message types whose arrival counts as a sign of life; None = any datagram."""
+    """Message types whose arrival restarts the timer; None = any datagram."""
     announces: str | None = None
-    """Input of the STATE event of the message that the side which times out still sends; None = it
-    falls silent. After a silence of that length the input becomes `timeout`.
+    """STATE input of the message that a side sends when it times out; None if it stops silently.
+    After a silence of `idle_ms` that input is treated as `timeout`.
     """
     shortest_ms: float | None = None
-    """The least that `idle_ms` can be configured to, milliseconds; None = it cannot."""
+    """Lowest value to which users can configure `idle_ms`; None if it is fixed."""
     by_clock: bool = False
-    """True: silence is measured by the time stamps that both sides state, not by arrival."""
+    """True: silence is measured by the timestamps that both sides send instead of by arrival."""
     alive_ms: float | None = None
-    """A side that lives sends at least this often, milliseconds; None = not known."""
+    """Longest pause between datagrams of a side that is alive, milliseconds; None = unknown."""
     pings_ms: float | None = None
-    """A side goes on sending at least this often, milliseconds, until it gives up: one that fell
-    silent before was gone for another reason. None = not known.
+    """Longest pause between datagrams of a side that waits for its peer, until it gives up,
+    milliseconds. A side that stopped earlier did so for another reason. None = unknown.
     """
 
 
 BOTH: Final = (0, 1)
-"""Either direction."""
+"""Both directions, in a row of `transition_table`."""
 
 
-def rule_and_key(space: str) -> tuple[str, str]:
-    """Return the name of the rule that a space follows, and its key: `reliable[3]` gives (reliable,
-    3), a space without a key has "".
+def split_space_name(space: str) -> tuple[str, str]:
+    """Return the rule name and the key of a space: ("reliable", "3") for `reliable[3]`. The key is
+    "" if the space has none.
     """
     rule, _, key = space.partition("[")
     return rule, key.removesuffix("]")
@@ -246,19 +257,24 @@ def _each(one: Any) -> tuple[Any, ...]:
 _WORDS: Final = frozenset(
     {"unknown", "open", "closed", "timed_out", "rejected", "accepted", "unanswered", "not_seen"}
 )
-"""What reports call a state, and what they say of a handshake."""
+"""Words that reports use for the states of a connection and of its handshake."""
 
 
-def by_word(**states: str | tuple[str, ...]) -> dict[str, str]:
-    """Return state -> word, from the states of each word; ValueError for a word of no report."""
+def state_words(**states: str | tuple[str, ...]) -> dict[str, str]:
+    """Return state -> word from keyword arguments that list the states of each word.
+
+    Raises:
+        ValueError: reports do not use such a word.
+
+    """
     for word in sorted(states.keys() - _WORDS):
         raise ValueError(f"{word} is no word for a state: there are {', '.join(sorted(_WORDS))}")
     return {state: word for word, found in states.items() for state in _each(found)}
 
 
-def moves(*rows: tuple[Any, Any, Any, str]) -> dict[tuple[str, str, int], str]:
-    """Return transitions from rows (state, input, direction, next state); in the place of one of
-    the first three may stand a tuple of several.
+def transition_table(*rows: tuple[Any, Any, Any, str]) -> dict[tuple[str, str, int], str]:
+    """Return the transitions of rows (state, input, direction, next state). Each of the first three
+    may be a tuple of alternatives.
     """
     return {
         (state, name, side): after
@@ -271,29 +287,25 @@ def moves(*rows: tuple[Any, Any, Any, str]) -> dict[tuple[str, str, int], str]:
 
 @dataclass(frozen=True, slots=True)
 class StateMachine:
-    """Connection states as a table; `track` runs it without knowing what the words mean.
-
-    `states` maps each state to one of the contract's words (`open`, `closed`, `timed_out`,
-    `rejected`, `unknown`).
-    """
+    """The states of a connection and their transitions. State names are the protocol's own."""
 
     initial: str
     """State before the first datagram."""
     states: dict[str, str]
-    """State -> contract word."""
+    """State -> word of reports: `open`, `closed`, `timed_out`, `rejected`, `unknown`."""
     transitions: dict[tuple[str, str, int], str]
-    """(state, input of a STATE event, direction 0 c2s / 1 s2c) -> next state. A pair that is
-    missing keeps the state.
+    """(state, input of a STATE event, direction) -> next state. Without an entry the state stays
+    the same.
     """
     handshake: dict[str, str] = field(default_factory=dict)
-    """State reached -> the contract's `handshake` word (`accepted`, `rejected`, `unanswered`)."""
+    """State reached -> word of reports for the handshake: `accepted`, `rejected`, `unanswered`."""
     answers: frozenset[str] = frozenset()
-    """Inputs that answer a goodbye of the other side: where that is not in the capture, it is still
-    the other side that ended the connection.
+    """Inputs that answer a goodbye: the other side ended the connection, even if its goodbye is not
+    in the capture.
     """
     begins: frozenset[str] = frozenset()
-    """Inputs that begin a connection: one of them in the first datagram means that the capture has
-    the connection from its start.
+    """Inputs that begin a connection. If the first datagram has one, the capture has the connection
+    from its start.
     """
 
 
@@ -308,31 +320,30 @@ class Policy:
     probes: tuple[ProbeRule, ...] = ()
     """Probes, in report order."""
     timeouts: tuple[TimeoutRule | None, TimeoutRule | None] = (None, None)
-    """(rule by which the client gives the server up, rule by which the server gives the client up).
-    """
+    """(how the client gives up the server, how the server gives up the client)."""
     machine: StateMachine | None = None
-    """Connection state machine; None where the protocol has no notion of a connection."""
+    """Connection state machine; None if the protocol has no connections."""
     state_timeouts: dict[str, tuple[TimeoutRule | None, TimeoutRule | None]] = field(
         default_factory=dict
     )
-    """State of the machine -> rules that replace `timeouts` while a connection is in that state."""
+    """State of the machine -> rules that replace `timeouts` in that state."""
     alive_ms: tuple[float | None, float | None] = (None, None)
-    """How often (client, server) send at least while a connection is open, by timers of their own,
-    milliseconds; None = they need not.
+    """Longest pause between datagrams that timers of (client, server) allow while a connection is
+    open, milliseconds; None = any.
     """
     answer_ms: tuple[float, float] = (0.0, 0.0)
-    """How long (client, server) may hold an answer back by their own schedule, milliseconds: a
-    quicker one proves no network between that side and the capture.
+    """Longest time for which the schedule of (client, server) may delay an answer, milliseconds. A
+    shorter response time does not prove that a network is between that side and the capture.
     """
     stream: bool = False
-    """True: the tracker keeps the facts of the TCP connection (space `tcp`) and times the messages
-    in its streams (space `message`).
+    """True: the tracker follows the TCP connection (space `tcp`) and times the messages in its
+    streams (space `message`).
     """
     rtt_smoothing: float = 0.0
-    """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
-    keep none.
+    """Weight of a new sample in the smoothed round trip that the peers compute (0.3 for 0.7/0.3); 0
+    if they compute none.
     """
     variance_smoothing: float = 0.0
-    """Weight of a new deviation in the peer's own smoothed variance; it starts at half of the first
-    sample. 0 = the peers keep none.
+    """Weight of a new deviation in the smoothed variance that the peers compute. The variance
+    starts at half of the first sample. 0 if they compute none.
     """

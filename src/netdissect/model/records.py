@@ -1,4 +1,4 @@
-"""What `read` hands on: one record per datagram, with one record per message inside."""
+"""What `read` yields: one record per datagram, with one record per message in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import Dissection, LateFields
+from netdissect.model.dissection import Dissection, LazyFields
 from netdissect.model.packets import FlowKey
 
 __all__ = [
@@ -18,12 +18,12 @@ __all__ = [
     "Finding",
     "MessageRecord",
     "Reliability",
-    "share_notes",
+    "assign_annotations",
 ]
 
 
 class Finding(NamedTuple):
-    """A finding of the tracker on one datagram."""
+    """A finding of the tracker about one datagram."""
 
     code: str
     severity: Severity
@@ -31,12 +31,11 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What is known of a connection when one of its datagrams is shown; a report has the same
-    names.
+    """What was known about a connection when one of its datagrams was read. The fields are those of
+    `ConnectionReport`.
     """
 
     state: str
-    """The contract's word."""
     handshake: str
     client: str
     server: str
@@ -49,7 +48,7 @@ class Reliability:
     __slots__ = ("acked_in", "added_ms", "attempts", "kind", "latency_ms", "of_frame", "reliable",
                  "rtt_ms", "seq", "since_ms", "space", "wire_seq")  # fmt: skip
 
-    # None of these classes is a dataclass: the `__init__` of one is not compiled.
+    # No class for records is a dataclass, whose `__init__` is not compiled.
     def __init__(
         self,
         space: str,
@@ -72,30 +71,30 @@ class Reliability:
         self.seq = seq
         """Extended (unwrapped) number."""
         self.reliable = reliable
-        """True where the sender repeats the unit until it is acknowledged."""
+        """True if the sender retransmits the unit until it is acknowledged."""
         self.kind = kind
-        """`original`, `retransmission`, `duplicate`; None where the capture cannot tell."""
+        """`original`, `retransmission`, `duplicate`; None if the capture cannot tell."""
         self.of_frame = of_frame
         """Frame of the first copy, for a retransmission or duplicate."""
         self.acked_in = acked_in
-        """Frame of the first acknowledgement; None = none seen (yet)."""
+        """Frame of the first acknowledgement; None if none was seen so far."""
         self.rtt_ms = rtt_ms
         """Unambiguous round trip, milliseconds."""
         self.since_ms = since_ms
         """Time since the previous copy of the unit, milliseconds; None for the first."""
         self.attempts = attempts
-        """How often its sender had sent the unit until it was acknowledged, and until this copy;
-        None where that is not remembered.
+        """How often the sender has sent the unit up to this copy, not counting transmissions after
+        it was acknowledged; None if that is not remembered.
         """
         self.latency_ms = latency_ms
-        """From the first copy to the first acknowledgement, milliseconds."""
+        """Time from the first copy to the first acknowledgement, milliseconds."""
         self.added_ms = added_ms
-        """What resends added to that: from the first copy to the last one before the
-        acknowledgement.
+        """The part of `latency_ms` due to retransmissions: from the first copy to the last one
+        before the acknowledgement.
         """
 
-    def told(self) -> tuple[Any, ...]:
-        """Return all of it, to be compared."""
+    def values(self) -> tuple[Any, ...]:
+        """Return all values, for comparisons."""
         return (
             self.space, self.wire_seq, self.seq, self.reliable, self.kind, self.of_frame,
             self.acked_in, self.rtt_ms, self.since_ms, self.attempts, self.latency_ms,
@@ -103,10 +102,10 @@ class Reliability:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        return f"Reliability{self.told()}"
+        return f"Reliability{self.values()}"
 
 
-class MessageRecord(LateFields):
+class MessageRecord(LazyFields):
     """One message: a row of `read --json`."""
 
     __slots__ = ("annotations", "buffer", "index", "length", "offset", "reliability", "summary",
@@ -128,7 +127,7 @@ class MessageRecord(LateFields):
         self.index = index
         """Position in its datagram, from 0."""
         self.type = type
-        """Type name, as counted in `connections`; `datagram` where the payload has no messages."""
+        """Type name, as counted by `connections`; `datagram` for a payload without messages."""
         self.offset = offset
         """First byte in its buffer."""
         self.length = length
@@ -143,7 +142,7 @@ class MessageRecord(LateFields):
         """One line for people. Not yet made safe for a terminal."""
 
     def with_fields(self, fields: dict[str, Any], summary: str | None = None) -> MessageRecord:
-        """Return the message with other fields, and another line where one is given."""
+        """Return a copy of the message with other fields and, if given, another summary."""
         return MessageRecord(
             self.index, self.type, self.offset, self.length, fields, self.reliability,
             self.annotations, self.buffer, self.summary if summary is None else summary,
@@ -151,7 +150,7 @@ class MessageRecord(LateFields):
 
 
 class DatagramRecord:
-    """One datagram (or one framed TCP message) with everything that is known about it."""
+    """One datagram (or one framed TCP message) and everything known about it."""
 
     __slots__ = ("_dissection", "_messages", "connection", "decode", "dialect", "direction", "dst",
                  "facts", "faults", "findings", "frame", "frames", "kinds", "length", "payload",
@@ -184,50 +183,50 @@ class DatagramRecord:
         self.time_ns = time_ns
         """Time of that frame, ns since the Unix epoch."""
         self.connection = connection
-        """Connection number; None where it belongs to none."""
+        """Connection number; None if it belongs to none."""
         self.direction = direction
-        """`Direction`; None where the roles are not known."""
+        """`Direction`; None if it is unknown which side is the client."""
         self.transport = transport
         """`udp` or `tcp`."""
         self.src = src
         """"address:port"."""
         self.dst = dst
         self.protocol = protocol
-        """None = no known protocol."""
+        """None for an unknown protocol."""
         self.dialect = dialect
         self.length = length
-        """Payload bytes."""
+        """Length of the payload, bytes."""
         self.frames = frames
-        """All frames that the bytes came from; empty for a whole UDP datagram in one frame."""
+        """All frames that the bytes came from; empty for a UDP datagram in a single frame."""
         self.stream = stream
-        """TCP: key of the direction, ordinal of the connection on it, and where in the stream the
-        bytes begin."""
+        """For TCP: key of the direction, ordinal of the TCP connection between these endpoints, and
+        offset of the bytes in the stream.
+        """
         self.payload = payload
-        """The bytes."""
         self._dissection = dissection
         self._messages: list[MessageRecord] = [] if messages is None else messages
         self.findings = findings
-        """What the tracker found on this datagram, repeats included."""
+        """What the tracker found on this datagram, including repeated findings."""
         self.facts = facts
-        """The connection as it was known when the record was made."""
+        """State of the connection when the record was created."""
         self.kinds = kinds
-        """Kinds of the copies of units that it carries; None = only its messages tell."""
+        """Kinds of the copies of units in the datagram; None if only its messages have them."""
         self.faults = faults
-        """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""
+        """Catalogue codes of faults below the protocol (IP, UDP, TCP, snap length)."""
         self.decode: Callable[[DatagramRecord], None] | None = None
-        """Sets tree and messages when one of them is first asked for."""
+        """Sets `dissection` and `messages` on first use; None once they are set."""
 
     def _decoded(self) -> None:
         decode = self.decode
         if decode is not None:
             decode(self)
-            # Only now: where decoding fails, the next one who asks fails too, and sees no empty
-            # record.
+            # Not before: if decoding raises, the next access raises too instead of showing an
+            # empty record.
             self.decode = None
 
     @property
     def dissection(self) -> Dissection | None:
-        """Return the tree; None for an unknown protocol."""
+        """Return the field tree; None for an unknown protocol."""
         self._decoded()
         return self._dissection
 
@@ -237,7 +236,7 @@ class DatagramRecord:
 
     @property
     def messages(self) -> list[MessageRecord]:
-        """Return the messages: at least one for a known protocol."""
+        """Return the messages; a known protocol has at least one."""
         self._decoded()
         return self._messages
 
@@ -245,14 +244,14 @@ class DatagramRecord:
     def messages(self, messages: list[MessageRecord]) -> None:
         self._messages = messages
 
-    def at(self, time_ns: int) -> DatagramRecord:
-        """Return the record at another time."""
-        moved = self.between(self.src, self.dst)
-        moved.time_ns = time_ns
-        return moved
+    def with_time(self, time_ns: int) -> DatagramRecord:
+        """Return a copy of the record with another time."""
+        copy = self.with_endpoints(self.src, self.dst)
+        copy.time_ns = time_ns
+        return copy
 
-    def between(self, source: str, target: str) -> DatagramRecord:
-        """Return the record with other endpoints."""
+    def with_endpoints(self, source: str, target: str) -> DatagramRecord:
+        """Return a copy of the record with other endpoints."""
         return DatagramRecord(
             self.frame, self.time_ns, self.connection, self.direction, self.transport, source,
             target, self.protocol, self.dialect, self.length, self.frames, self.stream,
@@ -261,16 +260,15 @@ class DatagramRecord:
         )  # fmt: skip
 
 
-def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
-    """Give each finding to the message that it lies in; to the first where it lies in none."""
+def assign_annotations(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
+    """Append each finding to the message that contains its position, or else to the first one."""
     places = sorted(
         (message.buffer, 8 * message.offset, 8 * (message.offset + message.length), message.index)
-        # One without bytes holds no bit, so no note can lie in it.
         for message in messages
         if message.length
     )
     for note in notes:
-        # Infinity lies behind every length: a note at the first bit of a message belongs to it.
+        # Infinity is above every end: a finding at the first bit of a message belongs to it.
         at = bisect_right(places, (note.buffer, note.bit_offset, inf)) - 1
         inside = at >= 0 and places[at][0] == note.buffer and note.bit_offset < places[at][2]
         messages[places[at][3] if inside else 0].annotations.append(note)

@@ -1,8 +1,8 @@
-"""What `track` concludes and `render`/`export` print. Times in ns since the Unix epoch, durations
-in ms, `None` = not knowable.
+"""What `track` concludes about connections. Times are in ns since the Unix epoch, durations in ms;
+`None` means that the capture cannot tell.
 
-The `__init__` of what each connection has is written out, since one that `dataclass` makes is not
-compiled.
+The `__init__` of classes of which each connection has instances is written out, because one that
+`dataclass` generates is not compiled.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from netdissect.model.annotations import Severity
-from netdissect.model.apart import take_apart
-from netdissect.model.diagnosis import Burst, Ceiling, Diagnosis, Late
+from netdissect.model.diagnosis import AddedDelay, Burst, Ceiling, Diagnosis
+from netdissect.model.pickling import pickle_by_fields
 from netdissect.model.units import ConnectionEvent, Copy, UnitRecord
 
 __all__ = [
@@ -22,18 +22,19 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionReport",
     "Copy",
-    "Parting",
+    "EndHint",
     "ProbeReport",
     "QuietSpan",
     "RttSummary",
-    "SoFar",
     "SpaceReport",
+    "SpaceSnapshot",
     "TimeoutVerdict",
     "UnitRecord",
 ]
 
 
 Ceilings: TypeAlias = tuple[Ceiling | None, Ceiling | None]
+"""By direction."""
 
 
 @dataclass(slots=True, init=False)
@@ -41,12 +42,14 @@ class RttSummary:
     """Round trips of one space or probe, milliseconds."""
 
     samples: int
-    """Unambiguous samples (units sent once; probes answered)."""
+    """Unambiguous samples: units sent once and acknowledged, and probes that were answered."""
     ambiguous: int
-    """Acknowledged units that were sent more than once: no sample is taken (Karn)."""
+    """Acknowledged units that were sent more than once. They give no sample. Source: Karn's
+    algorithm, RFC 6298 section 3.
+    """
     minimum: float | None
     p50: float | None
-    """Median, from a bounded reservoir when samples are many."""
+    """Median. If there are many samples, percentiles are those of a bounded random selection."""
     p95: float | None
     maximum: float | None
 
@@ -64,8 +67,10 @@ class RttSummary:
 
 @dataclass(slots=True, init=False)
 class SpaceReport:
-    """One sequence space in one direction. copies = units + retransmissions + duplicates +
-    undecided (in `extra`); units = acked + unacked + unknown.
+    """One sequence space in one direction.
+
+    copies = units + retransmissions + duplicates + `extra["undecided"]`;
+    units = acked + unacked + unknown.
     """
 
     space: str
@@ -79,30 +84,33 @@ class SpaceReport:
     unacked: int
     unknown: int
     never_seen: int
-    """Numbers up to the newest that no unit has; those that copies have taken are among them."""
+    """Numbers up to the newest of which no unit was seen, including numbers used up by copies."""
     out_of_order: int
     given_up: int
     first_seq: int | None
     last_seq: int | None
     max_copies: int
     consecutive: bool
-    """False where numbers are skipped in normal operation."""
+    """See `SpaceRule.consecutive`."""
     rtt: RttSummary
-    added: Late | None
-    """What resends added to its units; None without one that was acknowledged."""
+    added: AddedDelay | None
+    """Delay added by retransmissions; None if no retransmitted unit was acknowledged."""
     timer_ms: float | None
-    """What its sender waits for an acknowledgement at the end; None where it has no timer."""
+    """The sender's retransmission delay at the end; None without a timer."""
     bursts: tuple[Burst, ...]
-    """The longest runs of numbers that were missing when a later one came, longest first."""
+    """The longest bursts of missing numbers, longest first."""
     extra: dict[str, Any]
-    """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
+    """Further facts (delivered, lost, assumed_lost ... of a notify space), shown as further keys.
     """
     others: int
-    """Numbers that something else than a unit has taken: messages that want no acknowledgement."""
+    """Numbers used by something other than a unit, such as a message that needs no acknowledgement.
+    """
     copies_take_numbers: bool
-    """Whether each further copy that its sender makes takes a number, though it keeps its own."""
+    """See `SpaceRule.copies_take_numbers`."""
     by_name: bool
-    """Whether an acknowledgement names one unit, once: none is late because another was lost."""
+    """True if each acknowledgement names a single unit, so that the loss of one unit delays no
+    other.
+    """
 
     def __init__(
         self, space: str, direction: int, units: int = 0, copies: int = 0,
@@ -110,8 +118,9 @@ class SpaceReport:
         unknown: int = 0, never_seen: int = 0, out_of_order: int = 0, given_up: int = 0,
         first_seq: int | None = None, last_seq: int | None = None, max_copies: int = 0,
         consecutive: bool = True,  # noqa: FBT001, FBT002 - as in the fields
-        rtt: RttSummary | None = None, added: Late | None = None, timer_ms: float | None = None,
-        bursts: tuple[Burst, ...] = (), extra: dict[str, Any] | None = None, others: int = 0,
+        rtt: RttSummary | None = None, added: AddedDelay | None = None,
+        timer_ms: float | None = None, bursts: tuple[Burst, ...] = (),
+        extra: dict[str, Any] | None = None, others: int = 0,
         copies_take_numbers: bool = False,  # noqa: FBT001, FBT002 - as in the fields
         by_name: bool = False,  # noqa: FBT001, FBT002 - as in the fields
     ) -> None:  # fmt: skip
@@ -147,13 +156,13 @@ class ProbeReport:
 
     kind: str
     direction: int
-    """`Direction` of the questions."""
+    """`Direction` of the probes."""
     sent: int
     answered: int
     rtt: RttSummary
-    """From question to answer, as captured."""
+    """Time from probe to answer, as captured."""
     declared: RttSummary
-    """Round trips that the asking side states itself: its own measurements, from any vantage."""
+    """Round trips that the probing side states itself; they are valid from any vantage."""
 
     def __init__(
         self, kind: str, direction: int, sent: int = 0, answered: int = 0,
@@ -169,19 +178,19 @@ class ProbeReport:
 
 @dataclass(slots=True, init=False)
 class TimeoutVerdict:
-    """What one side's idle timer did, seen from the capture."""
+    """Whether the idle timer of one side expired."""
 
     side: str
-    """`client` or `server`: whose timer."""
+    """`client` or `server`: the side that has the timer."""
     last_heard_ns: int | None
-    """Last sign of life of its peer by the protocol's own rule."""
+    """When its peer last sent something that restarts the timer."""
     last_heard_frame: int | None
     due_ns: int | None
-    """When the idle timeout was due: last_heard + idle."""
+    """Earliest time at which the timer can expire: `last_heard_ns` + `TimeoutRule.idle_ms`."""
     latest_ns: int | None
-    """When the verdict must have fallen at the latest: due + check period."""
+    """Latest time at which it can expire: `due_ns` + `TimeoutRule.check_ms`."""
     fired: bool | None
-    """True: it fired (this side fell silent or announced it in that window); False: it did not;
+    """True: it expired, as the side stopped sending or said so in that time; False: it did not;
     None: the capture cannot tell.
     """
 
@@ -199,16 +208,17 @@ class TimeoutVerdict:
 
 
 @dataclass(slots=True, init=False)
-class SoFar:
-    """What was known of a space up to a moment."""
+class SpaceSnapshot:
+    """The counts of a space at one moment."""
 
     space: str
     units: int
-    """What came under numbers of their own."""
+    """Numbers of which something was seen."""
     never_seen: int
     lost: int
-    """By what its receiver told."""
+    """As reported by its receiver."""
     delivered: int
+    """As reported by its receiver."""
 
     def __init__(
         self, space: str, units: int, never_seen: int, lost: int, delivered: int
@@ -222,38 +232,39 @@ class SoFar:
 
 @dataclass(slots=True, init=False)
 class QuietSpan:
-    """A span in which a side was not heard (`silence`), or not answered (`one-way`), though it
-    should have been.
-    """
+    """A span of time in which one direction of an open connection did not work."""
 
     kind: str
-    """`silence`: nothing of this direction is in the capture; `one-way`: nothing that this
-    direction sent was answered, while the other one went on.
+    """`silence`: no packet of this direction was captured, although some were due; `one-way`: no
+    packet of this direction was answered, although the other side kept sending.
     """
     direction: int
-    """`Direction` of what was missing, or sent in vain."""
+    """`Direction` concerned."""
     from_ns: int
-    """Last packet before it; of `one-way` the last one sent before that was answered."""
+    """`silence`: last packet before the span; `one-way`: last packet before it that was answered.
+    """
     from_frame: int | None
     to_ns: int | None
-    """Next packet of the direction; of `one-way` the next one sent that was answered. None: none
-    until the end of the capture.
+    """`silence`: first packet after the span; `one-way`: first packet after it that was answered.
+    None if there is none until the end of the capture.
     """
     to_frame: int | None
-    """Of `one-way`: the frame of that answer."""
+    """`silence`: the frame of that packet; `one-way`: the frame of its answer."""
     basis: str
-    """`timer`: its own timers should have made it speak; `asked`: its peer asked in vain;
-    `numbers`: it did speak, as the numbers that are missing after it show.
+    """Why packets were due. `timer`: by the side's own timers; `asked`: its peer sent requests;
+    `numbers`: it did send, as numbers missing after the span show.
     """
-    asked: int
-    """Questions without an answer in the span: each copy of a unit, but once what was sent at once.
+    unanswered: int
+    """Requests without an answer in the span. Each copy of a unit counts; copies sent back to back
+    count once.
     """
-    before: tuple[SoFar, ...]
-    """What was known of the direction's spaces until then."""
+    before: tuple[SpaceSnapshot, ...]
+    """Spaces of the direction at the start of the span."""
 
     def __init__(
         self, kind: str, direction: int, from_ns: int, from_frame: int | None, to_ns: int | None,
-        to_frame: int | None, basis: str, asked: int, before: tuple[SoFar, ...] = (),
+        to_frame: int | None, basis: str, unanswered: int,
+        before: tuple[SpaceSnapshot, ...] = (),
     ) -> None:  # fmt: skip
         self.kind = kind
         self.direction = direction
@@ -262,19 +273,18 @@ class QuietSpan:
         self.to_ns = to_ns
         self.to_frame = to_frame
         self.basis = basis
-        self.asked = asked
+        self.unanswered = unanswered
         self.before = before
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
-    """A sign that a connection had ended, or may have, though nothing says so."""
+class EndHint:
+    """A sign that a connection has, or may have, ended although no message says so."""
 
     kind: str
-    """`renewed`: a side that had forgotten the connection numbers from the start; `superseded`: the
-    client begins another one at the same endpoints; `answered`: a goodbye that is not in the
-    capture was answered; `notice`: the last word of a side may have
-    been its goodbye.
+    """`renewed`: a side has forgotten the connection and restarts its numbers; `superseded`: the
+    client begins another connection between the same endpoints; `answered`: the answer to a goodbye
+    was captured, but not the goodbye; `notice`: the last message of a side may be its goodbye.
     """
     direction: int
     """`Direction` of the frame."""
@@ -300,14 +310,14 @@ class ConnectionReport:
     first_time_ns: int
     last_time_ns: int
     vantage: str
-    """`client`, `server`, `middle` or `unknown`."""
+    """Where the capture was taken: `client`, `server`, `middle` or `unknown`."""
     vantage_basis: str
-    """One sentence: what the vantage rests on."""
+    """The evidence for the vantage, one sentence."""
     handshake: str
     reject_reason: str | None
     state: str
-    """Contract word: open, closed, timed_out, rejected, silent (the capture ends while a side that
-    should have been heard was not, too soon for its peer's timer), unknown.
+    """`open`, `closed`, `timed_out`, `rejected`, `unknown`, or `silent`: at the end of the capture
+    one side has stopped sending, but the timer of its peer has not expired yet.
     """
     state_name: str
     """The protocol's own name of the state."""
@@ -321,39 +331,45 @@ class ConnectionReport:
     probes: list[ProbeReport]
     timeouts: list[TimeoutVerdict]
     counters: tuple[dict[str, int], dict[str, int]]
-    """Protocol's own counters per direction."""
+    """The protocol's own counters by direction (`Ev.COUNTER`)."""
     anomalies: dict[str, int]
-    """Severity label -> count."""
+    """Severity label -> number of findings."""
     complete: bool
-    """False: mid-stream start, one-sided or evicted."""
+    """False if the capture begins in the middle, shows one side only, or state was evicted."""
     limits_hit: dict[str, int]
-    """Named bound -> how often it was hit."""
+    """Name of a bound -> how often it was hit."""
     explain: tuple[str, ...]
-    """Evidence of the recognition."""
+    """Evidence for the recognition of the protocol."""
     timings: tuple[dict[str, RttSummary], dict[str, RttSummary]]
-    """Direction of the sender -> times that it states, by name, milliseconds; may be negative."""
+    """By direction of the sender: name -> times that it states (`Ev.TIMING`), milliseconds; may be
+    negative.
+    """
     clocks: tuple[RttSummary, RttSummary]
-    """Direction -> capture time less the sender's own clock: the way to the capture plus the offset
-    of that clock. Not a round trip; may be negative.
+    """By direction: capture time minus the sender's own clock, that is, the delay to the capture
+    plus the offset of that clock. Not a round trip; may be negative.
     """
     codes: dict[str, int]
-    """Code -> how often it was found."""
+    """Code of a finding -> how often it was made."""
     quiet: list[QuietSpan]
     """In the order in which they were concluded."""
     ended_ns: int | None
-    """Time of the frame that `close` names; None where there is none."""
+    """Time of the frame in `close`; None without one."""
     diagnosis: Diagnosis | None
-    """The answer; None only before the pipeline has asked for it."""
-    parting: Parting | None
-    """The sign that says most of how it ended, where it has no end of its own."""
+    """None only until the pipeline has added it."""
+    end_hint: EndHint | None
+    """If the end itself was not captured: the most significant sign of it."""
     near: tuple[bool | None, bool | None]
-    """(client, server): whether it is next to the capture; None = not known."""
+    """(client, server): whether the capture was taken next to that side; None = unknown."""
     ceilings: tuple[Ceilings, Ceilings]
-    """By direction: limits of the rate by what is missing here, and by what the receiver told."""
+    """Rate limits, by what is missing in the capture and by what the receiver reports; each by
+    direction.
+    """
     misses_frames: bool
-    """Whether the capture is known to miss frames of it: what it lacks then proves nothing."""
+    """True if the capture is known to miss frames of the connection, so that a number missing from
+    it proves nothing.
+    """
     close_resends: tuple[bool, bool]
-    """By direction: whether the network brings resends close to the copies before them."""
+    """By direction: whether the network delivers retransmissions close to the copy before them."""
 
     def __init__(
         self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
@@ -369,7 +385,7 @@ class ConnectionReport:
         timings: tuple[dict[str, RttSummary], dict[str, RttSummary]] | None = None,
         clocks: tuple[RttSummary, RttSummary] | None = None, codes: dict[str, int] | None = None,
         quiet: list[QuietSpan] | None = None, ended_ns: int | None = None,
-        diagnosis: Diagnosis | None = None, parting: Parting | None = None,
+        diagnosis: Diagnosis | None = None, end_hint: EndHint | None = None,
         near: tuple[bool | None, bool | None] = (None, None),
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
@@ -411,7 +427,7 @@ class ConnectionReport:
         self.quiet = [] if quiet is None else quiet
         self.ended_ns = ended_ns
         self.diagnosis = diagnosis
-        self.parting = parting
+        self.end_hint = end_hint
         self.near = near
         self.ceilings = ceilings
         self.misses_frames = misses_frames
@@ -426,7 +442,7 @@ class Anomaly:
     severity: Severity
     group: str
     frame: int | None
-    """Frame of the cause; None where no frame has it."""
+    """Frame of the cause; None without one."""
     time_ns: int | None
     """Time of that frame."""
     connection: int | None
@@ -434,11 +450,11 @@ class Anomaly:
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
-    """How often this code has occurred on this connection so far (reported at 1, 10, 100 ...
-    and, of what is said of a whole direction, once for each).
+    """How often the finding has been made on this connection so far. It is listed at 1, 10, 100
+    and so on; a finding about a whole direction once for each direction.
     """
     concluded_ns: int | None = None
-    """When the conclusion fell: with its frame, or later (a timer that ran out)."""
+    """When the conclusion was drawn: with its frame, or later, for example when a timer expired."""
 
 
 @dataclass(slots=True)
@@ -459,18 +475,18 @@ class CaptureInfo:
     last_time_ns: int | None = None
     nanosecond: bool = False
     truncated_at: int | None = None
-    """Offset in the (decompressed) file of the first byte that could not be read as a record; None
-    for a whole file.
+    """Offset in the decompressed file of the first byte that could not be read as a record; None
+    for an undamaged file.
     """
     damage: str | None = None
-    """What is wrong there."""
+    """What is wrong at that offset."""
     drops: int | None = None
-    """Datagrams that the capturing kernel or program lost, where the file says so."""
+    """Packets that the capturing kernel or program dropped, if the file states it."""
     limits_hit: dict[str, int] = field(default_factory=dict)
-    """Named bound of the facts above -> how many were left out for it."""
+    """Name of a bound of the lists above -> how many items were left out."""
 
 
-take_apart((
-    RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, SoFar, QuietSpan, Parting,
+pickle_by_fields((
+    RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, SpaceSnapshot, QuietSpan, EndHint,
     ConnectionReport, Anomaly, CaptureInfo,
 ))  # fmt: skip

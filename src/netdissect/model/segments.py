@@ -1,5 +1,5 @@
-"""A TCP segment, and the bytes that it made readable. Classes: compiled, one is made in a few
-instructions, and its numbers are no objects.
+"""A TCP segment, and the bytes that it made readable. These are classes without properties:
+compiled, creating one takes a few instructions, and its integers are not objects.
 """
 
 from __future__ import annotations
@@ -16,21 +16,18 @@ class StreamPiece:
         self, offset: int, data: bytes, frames: tuple[int, ...], gap_octets: int = 0
     ) -> None:
         self.offset = offset
-        """Offset in the direction's stream, 0 = the byte after the SYN (or the first byte seen,
-        mid-stream).
+        """Offset in the stream of its direction. 0 is the byte after the SYN, or the first byte
+        captured if the SYN was not.
         """
         self.data = data
-        """The bytes."""
         self.frames = frames
-        """Frame numbers that the bytes came from, ascending."""
+        """Numbers of the frames that the bytes came from, ascending."""
         self.gap_octets = gap_octets
-        """Bytes missing right before this piece because the capture does not have them; 0 where the
-        stream is whole.
-        """
+        """Bytes right before this piece that are missing in the capture; 0 without a gap."""
 
 
 class TcpSegment:
-    """One TCP segment, and what it meant for the stream of its direction."""
+    """One TCP segment, and its effect on the stream of its direction."""
 
     __slots__ = (
         "ack", "connection", "flags", "ip_id", "mid_stream", "payload_length", "sack", "seq",
@@ -45,13 +42,13 @@ class TcpSegment:
         self.seq = seq
         """Sequence number on the wire, 32 bits."""
         self.ack = ack
-        """Acknowledgement number on the wire, 32 bits; only with ACK (0x10) in `flags`."""
+        """Acknowledgement number on the wire, 32 bits; valid only if `flags` has ACK (0x10)."""
         self.flags = flags
         """TCP flags, low 8 bits: FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
         self.window = window
         """Receive window as on the wire, unscaled."""
         self.payload_length = payload_length
-        """Bytes of data on the wire (may be more than captured)."""
+        """Bytes of data on the wire, which may be more than were captured."""
         self.ip_id = ip_id
         """IPv4 identification; None for IPv6."""
         self.timestamps = timestamps
@@ -59,14 +56,14 @@ class TcpSegment:
         self.sack = sack
         """SACK blocks as (left edge, right edge), wire sequence numbers."""
         self.stream_start = stream_start
-        """Extended (unwrapped) offset of the first data byte in this direction's stream; may be
-        negative before the base.
+        """Unwrapped offset of the first data byte in the stream of its direction, counted as in
+        `StreamPiece.offset`; negative for bytes before offset 0.
         """
         self.connection = connection
-        """Ordinal of the TCP connection on this 4-tuple, from 1: a new SYN with another ISN starts
-        the next.
+        """Ordinal of the TCP connection on these endpoints, from 1. A SYN with another initial
+        sequence number starts the next one.
         """
         self.stream = stream
-        """What became readable in order because of this segment."""
+        """Bytes that became readable in order because of this segment."""
         self.mid_stream = mid_stream
-        """True where the connection's SYN is not in the capture."""
+        """True if the SYN of the connection is not in the capture."""

@@ -1,4 +1,4 @@
-"""What a survey hands to those who print it."""
+"""Results of a survey, as they are printed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ __all__ = ["Outcome", "Section"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one source."""
+    """The result for one source."""
 
     path: str
-    """The source as it is named in the dataset: no credentials, no query."""
+    """The source as named in the dataset, without credentials and query."""
     status: str
-    """`done`, `cut-short`, `skipped` (in the dataset already), `failed`."""
+    """`done`, `cut-short`, `skipped` (already in the dataset) or `failed`."""
     capture: str | None = None
-    """The key of its content; None where that could not be read."""
+    """Key of its content; None if that could not be read."""
     octets: int = 0
     """Size of the source."""
     connections: int = 0
     error: str | None = None
-    """Why it failed."""
+    """The reason for a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One answer about a dataset: a small table."""
+    """One small table about a dataset."""
 
     name: str
     """One word, for programs."""
     title: str
     columns: Sequence[str]
-    """Names of the columns; the end says the unit: `_share`, `_ms`."""
+    """Names of the columns; their suffix is the unit: `_share`, `_ms`."""
     rows: Sequence[Sequence[Any]] = field(default_factory=list)

@@ -1,15 +1,16 @@
-"""The timeline: units with their copies, and events of connections.
+"""The items of a timeline: units with their copies, and events of connections.
 
-Their `__init__` is written out, since one that `dataclass` makes is not compiled, and a capture has
-as many of these as datagrams.
+A capture has as many of them as datagrams. Their `__init__` is therefore written out: one that
+`dataclass` generates is not compiled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from netdissect.model.native import mypyc_attr
+from netdissect.model.pickling import pickle_by_fields
 
 __all__ = ["ConnectionEvent", "Copy", "UnitRecord"]
 
@@ -22,23 +23,21 @@ class Copy:
     frame: int
     time_ns: int
     kind: str
-    """`original`, `retransmission`, `duplicate`, or `unknown` where nothing tells which of
-    the last two it is.
-    """
+    """`original`, `retransmission`, `duplicate`, or `unknown` (one of the last two)."""
     basis: str
     """`observed`, `declared` (the sender marks it) or `inferred`."""
     due_ns: int | None
-    """When the dialect's resend timer was due for this retransmission; None for originals or where
-    no timer applies.
+    """When the sender's timer was due for this retransmission; None for an original, and without a
+    timer.
     """
     attempts_left: int | None
-    """Attempts that remained after this copy; None where the dialect has no limit."""
+    """Attempts that remained after this copy; None without a limit."""
     doubtful: bool
-    """True while the next number of its space is still to say who made it."""
+    """True until the next number of the space shows whether sender or network made this copy."""
     by_place: bool
-    """True where its kind hangs on where the capture was taken."""
+    """True if its kind depends on where the capture was taken."""
     fate: str | None
-    """Label of the `Fate` that a second capture shows; None without one."""
+    """Label of the `Fate` that a second capture shows; None without a second capture."""
     delay_ms: float | None
     """One-way delay that a second capture shows."""
 
@@ -66,14 +65,11 @@ class Copy:
         self.fate = fate
         self.delay_ms = delay_ms
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return type(self), _values(self)
-
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class UnitRecord:
-    """One reliable unit from first sight to its outcome."""
+    """One unit from its first copy to its outcome."""
 
     connection: int
     direction: int
@@ -88,17 +84,20 @@ class UnitRecord:
     rtt_ms: float | None
     rtt_ambiguous: bool
     outcome: str
-    """acked, unacked, unknown or given_up."""
+    """`acked`, `unacked`, `unknown` or `given_up`."""
     delivered_order: int | None
+    """Position in the order of delivery, from 0, if the receiver's order can be seen."""
     next_resend_due_ns: int | None
-    """When the next resend would have been due had no ack come; None where no timer applies."""
+    """When the next retransmission would have been due without acknowledgement; None without a
+    timer.
+    """
     lost: bool | None
-    """True where it is proven that no copy came to its receiver; None where that is not known."""
+    """True if it is proven that no copy reached the receiver; None = unknown."""
     settled_ns: int | None
-    """When the outcome was fixed: first acknowledgement, or last copy of one that never got it."""
-    told: bool
-    """True once it was handed on: later copies have a record of their own, which has `continued` in
-    `extra`: the frame of the original, None where that is not remembered.
+    """When the outcome was decided: at the first acknowledgement, or else at the last copy."""
+    emitted: bool
+    """True once the record was passed to the consumer of the timeline. Later copies go to a new
+    record; its `extra["continued"]` is the frame of the original, or None if that is forgotten.
     """
     extra: dict[str, Any]
 
@@ -120,7 +119,7 @@ class UnitRecord:
         next_resend_due_ns: int | None = None,
         lost: bool | None = None,  # noqa: FBT001 - as in the fields
         settled_ns: int | None = None,
-        told: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+        emitted: bool = False,  # noqa: FBT001, FBT002 - as in the fields
         extra: dict[str, Any] | None = None,
     ) -> None:
         self.connection = connection
@@ -139,16 +138,13 @@ class UnitRecord:
         self.next_resend_due_ns = next_resend_due_ns
         self.lost = lost
         self.settled_ns = settled_ns
-        self.told = told
+        self.emitted = emitted
         self.extra = {} if extra is None else extra
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return type(self), _values(self)
-
     @property
-    def missed(self) -> bool:
-        """Return whether it was not acknowledged and should have been: a unit that nobody would
-        send again is no failure unless its receiver said that it was lost.
+    def failed(self) -> bool:
+        """Return whether the unit should have been acknowledged and was not. A unit that is never
+        retransmitted has failed only if the receiver reports it as lost.
         """
         if self.outcome == "acked" or not self.copies:
             return False
@@ -159,8 +155,8 @@ class UnitRecord:
         )
 
     @property
-    def by_design(self) -> bool:
-        """Return whether nobody would have sent it again."""
+    def best_effort(self) -> bool:
+        """Return whether the unit was sent once and its sender would not have retransmitted it."""
         return len(self.copies) == 1 and self.next_resend_due_ns is None
 
 
@@ -170,16 +166,16 @@ class ConnectionEvent:
 
     connection: int
     event: str
-    """state, probe, timeout, resend_request, gap, reset, ack."""
+    """`state`, `probe`, `timeout`, `resend_request`, `gap`, `reset` or `ack`."""
     time_ns: int
     frame: int | None
     direction: int | None
     text: str
     """One line for people."""
     data: dict[str, Any]
-    """Added keys for programs."""
+    """Further keys for programs."""
     came: int
-    """Of a gap: how many of its numbers came later, as far as the capture has been read."""
+    """For a gap: how many of its numbers have arrived late so far."""
 
     def __init__(
         self,
@@ -201,10 +197,5 @@ class ConnectionEvent:
         self.data = {} if data is None else data
         self.came = came
 
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return type(self), _values(self)
 
-
-def _values(item: Any) -> tuple[Any, ...]:
-    """Return what makes an item again: compiled, none can be made empty and filled afterwards."""
-    return tuple([getattr(item, field.name) for field in fields(item)])
+pickle_by_fields([Copy, UnitRecord, ConnectionEvent])

@@ -151,5 +151,5 @@ def _told(item: Seen) -> tuple[Any, ...]:
     return (
         item.frame, item.direction, item.hints, item.findings, item.frames, item.faults,
         connection.number, connection.endpoints, connection.hints, machine.word, machine.handshake,
-        [reliability(*each, reliable=True).told() for each in item.touched],
+        [reliability(*each, reliable=True).values() for each in item.touched],
     )  # fmt: skip

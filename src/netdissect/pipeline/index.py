@@ -206,8 +206,8 @@ class Index(Records):
             return
         first = unit.extra.get("continued", unit.copies[0].frame) or 0
         fate = ACKED if unit.outcome == "acked" else 0
-        if unit.missed:
-            fate = GONE if unit.by_design else UNKNOWN if unit.outcome == "unknown" else LOST
+        if unit.failed:
+            fate = GONE if unit.best_effort else UNKNOWN if unit.outcome == "unknown" else LOST
         for copy in unit.copies:
             kind = _KINDS.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)

@@ -15,7 +15,7 @@ from netdissect.capture.live.rights import successor
 from netdissect.capture.live.source import PolledInput
 from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
-from netdissect.model.live import Glimpse, LiveView, ServerFigures, Wish
+from netdissect.model.live import ConnectionSnapshot, LiveView, ServerFigures, ViewRequest
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline.servers_live import ServerTotals
@@ -110,7 +110,9 @@ def watch(
     pipeline.finish(feed.info.last_time_ns)
 
 
-def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None = None) -> LiveView:
+def look(
+    feed: LiveFeed, pipeline: Pipeline, wish: ViewRequest, chosen: Chosen | None = None
+) -> LiveView:
     """Return how a capture stands.
 
     Args:
@@ -186,7 +188,7 @@ def _has(connection: Connection, text: str) -> bool:
     return all(word in whole for word in text.lower().split())
 
 
-def _ordered(tracked: list[Connection], wish: Wish) -> list[Glimpse]:
+def _ordered(tracked: list[Connection], wish: ViewRequest) -> list[ConnectionSnapshot]:
     """Return glimpses of the first connections in the order that is wished for."""
     tracked.sort(key=lambda one: one.last_ns, reverse=True)
     if wish.order in _BADNESS:
@@ -205,28 +207,28 @@ def _resent(connection: Connection) -> int:
     return sum(space.repeats.retransmissions for space in spaces)
 
 
-def _lost(one: Glimpse) -> float:
+def _lost(one: ConnectionSnapshot) -> float:
     found = one.diagnosis
     return 0.0 if found is None else max(part.share or 0.0 for part in found.loss)
 
 
-def _late(one: Glimpse) -> float:
+def _late(one: ConnectionSnapshot) -> float:
     found = one.diagnosis
     return 0.0 if found is None else found.lag.late_ms or 0.0
 
 
-_BADNESS: dict[str, Callable[[Glimpse], float]] = {
+_BADNESS: dict[str, Callable[[ConnectionSnapshot], float]] = {
     "loss": _lost,
     "late": _late,
     "RTT": lambda one: one.rtt_ms or 0.0,
 }
 
 
-def _glimpse(connection: Connection) -> Glimpse:
+def _glimpse(connection: Connection) -> ConnectionSnapshot:
     there, back = connection.lanes
     spaces = [space for lane in connection.lanes for space in lane.spaces.values()]
     chat, note, warn, error = connection.findings.by_severity
-    return Glimpse(
+    return ConnectionSnapshot(
         connection=connection.number,
         dialects=connection.hints.dialects,
         transport=connection.transport,

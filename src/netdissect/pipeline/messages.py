@@ -8,7 +8,7 @@ from typing import Final
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
-from netdissect.model.records import MessageRecord, Reliability, share_notes
+from netdissect.model.records import MessageRecord, Reliability, assign_annotations
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Seen
 
@@ -47,10 +47,10 @@ def records_of(
             index, view.type, view.offset, view.length, view.fields, facts[index], None,
             view.buffer, view.summary,
         )  # fmt: skip
-        message.later = view.later
+        message.make_fields = view.make_fields
         found.append(message)
     if tree.annotations:
-        share_notes(tree.annotations, found)
+        assign_annotations(tree.annotations, found)
     return found
 
 

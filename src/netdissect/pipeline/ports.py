@@ -12,7 +12,7 @@ from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, reverse_key
-from netdissect.model.reports import Parting
+from netdissect.model.reports import EndHint
 from netdissect.pipeline.observer import Observer, Seen
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
@@ -113,7 +113,7 @@ class Taker:
 
     addresses: i64
     ports: i64
-    """Those of its datagrams over IPv4, as `Packets.known` has them, once they were asked for."""
+    """Its two parts as `PacketSink.ipv4_datagram` gets them, once one was looked up that way."""
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Take one datagram."""
@@ -344,7 +344,7 @@ class Intake:
             # Where the user knows better it is a strange datagram of the same connection.
             port.track(connection, frame, time_ns, payload, events)
             return
-        connection.parting = Parting("superseded", direction, frame, time_ns)
+        connection.end_hint = EndHint("superseded", direction, frame, time_ns)
         held, flow.held, flow.renewed = flow.held, [], frame
         # It begins with what was held for it.
         self._renew(flow, held[0][1] if held else frame, time_ns, told)

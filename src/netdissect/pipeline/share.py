@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.choice import Choice
-from netdissect.model.keys import key_of
+from netdissect.model.keys import ipv4_key
 from netdissect.model.native import read_i64_be
 from netdissect.pipeline.table import PLACES, place_of
 
@@ -40,7 +40,7 @@ class Chosen:
         """Return whether a flow over IPv4 is among them."""
         if not self._spots[place_of(addresses, ports)]:
             return False
-        return key_of(addresses, ports) in self.keys
+        return ipv4_key(addresses, ports) in self.keys
 
 
 class Share(Choice):

@@ -16,10 +16,10 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
-from netdissect.model.intake import Packets
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
+from netdissect.model.sinks import PacketSink
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
@@ -51,7 +51,7 @@ _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
 
-class Pipeline(Packets):
+class Pipeline(PacketSink):
     """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Pipeline(Packets):
         for packet in packets:
             self.packet(packet)
 
-    def known(
+    def ipv4_datagram(
         self, frame: i64, time_ns: i64, addresses: i64, ports: i64, payload: bytes
     ) -> bool:
         """Take a UDP datagram over IPv4 whose flow was asked for lately."""

@@ -203,7 +203,7 @@ class Track:
                 self.window.append(unit)
             return
         self._recent.append(unit)
-        waited = _span_ms(unit) if took is None and unit.missed else took
+        waited = _span_ms(unit) if took is None and unit.failed else took
         if waited is not None and waited > self._worst_ms:
             self._worst_ms = waited
             self.window = list(self._recent)
@@ -231,7 +231,7 @@ def _span_ms(unit: UnitRecord) -> float:
 def _mark(unit: UnitRecord) -> str:
     if unit.outcome == "acked":
         return "again" if unit.rtt_ambiguous or _resent(unit) else ""
-    if not unit.missed:
+    if not unit.failed:
         return "plain"
     return "unknown" if unit.outcome == "unknown" else "lost"
 
@@ -394,9 +394,9 @@ class History:
         return self._rank(unit)
 
     def _rank(self, unit: UnitRecord) -> bool:
-        waits = unit.missed and unit.next_resend_due_ns is not None
+        waits = unit.failed and unit.next_resend_due_ns is not None
         took = took_ms(unit)
-        if took is None and not unit.missed:
+        if took is None and not unit.failed:
             return False
         self._units += 1
         rank = (2, _span_ms(unit)) if waits else (1, -1.0 if took is None else took)

@@ -77,7 +77,7 @@ def _story(unit: UnitRecord) -> str:
     how = "one copy" if copies == 1 else f"{copies} copies"
     taken = took_ms(unit)
     if taken is None:
-        told = unit.missed and unit.outcome != "unknown"
+        told = unit.failed and unit.outcome != "unknown"
         word = "never acknowledged" if told else "no acknowledgement in this capture"
         return f"{how}, {word}"
     return f"{how}, acknowledged after {duration(taken)}"
@@ -111,7 +111,7 @@ def _series(
             lines.append(Point(first.time_ns, seq, first.frame, label, last[id(unit)]))
         if unit.acked_time_ns is not None:
             ticks.append(Point(unit.acked_time_ns, seq, unit.acked_frame, f"{label} acknowledged"))
-        elif unit.missed:
+        elif unit.failed:
             shape = "unknown" if unit.outcome == "unknown" else "lost"
             place = unit.copies[-1]
             kinds[shape].append(Point(place.time_ns, seq, place.frame, label, mark=shape))

@@ -7,7 +7,7 @@ from typing import Any
 
 from netdissect.model.claims import Hints, Sample
 from netdissect.model.events import Ev
-from netdissect.model.policy import AckRule, rule_and_key
+from netdissect.model.policy import AckRule, split_space_name
 from netdissect.protocols.base import Protocol
 
 __all__ = ["answers"]
@@ -30,10 +30,10 @@ def answers(protocol: Protocol, dialect: str, sample: Sequence[Sample]) -> int |
                 return None
             if event[0] == Ev.UNIT:
                 _, _, space, number, _, content = event
-                stamp = content[0] if rule_and_key(space)[0] in stamped else None
+                stamp = content[0] if split_space_name(space)[0] in stamped else None
                 sent.add((end, space, number, stamp))
             elif event[0] == Ev.ACK:
                 _, space, number, bits = event
-                stamp = bits if rule_and_key(space)[0] in stamped else None
+                stamp = bits if split_space_name(space)[0] in stamped else None
                 found += (1 - end, space, number, stamp) in sent
     return found

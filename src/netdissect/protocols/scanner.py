@@ -8,7 +8,7 @@ from typing import Any, Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 
 __all__ = ["Events", "Scanner"]
 
@@ -26,7 +26,7 @@ def _messages(types: tuple[str, ...]) -> list[Event]:
     return [(_MESSAGE, name) for name in types]
 
 
-class Events(Sink):
+class Events(EventSink):
     """Makes a list of what it is told: for whoever looks at events."""
 
     __slots__ = ("_messages", "_spaces", "_types", "listed")
@@ -94,7 +94,7 @@ class Scanner:
         self._events: Events | None = None
         """Made when it is first needed: hardly any connection has its events looked at here."""
 
-    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+    def scan(self, sink: EventSink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a usual datagram, and return None. Of others, those that begin a
         connection (`StateMachine.begins`, RESTART) among them, return the events and tell none.
         """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from netdissect.model.annotations import Severity
 from netdissect.model.closing import Closing
-from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
+from netdissect.model.live import ORDERS, ConnectionSnapshot, LiveView, ViewRequest
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
 from netdissect.render.console import (
@@ -72,7 +72,7 @@ _KEYS = ("s sort", "↑↓ select", "Enter detail", "/ find", "p pause")
 """What keys do, that which matters least last; to quit always stands."""
 _LABELS = tuple(severity.label for severity in Severity)
 
-Look = Callable[[Wish], LiveView]
+Look = Callable[[ViewRequest], LiveView]
 """What is wanted -> the capture as it stands."""
 
 
@@ -162,7 +162,7 @@ class Dashboard(Closing):
         """What is on the screen."""
         self._listed: list[int] = []
         """Connections that stood in the list last."""
-        self._wish: Wish | None = None
+        self._wish: ViewRequest | None = None
         """What was asked for last: a key has its answer also while the picture stands still."""
 
     def __enter__(self) -> Self:
@@ -213,7 +213,7 @@ class Dashboard(Closing):
         width, height = self._console.size
         height = max(_FIXED_ROWS, height - spare)
         wanted = self._wanted
-        wish = Wish(
+        wish = ViewRequest(
             max(1, (height - _FIXED_ROWS) // 2), max(0, height - _FIXED_ROWS), wanted.order,
             wanted.text, wanted.selected if wanted.detail else None,
         )  # fmt: skip
@@ -346,7 +346,7 @@ class _Column:
     """Columns; below 0 for text, which stands to the left."""
     rank: int
     """Those of the highest rank go first where the window is narrow."""
-    cell: Callable[[Glimpse, Rates, Screen], tuple[str, str]]
+    cell: Callable[[ConnectionSnapshot, Rates, Screen], tuple[str, str]]
 
     def text(self, content: str) -> str:
         """Return what stands in the table, with the space after it."""
@@ -355,19 +355,19 @@ class _Column:
         return f"{content:>{self.width}} "
 
 
-def _loss(one: Glimpse, way: int) -> tuple[str, str]:
+def _loss(one: ConnectionSnapshot, way: int) -> tuple[str, str]:
     if one.diagnosis is None:
         return "?", "dim"
     part = one.diagnosis.loss[way]
     return loss_text(part), "bad" if part.share and part.basis != "bound" else ""
 
 
-def _late(one: Glimpse) -> tuple[str, str]:
+def _late(one: ConnectionSnapshot) -> tuple[str, str]:
     worst = None if one.diagnosis is None else one.diagnosis.lag.late_ms
     return ("-", "dim") if worst is None else (duration(worst), "")
 
 
-def _alerts(one: Glimpse) -> tuple[str, str]:
+def _alerts(one: ConnectionSnapshot) -> tuple[str, str]:
     _chat, _note, warns, errors = one.anomalies
     text = " ".join(f"{_short(count)}{SEVERITY_LETTERS[name]}"
                     for name, count in (("error", errors), ("warn", warns)) if count)  # fmt: skip
@@ -422,7 +422,7 @@ def _chosen_columns(width: int) -> list[_Column]:
 
 
 def _table(
-    connections: list[Glimpse], width: int, rates: Rates, screen: Screen, wanted: Wanted
+    connections: list[ConnectionSnapshot], width: int, rates: Rates, screen: Screen, wanted: Wanted
 ) -> list[Line]:
     columns = _chosen_columns(width)
     room = width - sum(abs(column.width) + 1 for column in columns)
@@ -449,7 +449,7 @@ def _table(
     return lines
 
 
-def _verdict(one: Glimpse) -> tuple[str, str]:
+def _verdict(one: ConnectionSnapshot) -> tuple[str, str]:
     """Return the sentence of all other views; what is open needs none but that something is bad."""
     found = one.diagnosis
     if found is None:
@@ -459,7 +459,7 @@ def _verdict(one: Glimpse) -> tuple[str, str]:
     return found.verdict, style_of(found)
 
 
-def _losing(one: Glimpse) -> str:
+def _losing(one: ConnectionSnapshot) -> str:
     """Return in few words that an open connection loses much; nothing where it does not."""
     found = one.diagnosis
     if found is None or found.cause.what != "loss" or found.ending.how not in {"open", "unknown"}:
@@ -470,7 +470,7 @@ def _losing(one: Glimpse) -> str:
     return f"losing {', '.join(shares)}"
 
 
-def _detail(one: Glimpse, width: int) -> list[Line]:
+def _detail(one: ConnectionSnapshot, width: int) -> list[Line]:
     """Return what is known of the selected connection."""
     lines: list[Line] = [[]]
     found = one.diagnosis

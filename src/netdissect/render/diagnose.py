@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from netdissect.model.diagnosis import Cause, Diagnosis, Ending, Late, Loss
+from netdissect.model.diagnosis import AddedDelay, Cause, Diagnosis, Ending, Loss
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -203,7 +203,7 @@ def loss_line(way: int, part: Loss) -> str:
     return f"{arrow_of(Direction(way))} {most}{share} of {part.sent}{basis[part.basis]}"
 
 
-def _late(way: int, late: Late) -> str:
+def _late(way: int, late: AddedDelay) -> str:
     unit = "segment" if late.worst and late.worst[0].space == "tcp" else "message"
     # An answer may have been lost, and not the copy that it was for.
     again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} sent again, acknowledged"
@@ -211,5 +211,5 @@ def _late(way: int, late: Late) -> str:
         return f"{again} at most {duration(late.maximum)} late"
     return (
         f"{again} {duration(late.p50)} late (median), 95% within {duration(late.p95)}, at most"
-        f" {duration(late.maximum)}; {late.beyond or 'none'} above {duration(late.limit_ms)}"
+        f" {duration(late.maximum)}; {late.over_limit or 'none'} above {duration(late.limit_ms)}"
     )

@@ -154,8 +154,8 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
         mark = COPIES[copy.kind][0] if copy.kind in COPIES else "·"
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
-    if unit.missed and unit.copies[-1].fate is None:
-        lost = "x" if unit.by_design else "✗"
+    if unit.failed and unit.copies[-1].fate is None:
+        lost = "x" if unit.best_effort else "✗"
         yield ("?" if unit.outcome == "unknown" else lost), unit.copies[-1].time_ns
 
 
@@ -232,7 +232,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
-    if unit.outcome == "unacked" and unit.by_design:
+    if unit.outcome == "unacked" and unit.best_effort:
         text, style = "x not acked, not repeated by design", "warn"
     again = len(unit.copies) > 1
     line = [

@@ -75,7 +75,7 @@ class Redactor:
     def _record(self, record: Any) -> Any:
         source = self._words.get(record.src) or self.word(record.src, "host")
         target = self._words.get(record.dst) or self.word(record.dst, "host")
-        return record.between(source, target)
+        return record.with_endpoints(source, target)
 
 
 def _texts(value: Any) -> Iterator[str]:

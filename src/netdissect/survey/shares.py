@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.files import Opened, unchanged
+from netdissect.model.files import PinnedFiles, pinned_files
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Pipeline, Sums, informed, parallel
 from netdissect.pipeline.reports import Reports
@@ -50,7 +50,7 @@ class _Work:
     key: str
     count: int
     """Shares of its flows; one more are those that only all shares together recognise."""
-    files: Opened
+    files: PinnedFiles
     """The file that every task is to read."""
 
     @property
@@ -119,7 +119,7 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
 def _identify(source: Source, plan: Plan, count: int) -> _Work | Outcome:
     dataset = Dataset(plan.dataset)
     try:
-        with unchanged() as files, held(source) as (_, key, _), open_capture(source.path):
+        with pinned_files() as files, held(source) as (_, key, _), open_capture(source.path):
             pass
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, None, str(error))
@@ -135,7 +135,7 @@ def _read(work: _Work | Outcome, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return
-    with unchanged(work.files), open_capture(work.source.path) as reader:
+    with pinned_files(work.files), open_capture(work.source.path) as reader:
         part = parallel.read_share(reader, work.plan.options(), (index, work.count))
     _keep(work, index, part)
 
@@ -164,7 +164,7 @@ def _agree(work: _Work | Outcome, _parts: Sequence[None]) -> None:
     options = work.plan.options()
     elsewhere = parallel.Elsewhere.of(parts)
     if elsewhere is not None:
-        with unchanged(work.files):
+        with pinned_files(work.files):
             parts.append(elsewhere.read(work.source.path, options))
         _keep(work, work.count, parts[-1])
     found, numbers = parallel.merged(parts, options)
@@ -214,7 +214,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
-        with unchanged(work.files):
+        with pinned_files(work.files):
             units = teller(spans, staged, places) if plan.units else None
             tell(work.source.path, counted, pipeline, units, share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from netdissect.capture.blocks import BlockReader
 from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.files import open_same
+from netdissect.model.files import open_pinned
 
 __all__ = ["MAX_JOINED", "Source", "held", "is_remote", "joined", "sources_of"]
 
@@ -145,7 +145,7 @@ def _file(path: Path) -> Source:
         octets = 0  # reading it says why
     else:
         if not path.is_file():
-            raise CaptureFileError(f"{path}: no regular file")
+            raise CaptureFileError(f"{path}: not a regular file")
     where = str(path.absolute())
     return Source(where, where, octets=octets)
 
@@ -239,7 +239,7 @@ def held(source: Source) -> Iterator[Held]:
             yield Held(whole.name, key, text or None)
         return
     if source.url is None:
-        with open_same(source.path, regular=True) as file:
+        with open_pinned(source.path, regular=True) as file:
             key = _copied(file, None)
         yield Held(source.path, key)
         return

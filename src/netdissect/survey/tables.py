@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from netdissect.export.json import dump
-from netdissect.model.text import well_formed
+from netdissect.model.text import escape_surrogates
 
 __all__ = ["PARTITIONED", "SCHEMA", "TABLES", "Column", "arrow_schema", "day_of", "row_of"]
 
@@ -58,7 +58,7 @@ def _int(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str:
-    return well_formed(str(value))
+    return escape_surrogates(str(value))
 
 
 def _json(value: Any) -> str | None:

@@ -10,7 +10,7 @@ from netdissect._version import __version__
 from netdissect.export import json
 from netdissect.model.byconnection import ByConnection
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.files import unchanged
+from netdissect.model.files import pinned_files
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, informed
@@ -67,7 +67,7 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
     dataset = Dataset(plan.dataset)
     path, key = source.path, None
     try:
-        with unchanged(), held(source) as (path, key, damage):
+        with pinned_files(), held(source) as (path, key, damage):
             if dataset.row_file(key).exists():
                 outcome = Outcome(source.name, "skipped", key, source.octets)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.model.native import i64
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Scribe
@@ -14,7 +14,7 @@ from netdissect.track.space import Space
 __all__ = ["Called"]
 
 
-class Called(Sink):
+class Called(EventSink):
     """Hands on to a direction and its spaces what is told of a datagram."""
 
     def __init__(self, lanes: list[Lane], recorder: Scribe | None) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.native import append, i64, mypyc_attr, vec
-from netdissect.model.reports import SoFar
+from netdissect.model.reports import SpaceSnapshot
 
 __all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
 
@@ -73,7 +73,7 @@ class Load:
         self._frame: i64 = 0
         self._datagrams: i64 = 0
         self._octets: i64 = 0
-        self._before = SoFar("", 0, 0, 0, 0)
+        self._before = SpaceSnapshot("", 0, 0, 0, 0)
         self._rows = vec[i64]()
         """A row a second, of `_WIDTH` numbers: tuples would take six times as much."""
         self.lossy = False
@@ -86,7 +86,8 @@ class Load:
         return not self._frame or datagrams - self._datagrams >= LEAST_CAME
 
     def roll(
-        self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64, now: SoFar
+        self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64,
+        now: SpaceSnapshot,
     ) -> None:
         """End a second before a datagram, and begin the next with it; behind the delay comes what
         the direction has had until now.

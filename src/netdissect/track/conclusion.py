@@ -9,7 +9,7 @@ from netdissect.model.policy import Exhausted
 from netdissect.model.reports import (
     Ceilings,
     ConnectionReport,
-    Parting,
+    EndHint,
     RttSummary,
     SpaceReport,
     TimeoutVerdict,
@@ -254,7 +254,7 @@ def _report(
         ),
         codes=connection.findings.repeats,
         quiet=connection.quiet.spans,
-        parting=_parting(connection),
+        end_hint=_end_hint(connection),
         ended_ns=_ended_ns(connection),
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
@@ -308,20 +308,20 @@ def _ended_ns(connection: Connection) -> int | None:
     return connection.life.over_ns or (connection.last_ns if silent else None)
 
 
-def _parting(connection: Connection) -> Parting | None:
+def _end_hint(connection: Connection) -> EndHint | None:
     """Return the sign that says most of how a connection ended, though nothing says so."""
     signs = [space.renewed for space in _spaces(connection) if space.renewed is not None]
     machine = connection.machine
     if machine.answered and machine.close is not None and connection.life.over_ns:
         side = 1 - SIDES.index(str(machine.close["by"]))
-        signs.append(Parting("answered", side, connection.last_frame, connection.life.over_ns))
+        signs.append(EndHint("answered", side, connection.last_frame, connection.life.over_ns))
     stream = connection.stream
     if stream is not None and stream.first_fin is not None and stream.fin_unseen:
         side, frame, time_ns = stream.first_fin
-        signs.append(Parting("answered", 1 - side, frame, time_ns))
+        signs.append(EndHint("answered", 1 - side, frame, time_ns))
     if signs:
         return min(signs, key=lambda sign: sign.time_ns)
-    sign = connection.parting
+    sign = connection.end_hint
     if sign is not None and sign.kind == "notice" and sign.frame < connection.last_frame:
         return None  # it was no goodbye: they went on
     return sign
@@ -453,12 +453,12 @@ def _quiet_findings(connection: Connection, end_ns: int) -> None:
             text = f"what the {side} sent was not answered for {lasted}"
         else:
             text = f"nothing from the {side} for {lasted}"
-        if span.asked:
-            text += f"; {span.asked} questions without an answer"
+        if span.unanswered:
+            text += f"; {span.unanswered} questions without an answer"
         connection.findings.add(
             span.kind, span.from_frame, span.from_ns, span.direction, text,
             {"from_ns": span.from_ns, "to_ns": span.to_ns, "basis": span.basis,
-             "frames": [span.from_frame, span.to_frame], "asked": span.asked},
+             "frames": [span.from_frame, span.to_frame], "asked": span.unanswered},
             concluded_ns=until_ns,
         )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy, TimeoutRule
-from netdissect.model.reports import Parting, TimeoutVerdict
+from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
 from netdissect.track.answers import PAUSE_NS
 from netdissect.track.called import Called
@@ -94,7 +94,7 @@ class Connection(Called):
         self.declared = Declared()
         self.announced: dict[int, TimeoutVerdict] = {}
         """Side -> the timeout that it announced on the wire."""
-        self.parting: Parting | None = None
+        self.end_hint: EndHint | None = None
         """The newest sign of an end that nothing states."""
         self.identity: dict[str, Any] = {}
         self.started = False
@@ -361,7 +361,7 @@ class Connection(Called):
                 self.announced[side] = found
                 name = "timeout"
             else:
-                self.parting = Parting("notice", side, frame, time_ns)
+                self.end_hint = EndHint("notice", side, frame, time_ns)
         self._step(name, detail, side, frame, time_ns)
 
     def _step(
@@ -394,7 +394,7 @@ class Connection(Called):
         if seen and not space.rule.restarts_at_will:
             space.setting.find_restart(frame, time_ns)
             if space.rule.renews and space.renewed is None:
-                space.renewed = Parting("renewed", lane.direction, frame, time_ns)
+                space.renewed = EndHint("renewed", lane.direction, frame, time_ns)
         self.declared.restart(lane.direction, self.lanes)
         for other in lane.spaces.values():
             if other is space or other.carrier is space:

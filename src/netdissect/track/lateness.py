@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.diagnosis import Late, Worst
+from netdissect.model.diagnosis import AddedDelay, LateUnit
 from netdissect.model.policy import ResendRule
 from netdissect.track.reservoir import RttReservoir
 
@@ -38,15 +38,17 @@ class Lateness:
             worst.sort(key=lambda item: (-item[0], item[2]))
             del worst[WORST:]
 
-    def summary(self) -> Late:
+    def summary(self) -> AddedDelay:
         """Return the figures of the report."""
         kept = self._kept.summary()
         worst = tuple(
-            Worst(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
+            LateUnit(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
             for added_ns, seq, frame, time_ns, copies in self._worst
         )
         limit_ms = self._late_ns // 1_000_000
-        return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms)
+        return AddedDelay(
+            kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms
+        )
 
 
 def waits(resend: ResendRule, smoothed_ms: float | None, variance_ms: float) -> tuple[int, int]:

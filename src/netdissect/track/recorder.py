@@ -96,7 +96,7 @@ class Recorder:
                 parts = head.extra.get("parts") if head.extra else None
                 if parts is not None:
                     pending.popleft()
-                    head.told = True  # by its parts
+                    head.emitted = True  # by its parts
                     pending.extendleft(reversed(parts))
                     continue
                 if _may_change(head, now_ns):
@@ -121,7 +121,7 @@ class Recorder:
                 continue
             parts = item.extra.get("parts")
             if parts is not None:
-                item.told = True
+                item.emitted = True
                 pending.extend(parts)
                 continue
             if _may_change(item, now_ns):
@@ -143,7 +143,7 @@ class Recorder:
     def _leave(self, item: UnitRecord | ConnectionEvent) -> None:
         """Forget a record that leaves."""
         if isinstance(item, UnitRecord):
-            item.told = True
+            item.emitted = True
             scribe = self.scribes.get(item.connection)
             space = None if scribe is None else scribe.spaces.get((item.direction, item.space))
             if space is not None:  # TCP's have none
@@ -242,7 +242,7 @@ class Scribe:
             return record
         first = record.copies[0].frame
         extra = {"continued": record.extra.get("continued", first)}
-        further = replace(record, copies=[], told=False, extra=extra)
+        further = replace(record, copies=[], emitted=False, extra=extra)
         self.pending.append(further)
         return further
 
@@ -290,9 +290,9 @@ class SpaceScribe:
     def left(self, record: UnitRecord) -> None:
         """Forget a record that has left, but for what a later copy of its unit needs."""
         records, untold, runs = self.records, self.untold, self._runs
-        while untold and untold[0].told:
+        while untold and untold[0].emitted:
             untold.popleft()
-        while runs and runs[0].told:
+        while runs and runs[0].emitted:
             runs.popleft()
         seq = record.seq
         if records.get(seq) is not record:
@@ -328,7 +328,7 @@ class SpaceScribe:
                 )  # fmt: skip
                 parts.append(part)
             run.extra["parts"] = parts
-            if not run.told:
+            if not run.emitted:
                 self.untold.extend(parts)
         for part in parts:
             self.records.setdefault(part.seq, part)
@@ -442,7 +442,7 @@ class SpaceScribe:
         record = self.records.get(seq)
         if record is None and (runs := self._runs) is not None:
             at = bisect_right(runs, seq, key=_seq) - 1
-            if at >= 0 and not runs[at].told:
+            if at >= 0 and not runs[at].emitted:
                 self.split(runs[at])
                 record = self.records.get(seq)
         if record is None:
@@ -540,7 +540,7 @@ class SpaceScribe:
 
 def _full(record: UnitRecord) -> bool:
     """Return whether a further copy needs another record."""
-    return record.told or len(record.copies) >= MAX_COPIES
+    return record.emitted or len(record.copies) >= MAX_COPIES
 
 
 def _seq(record: UnitRecord) -> int:

@@ -39,7 +39,7 @@ class Shelf:
         for _ in range(len(pending)):
             item = pending.popleft()
             if isinstance(item, UnitRecord) and (
-                item.told or (item.connection not in scribes and item.copies[-1].frame < before)
+                item.emitted or (item.connection not in scribes and item.copies[-1].frame < before)
             ):
                 continue
             pending.append(item)
@@ -54,7 +54,7 @@ def _shelve(space: SpaceScribe, before: int) -> None:
     left = deque[UnitRecord]()
     records, mask = space.records, space.mask
     for record in space.untold:
-        if record.told:
+        if record.emitted:
             continue
         seq = record.seq
         if (
@@ -68,7 +68,7 @@ def _shelve(space: SpaceScribe, before: int) -> None:
             and space.gone.keep_whole(record)
         ):
             del records[seq]
-            record.told = True
+            record.emitted = True
         else:
             left.append(record)
     space.untold = left

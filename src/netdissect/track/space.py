@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
-from netdissect.model.reports import Parting, SoFar, SpaceReport
+from netdissect.model.reports import EndHint, SpaceReport, SpaceSnapshot
 from netdissect.track.acks import Acks
 from netdissect.track.answers import Answers
 from netdissect.track.attempts import Attempts
@@ -67,7 +67,7 @@ class Space(Units):
         """True once the other direction has a datagram in the capture."""
         self.on_sight: Callable[[], None] | None = None
         """Called where something new is known that tells where the capture was taken."""
-        self.renewed: Parting | None = None
+        self.renewed: EndHint | None = None
         """Where its sender had forgotten the connection first."""
         self._other: tuple[int, int] | None = None
         """(number, frame) of the newest copy that held something else than the one before it."""
@@ -535,12 +535,12 @@ class Space(Units):
             self.rule.ack is AckRule.EXACT and self.rule.acked_with is None,  # by name
         )
 
-    def so_far(self) -> SoFar:
+    def so_far(self) -> SpaceSnapshot:
         """Return what is known by now of what was lost."""
         told, numbers = self.acks.feedback, self.numbers
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
         came = self.units + self.repeats.numbered() + numbers.skipped
-        return SoFar(self.rule.name, came, self.missing(), lost, delivered)
+        return SpaceSnapshot(self.rule.name, came, self.missing(), lost, delivered)
 
     def missing(self) -> int:
         """Return how many numbers up to the newest are of units that were not seen."""

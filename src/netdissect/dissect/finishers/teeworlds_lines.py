@@ -235,4 +235,4 @@ def _marks(chunk: FieldNode | None) -> str:
     if vital is None or not vital.value:
         return ""
     again = ", resent" if resend is not None and resend.value else ""
-    return f" [vital {chunk.told('sequence')}{again}]"
+    return f" [vital {chunk.value_of('sequence')}{again}]"

@@ -14,8 +14,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
-    by_word,
-    moves,
+    state_words,
+    transition_table,
 )
 from netdissect.protocols.eoudp.rows import ROWS
 
@@ -30,14 +30,14 @@ _ASKING: Final = ("CONNECTING", "ADDRESSED")
 
 _EXODIA: Final = StateMachine(
     initial="IDLE",
-    states=by_word(
+    states=state_words(
         unknown=("IDLE", "CONNECTING", "ADDRESSED"),
         open=_OPEN,
         rejected="REJECTED",
         closed="CLOSED",
         timed_out="TIMED_OUT",
     ),
-    transitions=moves(
+    transitions=transition_table(
         (("IDLE", "REJECTED", *_OVER), "connect", 0, "CONNECTING"),
         ("IDLE", "alive", BOTH, "JOINED"),
         ("CONNECTING", "alive", 1, "ADDRESSED"),
@@ -47,7 +47,7 @@ _EXODIA: Final = StateMachine(
         (("IDLE", *_ASKING, *_OPEN), "disconnect", 0, "CLOSED"),
         ((*_ASKING, *_OPEN), "timeout", 1, "TIMED_OUT"),
     ),
-    handshake=by_word(unanswered="CONNECTING", accepted="CONNECTED", rejected="REJECTED"),
+    handshake=state_words(unanswered="CONNECTING", accepted="CONNECTED", rejected="REJECTED"),
     begins=frozenset({"connect"}),
 )
 """JOINED: the capture starts in the middle of a session. ADDRESSED: the server speaks as to one
@@ -57,7 +57,7 @@ CONNECT_REJECT once they are accepted, and every DISCONNECT of a server.
 _DOCUMENT: Final = replace(
     _EXODIA,
     transitions=_EXODIA.transitions
-    | moves(
+    | transition_table(
         ("CONNECTING", "alive", 1, "CONNECTING"),  # an ACK, which tells nothing
         (_OPEN, "reject", 1, "CLOSED"),
         ((*_ASKING, *_OPEN), "disconnect", 1, "CLOSED"),

@@ -8,7 +8,7 @@ from typing import Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Event
 from netdissect.model.native import i64, read_i64_be, read_i64_le
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 from netdissect.protocols.eoudp.rows import COMPONENT_OF, ROWS, Learnt, Row
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.protocols.eoudp.scan import scan
@@ -43,7 +43,7 @@ class EoudpScanner(Scanner):
         self._form: _Form | None = None
         """What reads this dialect."""
 
-    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+    def scan(self, sink: EventSink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a datagram, or return those of one that is not usual."""
         direction = self._direction
         # By a number that varies, compiled, a pair would become an object first.
@@ -92,7 +92,7 @@ class _Form:
         """Size of the content of each plain command; 0 for others."""
 
     def usual(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
-        self, sink: Sink, payload: bytes, direction: int, extra: Learnt
+        self, sink: EventSink, payload: bytes, direction: int, extra: Learnt
     ) -> bool:
         """Tell the events of a datagram of the usual form; False for any other."""
         size: i64 = len(payload)

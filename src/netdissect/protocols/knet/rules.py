@@ -13,8 +13,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
-    by_word,
-    moves,
+    state_words,
+    transition_table,
 )
 from netdissect.wire.knet import ACK_BITS, DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
 
@@ -43,10 +43,10 @@ _LIVE = (OK, PEER_CLOSED)
 
 MACHINE: Final = StateMachine(
     initial=_NEW,
-    states=by_word(
+    states=state_words(
         unknown=(_NEW, PENDING), open=(OK, PEER_CLOSED), closed=(DISCONNECTING, CLOSED)
     ),
-    transitions=moves(
+    transitions=transition_table(
         (_NEW, "connect", 0, PENDING),
         (_NEW, "speaks", BOTH, OK),
         ((_NEW, PENDING), "accept", 1, OK),
@@ -57,7 +57,7 @@ MACHINE: Final = StateMachine(
         # Port unreachable closes a client at once, a server ignores it. Sections 5.3 and 5.4.
         ((PENDING, *_LIVE), "unreachable", 0, CLOSED),
     ),
-    handshake=by_word(unanswered=PENDING, accepted=OK),
+    handshake=state_words(unanswered=PENDING, accepted=OK),
     answers=frozenset({"disconnect-ack"}),
     begins=frozenset({"connect"}),
 )
@@ -68,14 +68,14 @@ _STREAMING = (_NEW, PENDING, OK)
 
 TCP_MACHINE: Final = StateMachine(
     initial=_NEW,
-    states=by_word(
+    states=state_words(
         unknown=(_NEW, PENDING),
         open=(OK, DISCONNECTING, PEER_CLOSED),
         closed=CLOSED,
         timed_out=_TIMED_OUT,
         rejected=_REFUSED,
     ),
-    transitions=moves(
+    transitions=transition_table(
         (_NEW, "syn", 0, PENDING),
         (_NEW, "data", BOTH, OK),
         ((_NEW, PENDING), "established", 0, OK),
@@ -86,7 +86,7 @@ TCP_MACHINE: Final = StateMachine(
         ((_NEW, PENDING, OK, DISCONNECTING), "reset", BOTH, CLOSED),
         (PENDING, "reset", 1, _REFUSED),
     ),
-    handshake=by_word(unanswered=PENDING, accepted=OK, rejected=_REFUSED),
+    handshake=state_words(unanswered=PENDING, accepted=OK, rejected=_REFUSED),
     begins=frozenset({"speaks"}),
 )
 """Section 8: there is no Disconnect, the stream is closed half by half: the side that sends FIN is
@@ -96,10 +96,10 @@ in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as 
 _SYN, _SYN_ACK, _CLOSING = "ConnectionSyn", "ConnectionSynAck", "ConnectionClosing"
 DOCUMENT_MACHINE: Final = StateMachine(
     initial=_NEW,
-    states=by_word(
+    states=state_words(
         unknown=(_NEW, _SYN, _SYN_ACK), open=OK, closed=(_CLOSING, CLOSED), rejected=_REFUSED
     ),
-    transitions=moves(
+    transitions=transition_table(
         (_NEW, "speaks", BOTH, OK),
         (_NEW, "connect-syn", 0, _SYN),
         ((_NEW, _SYN), "connect-syn-ack", 1, _SYN_ACK),
@@ -108,7 +108,7 @@ DOCUMENT_MACHINE: Final = StateMachine(
         ((_NEW, _SYN, _SYN_ACK, OK), "disconnect", BOTH, _CLOSING),
         ((_NEW, _SYN_ACK, OK, _CLOSING), "disconnect-ack", BOTH, CLOSED),
     ),
-    handshake=by_word(unanswered=(_SYN, _SYN_ACK), accepted=OK, rejected=_REFUSED),
+    handshake=state_words(unanswered=(_SYN, _SYN_ACK), accepted=OK, rejected=_REFUSED),
     begins=frozenset({"connect-syn"}),
 )
 """The states of the published document. Section 11, items 8, 10 to 12."""

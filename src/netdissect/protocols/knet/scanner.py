@@ -7,7 +7,7 @@ from typing import Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64, read_i64_le
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 from netdissect.protocols.knet.datagrams import READERS, Reader, kind_of
 from netdissect.protocols.knet.learning import Heard, learn
 from netdissect.protocols.knet.phases import Phase, Progress
@@ -103,7 +103,7 @@ class KnetScanner(Scanner):
         self._alike = False
         """... and whether there are no others, and that is all there is to tell of them."""
 
-    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+    def scan(self, sink: EventSink, payload: bytes, hints: Hints) -> list[Event] | None:
         """Tell the events of a datagram, or return those of one that is not usual."""
         if hints is not self._hints:
             self._take(hints)
@@ -222,7 +222,7 @@ class KnetScanner(Scanner):
             return form.alone[self._same]
         return [form.how.names[self._same]] * int(self._count)
 
-    def _begin(self, sink: Sink, payload: bytes, number: i64) -> None:
+    def _begin(self, sink: EventSink, payload: bytes, number: i64) -> None:
         """Tell of the datagram itself."""
         if self._parts:
             self.parts = [(Ev.UNIT, None, "datagram", number, None, payload)]
@@ -235,7 +235,7 @@ class KnetScanner(Scanner):
             sink.plain_unit(_NONE, _DATAGRAM, number, payload)
 
     def _tell(  # noqa: C901, PLR0912, PLR0915 - as above
-        self, sink: Sink, payload: bytes, place: i64, base: i64
+        self, sink: EventSink, payload: bytes, place: i64, base: i64
     ) -> None:
         """Tell what stands in a datagram, and list what of it is for the assembler."""
         form = self._form
@@ -302,7 +302,7 @@ class KnetScanner(Scanner):
             if learnt is not self._hints:
                 sink.event((Ev.HINTS, learnt))
 
-    def _control(self, sink: Sink, payload: bytes, start: i64, identifier: i64) -> None:
+    def _control(self, sink: EventSink, payload: bytes, start: i64, identifier: i64) -> None:
         """Tell what a control message of the usual form means."""
         if identifier == self._form.ack:
             word = read_i64_le(payload, start)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.policy import BOTH, Policy, StateMachine, by_word, moves
+from netdissect.model.policy import BOTH, Policy, StateMachine, state_words, transition_table
 from netdissect.wire.netplay import DIALECTS
 
 __all__ = ["MACHINE", "POLICIES"]
@@ -18,13 +18,13 @@ _ANY = (*_EARLY, *_LIVE, "half closed by client", "half closed by server")
 
 MACHINE: Final = StateMachine(
     initial="not connected",
-    states=by_word(
+    states=state_words(
         unknown=_EARLY,
         open=(*_LIVE, "half closed by client", "half closed by server"),
         closed=("closed", "reset"),
         rejected="refused",
     ),
-    transitions=moves(
+    transitions=transition_table(
         ("not connected", "syn", 0, "connecting"),
         (("connecting", "not connected"), "syn_ack", 1, "answered"),
         (("connecting", "answered"), "established", 0, "established"),
@@ -37,7 +37,7 @@ MACHINE: Final = StateMachine(
         ((*_ANY, "closed"), "reset", BOTH, "reset"),
         ("connecting", "reset", 1, "refused"),
     ),
-    handshake=by_word(
+    handshake=state_words(
         unanswered=("connecting", "answered"),
         accepted=("established", "identified"),
         rejected="refused",

@@ -16,8 +16,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
-    by_word,
-    moves,
+    state_words,
+    transition_table,
 )
 from netdissect.wire.riptide import (
     BITS,
@@ -33,13 +33,13 @@ _HANDSHAKE: Final = ("not connected", "connecting", "pending")
 
 MACHINE: Final = StateMachine(
     initial="not connected",
-    states=by_word(
+    states=state_words(
         unknown=_HANDSHAKE,
         open=("connected", "connected before"),
         rejected="rejected",
         closed="disconnected",
     ),
-    transitions=moves(
+    transitions=transition_table(
         ("not connected", "connect", 0, "connecting"),
         (("connecting", "not connected"), "pending", 1, "pending"),
         (_HANDSHAKE, "welcome", 1, "connected"),
@@ -50,7 +50,7 @@ MACHINE: Final = StateMachine(
         ("not connected", "alive", BOTH, "connected before"),
         ((*_HANDSHAKE, "connected", "connected before"), "disconnect", BOTH, "disconnected"),
     ),
-    handshake=by_word(
+    handshake=state_words(
         unanswered=("connecting", "pending"), accepted="connected", rejected="rejected"
     ),
     begins=frozenset({"connect"}),

@@ -13,7 +13,7 @@ from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import ABSENT, i64
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.riptide import (
     BITS,
@@ -119,7 +119,7 @@ class RiptideScanner(Scanner):
             self._limit = SIZE_LIMIT_21 if self._bits else SIZE_LIMIT_20
 
     def scan(  # noqa: C901 - hot path
-        self, sink: Sink, payload: bytes, hints: Hints
+        self, sink: EventSink, payload: bytes, hints: Hints
     ) -> list[Event] | None:
         """Tell the events of a usual message, return those of others."""
         size: i64 = len(payload)
@@ -156,7 +156,7 @@ class RiptideScanner(Scanner):
         return None
 
     def _reliable(
-        self, sink: Sink, payload: bytes, size: i64, hints: Hints
+        self, sink: EventSink, payload: bytes, size: i64, hints: Hints
     ) -> list[Event] | None:
         if size > self._limit:
             return _odd_reliable(payload, "Reliable", self._direction, hints)
@@ -178,7 +178,7 @@ class RiptideScanner(Scanner):
         sink.unit(_RELIABLE, _IN_RELIABLE, number, None, payload)
         return None
 
-    def _notify(self, sink: Sink, payload: bytes, size: i64) -> list[Event] | None:
+    def _notify(self, sink: EventSink, payload: bytes, size: i64) -> list[Event] | None:
         if self._bits:
             words = read.word_RiptideNotify(payload, 0, size)
             whole, number, newest, told = words[4] >= 0, words[3], words[1], words[2]
@@ -196,7 +196,7 @@ class RiptideScanner(Scanner):
             _tell(sink, _misfit(int(size), SIZE_LIMIT_21))
         return None
 
-    def _unreliable(self, sink: Sink, payload: bytes, size: i64) -> None:
+    def _unreliable(self, sink: EventSink, payload: bytes, size: i64) -> None:
         sink.message(_UNRELIABLE)
         if _WHOLE_ID <= size <= self._limit:
             return
@@ -214,7 +214,7 @@ class RiptideScanner(Scanner):
             odd += _misfit(int(size), SIZE_LIMIT_20)
         _tell(sink, odd)
 
-    def _ack(self, sink: Sink, payload: bytes, size: i64, hints: Hints) -> None:
+    def _ack(self, sink: EventSink, payload: bytes, size: i64, hints: Hints) -> None:
         sink.message(_ACK)
         words = read.word_RiptideAck(payload, 0, size)
         end = words[5]
@@ -238,7 +238,7 @@ class RiptideScanner(Scanner):
             told = (first, dialect) if self._direction else (dialect, second)
             sink.event((Ev.HINTS, Hints(told, hints.extra)))
 
-    def _heartbeat(self, sink: Sink, payload: bytes, size: i64, hints: Hints) -> None:
+    def _heartbeat(self, sink: EventSink, payload: bytes, size: i64, hints: Hints) -> None:
         sink.message(_HEARTBEAT)
         if hints.extra is None:
             sink.event((Ev.STATE, "alive", None))
@@ -262,7 +262,7 @@ class RiptideScanner(Scanner):
         if values[3] < size:
             sink.event(_trailing("Heartbeat"))
 
-    def _byte_ack(self, sink: Sink, payload: bytes, size: i64, place: i64) -> None:
+    def _byte_ack(self, sink: EventSink, payload: bytes, size: i64, place: i64) -> None:
         """Read an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7), or an AckExtra."""
         sink.message(place)
         if place == _ACK_EXTRA:
@@ -293,7 +293,7 @@ def _is_whole(payload: bytes, size: i64) -> bool:
     return False
 
 
-def _tell(sink: Sink, odd: list[Event]) -> None:
+def _tell(sink: EventSink, odd: list[Event]) -> None:
     for event in odd:
         sink.event(event)
 

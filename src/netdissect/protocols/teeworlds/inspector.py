@@ -106,7 +106,7 @@ class SnapshotInspector:
         rows = _rows(found, self._snapshots.family)
         node.children += [_node(name, value, node) for name, value in rows.items()]
         fields = message.fields
-        message.later = lambda: fields | {
+        message.make_fields = lambda: fields | {
             name: value() if callable(value) else value for name, value in rows.items()
         }
 
@@ -234,7 +234,7 @@ def _node(name: str, value: Any, around: FieldNode) -> FieldNode:
     holder = concluded(name, None, around.bit_offset, around.buffer)
     holder.is_list = True
     # It holds no node: one around it would be freed by a search for cyclic garbage alone.
-    holder.later = partial(_entries, value, around.bit_offset, around.buffer)
+    holder.make_children = partial(_entries, value, around.bit_offset, around.buffer)
     return holder
 
 

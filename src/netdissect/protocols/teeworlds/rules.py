@@ -14,8 +14,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
-    by_word,
-    moves,
+    state_words,
+    transition_table,
 )
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
@@ -28,14 +28,14 @@ _LIVE: Final = ("pending", "joining", "online", "online before")
 
 MACHINE: Final = StateMachine(
     initial="idle",
-    states=by_word(
+    states=state_words(
         unknown=("idle", "token wait", "token known", "asked", "connecting"),
         open=_LIVE,
         rejected="refused",
         closed="closed",
         timed_out="timed out",
     ),
-    transitions=moves(
+    transitions=transition_table(
         ("idle", "request", 0, "token wait"),
         ("token wait", "token", 1, "token known"),
         # Who asks a broadcast address for a token is answered from another one, and has asked no
@@ -55,7 +55,7 @@ MACHINE: Final = StateMachine(
         (("online", "online before"), "close", 1, "closed"),
         ((*_BEFORE, *_TOKENS, *_LIVE), ("give_up", "timeout"), BOTH, "timed out"),
     ),
-    handshake=by_word(
+    handshake=state_words(
         unanswered=("token wait", "token known", "connecting"),
         accepted=("pending", "joining", "online"),
         rejected="refused",

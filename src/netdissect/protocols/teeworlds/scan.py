@@ -14,7 +14,7 @@ from netdissect.dissect.readers import teeworlds as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
-from netdissect.model.sink import Sink
+from netdissect.model.sinks import EventSink
 from netdissect.protocols.scanner import Events, Scanner
 from netdissect.protocols.teeworlds import control, facts
 from netdissect.protocols.teeworlds.learnt import (
@@ -182,7 +182,7 @@ class TeeworldsScanner(Scanner):
         self._online = learnt.phase == ONLINE
 
     def scan(  # noqa: C901, PLR0912 - hot path
-        self, sink: Sink, payload: bytes, hints: Hints
+        self, sink: EventSink, payload: bytes, hints: Hints
     ) -> list[Event] | None:
         """Tell the events of a packet with chunks, return those of others."""
         if hints is not self._hints:
@@ -237,7 +237,7 @@ class TeeworldsScanner(Scanner):
             self._chunks(sink, data, position, end, count, payload)
         return None
 
-    def _begin(self, sink: Sink, hints: Hints) -> None:
+    def _begin(self, sink: EventSink, hints: Hints) -> None:
         """Note the first data of a connection: the client's after the handshake, the server's."""
         learnt: Learnt = hints.extra or _NOTHING
         if self._direction == 0 and (learnt.spoken or learnt.phase == CLOSED):
@@ -264,7 +264,7 @@ class TeeworldsScanner(Scanner):
         return [note, (Ev.COUNTER, "wrong_token", 1), *kept]
 
     def _chunks(  # noqa: C901, PLR0912 - hot path
-        self, sink: Sink, data: bytes, position: i64, end: i64, count: i64, content: bytes
+        self, sink: EventSink, data: bytes, position: i64, end: i64, count: i64, content: bytes
     ) -> None:
         """Tell the events of `count` chunks of data[position:end]; stop where one passes the end.
 
@@ -319,7 +319,7 @@ class TeeworldsScanner(Scanner):
                     sink.message(kind.number)
             position = after
 
-    def _rare(self, sink: Sink, data: bytes, position: i64, end: i64) -> tuple[_Kind, i64]:
+    def _rare(self, sink: EventSink, data: bytes, position: i64, end: i64) -> tuple[_Kind, i64]:
         """Return the kind of a message with a long id, a UUID or no known id, and what follows."""
         odd: list[Event] = []
         try:
@@ -348,7 +348,7 @@ class TeeworldsScanner(Scanner):
         return _told(sink, odd, kind), after
 
 
-def _told(sink: Sink, odd: list[Event], kind: _Kind) -> _Kind:
+def _told(sink: EventSink, odd: list[Event], kind: _Kind) -> _Kind:
     """Tell what is odd about a message; return its kind."""
     for event in odd:
         sink.event(event)
@@ -364,7 +364,7 @@ def _token(data: bytes, position: i64) -> i64:
     return high << 24 | second << 16 | third << 8 | low
 
 
-def _tell(sink: Sink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
+def _tell(sink: EventSink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
     """Tell the events of a message that is more than counted, whose fields are data[position:end].
 
     Raises:
@@ -399,7 +399,7 @@ def _tell(sink: Sink, kind: _Kind, data: bytes, position: i64, end: i64) -> None
         sink.event((Ev.PROBE if what == _PING_EX else Ev.REPLY, "ping_ex", number))
 
 
-def _snapshot(sink: Sink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
+def _snapshot(sink: EventSink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
     """Tell of a snapshot as a unit of its tick; the first part of one stands for all.
 
     One without changes and without base is none: a 0.6.5 server tells an older client its token as
