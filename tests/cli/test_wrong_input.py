@@ -422,8 +422,8 @@ WORDS: list[Case] = [
     (["sniff", "-i", "lo", "--backend", "tshark", "-o", "x"], 2, "-o wants NAME:VALUE, not 'x'"),
     (["sniff", "-i", "lo", "-Y", "nosuch", "-w", "nosuch/x"], 4, "no field is called 'nosuch'"),
     *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", "run", "--monitor", monitor], 2, said)
-      for monitor, said in (("exec:'", "No closing quotation"), (f"pid:{MANY}", "is no monitor"),
-                            ("memory:٣", "is no monitor"))),
+      for monitor, said in (("exec:'", "No closing quotation"), (f"pid:{MANY}", "is not a monitor"),
+                            ("memory:٣", "is not a monitor"))),
     (["export", LOSSY, "--qlog", ""], 3, "No such file"),
     (["export", "lua", "riptide", "-o", ""], 3, "No such file"),
     (["ladder", LOSSY, "1", "--svg", "nosuch/x.svg"], 3, "nosuch/x.svg: No such file"),

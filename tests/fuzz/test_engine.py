@@ -119,7 +119,7 @@ def test_the_same_seed_sends_the_same_messages(tmp_path: Path) -> None:
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"lets no riptide-2\.2 session in"):
+    with pytest.raises(UsageError, match=r"accepts no riptide-2\.2 session"):
         fuzz_target(
             "riptide", free_target(), tmp_path / "run", cases=5, monitors=[], answer_seconds=0.1
         )

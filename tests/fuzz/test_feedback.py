@@ -153,12 +153,12 @@ def test_a_case_of_the_corpus_is_gone_on_from(tmp_path: Path) -> None:
 
 def test_edges_count_once(tmp_path: Path) -> None:
     coverage = Coverage(tmp_path / "map")
-    assert coverage.news() == []
+    assert coverage.new_edges() == []
     with (tmp_path / "map").open("r+b") as file:
         file.seek(77)
         file.write(b"\1\0\1")
-    assert coverage.news() == [77, 79]
-    assert coverage.news() == []
+    assert coverage.new_edges() == [77, 79]
+    assert coverage.new_edges() == []
     assert coverage.edges == 2
     coverage.close()
 

@@ -190,7 +190,7 @@ def test_the_log_of_a_target_is_a_new_file(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text("precious")
     (tmp_path / "target.log").symlink_to(precious)
-    with pytest.raises(UsageError, match="cannot make"):
+    with pytest.raises(UsageError, match="cannot create"):
         ProcessMonitor(["/bin/echo", "hello"], tmp_path / "target.log").start()
     assert precious.read_text() == "precious"
 

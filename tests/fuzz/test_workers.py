@@ -49,7 +49,7 @@ def test_workers_share_the_cases_and_what_they_find(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_cannot_run_ends_the_others(tmp_path: Path) -> None:
-    with pytest.raises(NetdissectError, match=r"worker \d: .*lets no riptide-2\.2 session in"):
+    with pytest.raises(NetdissectError, match=r"worker \d: .*accepts no riptide-2\.2 session"):
         fuzz_target(
             "riptide", free_pair(), tmp_path / "run", cases=100_000, workers=2, answer_seconds=0.1
         )

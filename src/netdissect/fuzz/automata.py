@@ -1,7 +1,7 @@
-"""The drivers and the minimal servers as Scapy automata: a client and a server of every protocol.
+"""Scapy automata: a client (from the drivers) and a minimal server of every protocol.
 
-`ClientMachine("riptide", "127.0.0.1:7777", packets=[RiptideReliable(...)]).run()` connects, sends,
-leaves, and returns what the server said. Neither needs raw sockets.
+`ClientMachine("riptide", "127.0.0.1:7777", packets=[RiptideReliable(...)]).run()` connects, sends
+the packets, disconnects, and returns the answers. Neither automaton needs raw sockets.
 """
 
 # ruff: noqa: RSE102 - a state is raised as what it returns when it is called
@@ -21,11 +21,11 @@ from netdissect.fuzz.target import Link, Target
 
 __all__ = ["ClientMachine", "ServerAutomaton"]
 
-_POLL = 0.02  # seconds: each state looks at its session so often
+_POLL = 0.02  # seconds between two looks of a state at its session
 
 
 def _no_socket(**_kwargs: Any) -> ObjectPipe[Any]:
-    """Return what stands in for the sockets that an automaton wants: drivers have their own."""
+    """Return a placeholder for the sockets that an automaton requires: drivers open their own."""
     return ObjectPipe("netdissect")
 
 
@@ -37,7 +37,9 @@ class _Machine(Automaton):  # type: ignore[misc]
 
 
 class ClientMachine(_Machine):
-    """Connects, sends packets with live tokens and numbers, leaves. `run()` returns the answers."""
+    """Connects, sends packets with live tokens and numbers, disconnects. `run()` returns the
+    answers.
+    """
 
     def parse_args(
         self,
@@ -50,16 +52,16 @@ class ClientMachine(_Machine):
         timeout: float = 5.0,
         **kwargs: Any,
     ) -> None:
-        """Take what to do.
+        """Set the task.
 
         Args:
             protocol: name of the protocol.
-            target: `127.0.0.1:7777`; loopback only, as for all that the fuzzer sends.
-            dialect: dialect to speak; the usual one by default.
+            target: `127.0.0.1:7777`; loopback only, like everything the fuzzer sends.
+            dialect: dialect to speak; None = the driver's first one.
             transport: `udp` or `tcp`.
             packets: what to send once connected: packets or bytes.
             wait: seconds to collect answers.
-            timeout: seconds that the server has to let us in.
+            timeout: seconds within which the server must accept the session.
             kwargs: arguments of `Automaton`.
         """
         super().parse_args(**kwargs)
@@ -112,7 +114,7 @@ class ClientMachine(_Machine):
 
     @ATMT.timeout(LISTENING, _POLL)  # type: ignore[untyped-decorator]
     def listening(self) -> None:
-        """Take what has come, keep the session alive."""
+        """Receive, and keep the session alive."""
         self.driver.pump()
         if time.monotonic() >= self.until or not self.driver.is_open:
             raise self.LEFT()
@@ -120,19 +122,19 @@ class ClientMachine(_Machine):
 
     @ATMT.state(final=1)  # type: ignore[untyped-decorator]
     def LEFT(self) -> list[bytes]:  # noqa: N802
-        """Leave; return what the server sent since the packets went out."""
+        """Disconnect; return what the server sent after the packets."""
         self.answers = [each.octets for each in self.driver.link.journal if not each.outgoing]
         self.driver.close()
         return self.answers
 
     @ATMT.state(error=1)  # type: ignore[untyped-decorator]
     def REFUSED(self) -> None:  # noqa: N802
-        """Give up: the server did not let us in."""
+        """Give up: the server did not accept the session."""
         self.driver.close()
 
 
 class ServerAutomaton(_Machine):
-    """A minimal server for a while, over UDP or TCP. `run()` returns the `Server`."""
+    """Runs a minimal server for a while, over UDP or TCP. `run()` returns the `Server`."""
 
     def parse_args(
         self,
@@ -143,7 +145,7 @@ class ServerAutomaton(_Machine):
         seconds: float = 10.0,
         **kwargs: Any,
     ) -> None:
-        """Listen on 127.0.0.1; port 0 lets the system choose (`address` says which)."""
+        """Listen on 127.0.0.1; with port 0 the system chooses the port (see `address`)."""
         super().parse_args(**kwargs)
         self.server: Server = make_server(protocol, dialect, frozenset(), transport)
         self.listener = open_listener(self.server, port)
@@ -153,17 +155,17 @@ class ServerAutomaton(_Machine):
 
     @ATMT.state(initial=1)  # type: ignore[untyped-decorator]
     def SERVING(self) -> None:  # noqa: N802
-        """Answer."""
+        """Wait for messages."""
 
     @ATMT.timeout(SERVING, 0.001)  # type: ignore[untyped-decorator]
     def serve(self) -> None:
-        """Answer what has come."""
+        """Answer the messages that have arrived."""
         turn(self.server, self.listener, self.links, time.monotonic)
         raise self.SERVING() if time.monotonic() < self.until else self.DONE()
 
     @ATMT.state(final=1)  # type: ignore[untyped-decorator]
     def DONE(self) -> Server:  # noqa: N802
-        """Close."""
+        """Close the server."""
         for link in self.links.values():
             link.close()
         self.listener.close()

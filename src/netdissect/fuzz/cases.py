@@ -1,4 +1,4 @@
-"""What is sent: a case is a short list of steps, a step one message with room for live values."""
+"""Test cases: a case is a short list of steps, a step one message with room for live values."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from netdissect.model.text import quoted
 __all__ = ["CONNECTED", "LATE_SIGN", "Case", "Step", "object_of", "octets_of", "value_of"]
 
 LATE_SIGN = "answer after more than"
-"""How signs of time begin: they say as much of a busy machine as of a case."""
+"""Prefix of signs about slow answers, which may be due to a busy machine."""
 CONNECTED = "connected"
-"""The state of a session whose handshake is complete; every driver has it."""
+"""State of a session whose handshake is complete; every driver has it."""
 
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
-"""Kinds of values of JSON, and what they are called."""
+"""JSON types and their names in messages."""
 
 
 def object_of(data: Any) -> dict[str, Any]:
-    """Return a value of JSON that has to be an object. Raises ValueError on anything else."""
+    """Return a JSON value that must be an object. Raises ValueError on anything else."""
     if not isinstance(data, dict):
         raise ValueError("must be an object")  # noqa: TRY004 - read from a file
     return data
 
 
 def value_of(data: Mapping[str, Any], name: str, default: Any) -> Any:
-    """Return a value of an object, which has to be of the kind of its default; a default that is
-    a kind itself stands for a value that must be there.
+    """Return a member of a JSON object, which must have the type of `default`. If `default` is a
+    type, the member is required.
 
     Raises:
-        ValueError: it is of another kind.
-        KeyError: it is missing.
+        ValueError: the member has another type.
+        KeyError: a required member is missing.
     """
     if isinstance(default, type):
         value, kind = data[name], default
     else:
         value, kind = data.get(name, default), type(default)
-    if type(value) is not kind:  # a truth value is no number
+    if type(value) is not kind:  # not isinstance: a bool is no number here
         raise ValueError(f"{quoted(name)} must be {_KINDS[kind]}")
     return value
 
 
 def octets_of(data: Mapping[str, Any], name: str, default: Any) -> bytes:
-    """Return the bytes of a value of an object; arguments and errors as of `value_of`."""
+    """Return a member in hexadecimal digits as bytes; arguments and errors as in `value_of`."""
     try:
         return bytes.fromhex(value_of(data, name, default))
     except ValueError:
@@ -55,26 +55,25 @@ def octets_of(data: Mapping[str, Any], name: str, default: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One message to send. Its driver puts the session's live values in before it goes out.
+    """One message to send. The driver inserts the session's live values before it is sent.
 
-    Live values are named by the driver (`sequence`, `ack`, `token`). A name in `hold` keeps what
-    the bytes say; a name in `shift` gets the live value plus a number.
+    The driver names its live values (`sequence`, `ack`, `token`). Those in `hold` keep the value in
+    the bytes; those in `shift` get the live value plus a number.
     """
 
     octets: bytes
-    """The message as it was mutated."""
+    """The mutated message."""
     type: str = "unknown"
     """Message type of the seed that it was made from."""
     hold: tuple[str, ...] = ()
-    """Live values that must not be put in."""
+    """Live values that must not be inserted."""
     shift: tuple[tuple[str, int], ...] = ()
-    """(live value, what to add to it)."""
+    """(name of a live value, number to add to it)."""
     advance: int = 1
-    """By how much the step moves the session's sequence number on; 0 for one that repeats or jumps.
-    """
+    """Increment of the session's sequence number by this step; 0 if it repeats or jumps."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the step as plain values."""
+        """Return the step as JSON values."""
         return {
             "octets": self.octets.hex(),
             "type": self.type,
@@ -85,7 +84,7 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Return the step that `to_json` wrote. Raises ValueError or KeyError on anything else."""
+        """Return the step that `to_json` wrote. Raises ValueError or KeyError for other values."""
         shift = value_of(data, "shift", {})
         return cls(
             octets_of(data, "octets", str),
@@ -102,34 +101,34 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A test case: steps that are sent one after the other."""
+    """A test case: steps that are sent in order."""
 
     number: int
-    """Ordinal from 0; with the run's seed it determines the case."""
+    """Number from 0; with the run's seed it determines the case."""
     mutation: str
-    """What was done to the seed, for people: `field:boundary sequence_id`; `none` for a control."""
+    """Description of the mutation: `field:boundary sequence_id`; `none` for a control."""
     steps: tuple[Step, ...]
-    """At least one."""
+    """The steps, at least one."""
     stage: str = CONNECTED
     """State of the session in which it is sent."""
     parent: str = ""
-    """The corpus entry that it was made from; empty where it was made from the seeds."""
+    """Corpus entry from which it was made; empty if it was made from a seed."""
 
     def key(self) -> bytes:
-        """Return what no other case has that sends something else, or in another state."""
+        """Return a hash that is equal for cases that send the same in the same state."""
         digest = hashlib.blake2b(self.stage.encode(), digest_size=16)
         for step in self.steps:
-            # Without bytes there is no place for a live value.
+            # An empty message has no room for live values.
             hold = step.hold if step.octets else ()
             digest.update(repr((step.octets, hold, step.shift, step.advance)).encode())
         return digest.digest()
 
     @property
     def kind(self) -> str:
-        """Return the kind of mutation, without what it was done to."""
+        """Return the kind of mutation without its target."""
         return self.mutation.partition(" ")[0].partition("+")[0].rstrip(",")
 
     @property
     def is_control(self) -> bool:
-        """Return whether nothing was mutated: such cases measure what the target accepts."""
+        """Return whether nothing is mutated: controls measure what the target accepts."""
         return self.mutation == "none"

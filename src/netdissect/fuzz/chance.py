@@ -1,9 +1,9 @@
-"""Reproducible choices: the same words give the same choices on every machine and Python version.
+"""Reproducible random choices: the same on every machine and Python version.
 
-Only two facts of the standard library are relied on, both fixed since Python 2: `Random(int)` seeds
+This relies on two facts about the standard library, both stable since Python 2: `Random(int)` seeds
 the Mersenne Twister with `init_by_array`, and `getrandbits(32)` returns its next word. `randrange`,
 `choice`, `shuffle`, `sample` and the seeding by strings have changed between releases, so they are
-not used; what is built on the words stands in this file.
+not used: everything above 32-bit words is in this file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Chance:
-    """A stream of choices that is a function of the words it was made from, and of nothing else."""
+    """A stream of random choices that depends on nothing but the words it was seeded with."""
 
     __slots__ = ("_word",)
 

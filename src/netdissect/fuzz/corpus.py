@@ -1,8 +1,8 @@
-"""Cases that brought something new, kept to be mutated again: in memory, and in a folder that
-several runs and workers may share.
+"""The corpus: cases that brought something new and are mutated again. It is kept in memory and in a
+folder that several runs and workers may share.
 
-An entry is a file `<name>.json`; its name is a hash of what is in it, so the same entry of two runs
-is one file. What another run wrote is read with the care that any foreign file needs.
+An entry is a file `<name>.json` whose name is a hash of the case, so that the same case of two runs
+is one file. Files written by other runs are validated like any foreign file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from netdissect.fuzz.folder import Folder
 __all__ = ["Corpus", "Entry"]
 
 MAX_ENTRIES = 10_000
-"""Entries of a corpus at most; what comes later is left out, and counted."""
+"""Maximum number of entries; further ones are left out and counted."""
 MAX_ENTRY_OCTETS = 1 << 20
-"""Bytes of one file at most."""
+"""Maximum size of one file, in bytes."""
 MAX_ENTRY_STEPS = 256
 _SHARE = 2
-"""One case in so many is made from the corpus, once there is one."""
+"""Once there is an entry, one case in this many is made from the corpus."""
 _TIMES = 4
-"""An entry is fresh for one mutant for each so many cases that had been sent before it: what is
-hard to come by is worth more."""
+"""An entry stays fresh for one mutant per this many cases sent before it: what took longer to find
+is worth more mutants, ..."""
 _MUTANTS = (64, 2048)
-"""Mutants for which an entry is fresh, at least and at most."""
+"""... at least and at most this many."""
 _LATEST = 4
-"""Fresh entries among which is chosen, the latest: what came last leads furthest."""
+"""The next mutant is made from one of this many of the latest fresh entries, which lead furthest.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,38 +43,38 @@ class Entry:
     stage: str
     """State of the session in which it is sent."""
     steps: tuple[Step, ...]
-    """What is sent."""
+    """The steps to send."""
     signs: tuple[str, ...] = ()
-    """What it brought that was new."""
+    """The new signs that it brought."""
     case: int = 0
-    """Number of the case that it was."""
+    """Number of the case that became this entry."""
 
 
 class Corpus:
     """The entries of one protocol and dialect."""
 
     def __init__(self, folder: Path, protocol: str, dialect: str, stages: tuple[str, ...]) -> None:
-        """Open the folder, made where it is missing, and take what it holds.
+        """Open the folder, created if missing, and read its entries.
 
         Raises:
-            UsageError: it cannot be made or opened.
+            UsageError: the folder cannot be created or opened.
         """
         self._folder = Folder.made(folder)
         self._facts = {"schema": 1, "protocol": protocol, "dialect": dialect}
         self._stages = stages
         self._names: set[str] = set()
         self.entries: list[Entry] = []
-        """What was kept, in order of arrival."""
+        """All entries, in the order in which they were added."""
         self.signs: set[str] = set()
-        """What the entries brought: it is not new any more."""
+        """All signs that entries brought; none of them is new any more."""
         self.left_out = 0
-        """Files that were damaged, of another dialect, or too many."""
+        """Number of files that were damaged, of another dialect, or too many."""
         self._fresh: list[tuple[Entry, int]] = []
-        """Entries, with the mutants of each that are still to be made."""
+        """(entry, number of mutants for which it stays fresh), oldest first."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Take what other runs have added since the last time."""
+        """Read the entries that other runs have added since the last call."""
         for name in sorted(set(self._folder.names()) - self._names):
             if not name.endswith(".json") or name.startswith("."):
                 continue
@@ -85,19 +86,18 @@ class Corpus:
                 self._take(entry)
 
     def pick(self, chance: Chance) -> Entry | None:
-        """Return the entry whose mutant is sent next, None where it is the turn of the seeds."""
+        """Return the entry to mutate next; None if a seed is to be mutated."""
         if not self.entries or not chance.one_in(_SHARE):
             return None
         if not self._fresh:
             return chance.choice(self.entries)
-        # The latest stand last.
         at = len(self._fresh) - 1 - chance.below(min(_LATEST, len(self._fresh)))
         entry, left = self._fresh[at]
         self._fresh[at : at + 1] = [(entry, left - 1)] if left > 1 else []
         return entry
 
     def add(self, case: Case, signs: list[str]) -> None:
-        """Keep a case that brought something new."""
+        """Add a case that brought something new."""
         name = case.key().hex()[:16]
         file = f"{name}.json"
         if file in self._names:
@@ -127,12 +127,12 @@ class Corpus:
         self.signs.update(entry.signs)
         least, most = _MUTANTS
         if all(sign.startswith(LATE_SIGN) for sign in entry.signs):
-            # Late answers say as much of a busy machine: such cases get few mutants.
+            # Slow answers may be due to a busy machine, so such cases get few mutants.
             most = least
         self._fresh.append((entry, max(least, min(most, entry.case // _TIMES))))
 
     def _read(self, name: str) -> Entry | None:
-        """Return the entry of a file, None where it is none of this dialect."""
+        """Return the entry in a file; None if it is invalid or of another dialect."""
         try:
             row = json.loads(self._folder.read(name, MAX_ENTRY_OCTETS))
             if any(row[key] != value for key, value in self._facts.items()):
@@ -140,7 +140,7 @@ class Corpus:
             steps = tuple(Step.from_json(each) for each in row["steps"][:MAX_ENTRY_STEPS])
             stage, signs = str(row["stage"]), tuple(map(str, row.get("signs", ())))
             number = int(row.get("case", 0))
-        except (  # whatever another run, or a person, has left there
+        except (  # the file may hold anything
             OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError,
         ):  # fmt: skip
             return None

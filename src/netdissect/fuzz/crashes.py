@@ -1,9 +1,9 @@
-"""What a target printed when it crashed: the fault, and where in the target's own code it happened.
+"""Reads stack traces in the output of a target: the fault, and where in its own code it happened.
 
-Two failures are of one kind when the fault and the three innermost frames of the target's own are
-the same. Frames of the sanitizers, of the C library and of the language's runtime are passed over.
-Read are traces of AddressSanitizer and its siblings, UBSan, Go, Rust, Java, .NET and Mono, Python,
-Godot, and the messages of glibc and libstdc++. Nothing here raises, whatever a target prints.
+Two crashes are of one kind if they have the same fault and the same three innermost frames in the
+target's own code. Frames of sanitizers, the C library and language runtimes are skipped.
+The traces of AddressSanitizer and its siblings, UBSan, Go, Rust, Java, .NET and Mono, Python and
+Godot are known, and the messages of glibc and libstdc++. No output of a target makes this raise.
 """
 
 from __future__ import annotations
@@ -15,51 +15,50 @@ from dataclasses import dataclass
 __all__ = ["Crash", "CrashReader", "without_numbers"]
 
 OWN_FRAMES = 3
-"""Innermost frames of the target's own that tell two failures apart."""
+"""Number of innermost frames in the target's own code that identify a crash."""
 FRAME_LIMIT = 256
-"""Frames of one trace that are read."""
+"""Maximum number of frames read from one trace."""
 LINE_LIMIT = 4096
-"""Characters of a line that are read."""
+"""Maximum number of characters read from a line."""
 LINES_LIMIT = 20_000
-"""Lines that wait for the end of a trace; of more, the oldest are dropped."""
+"""Lines kept while a trace is incomplete; beyond this, the oldest are dropped."""
 _APART = 64
-"""Lines at most that other threads print between two lines of a sanitizer's stack."""
+"""Maximum number of lines by other threads between two frames of a sanitizer's stack."""
 _NAME_LIMIT = 160
 _NUMBER = re.compile(r"-?(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?)")
 
 
 def without_numbers(text: str) -> str:
-    """Return a sentence with `N` for every number: addresses, sizes and counts differ each time."""
+    """Return a text with `N` for each number: addresses, sizes and counts differ each time."""
     return _NUMBER.sub("N", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """One trace."""
+    """One stack trace."""
 
     fault: str
     """What went wrong, without numbers: `AddressSanitizer: heap-buffer-overflow`."""
     frames: tuple[str, ...] = ()
-    """At most three frames of the target's own, innermost first: `read_name packet.cpp:10`."""
+    """Up to three frames in the target's own code, innermost first: `read_name packet.cpp:10`."""
     counts: bool = True
-    """True for what is a failure although the process goes on: a sanitizer's report, an exception
-    that nobody caught. False for a trace that a target may print when all is well."""
+    """True if the trace is a failure even when the process keeps running: a sanitizer's report, an
+    uncaught exception. False for a trace that a healthy target may log."""
     ends: bool = False
-    """True for what usually ends the process, a moment later: dumps take a while."""
+    """True if the process usually ends soon after."""
     said: str = ""
-    """The fault in the target's words, numbers and all."""
+    """The fault in the target's words, with its numbers."""
     looks_up: bool = False
-    """True where the process looks the names of its stack up while it prints: this takes seconds.
-    """
+    """True if the process looks up symbols while it prints, which may take seconds."""
 
     @property
     def kind(self) -> str:
-        """Return what equal crashes have in common."""
+        """Return a text that is the same for all crashes of one kind."""
         return self._at(self.fault)
 
     @property
     def text(self) -> str:
-        """Return the same for people: with the target's words."""
+        """Return a description with the fault in the target's words."""
         return self._at(self.said or self.fault)
 
     def _at(self, fault: str) -> str:
@@ -68,11 +67,11 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """One line of a stack."""
+    """One frame of a stack."""
 
     name: str
     place: str = ""
-    """File and line, or module and offset; the full path, by which foreign code is told."""
+    """File and line, or module and offset; with the full path, which shows whose code it is."""
 
     @property
     def text(self) -> str:
@@ -81,43 +80,45 @@ class _Frame:
 
 
 _Reader = Callable[[Sequence[str], int], "tuple[_Frame | None, int]"]
-"""Reads a frame at a line: (the frame, the line after it), (None, the same line) where none is."""
+"""Reads the frame at a line; returns (frame, line after it), or (None, same line) if there is none.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """How one family of traces is written."""
+    """The format of one family of stack traces."""
 
     start: re.Pattern[str]
-    """The line that names the fault, as group `fault`; `place` stands in for missing frames."""
+    """Matches the first line: group `fault` is the fault, `place` replaces missing frames."""
     prefix: str = ""
     frame: _Reader | None = None
     slack: int = 0
-    """Lines at most between the fault and the first frame."""
+    """Maximum number of lines between the fault and the first frame."""
     foreign: re.Pattern[str] | None = None
-    """Matches the names of frames that are not the target's own."""
+    """Matches function names that are not the target's own."""
     foreign_place: re.Pattern[str] | None = None
-    """Matches their files and modules."""
+    """Matches files and modules that are not the target's own."""
     cause: re.Pattern[str] | None = None
-    """A line that names a deeper fault, whose frames follow."""
+    """Matches a line that names a deeper cause, whose frames follow."""
     message: re.Pattern[str] | None = None
-    """A line after the fault that says more about it."""
+    """Matches a later line that says more about the fault."""
     framed: bool = False
-    """True: without a frame it is no trace."""
+    """True if it is a trace only with at least one frame."""
     numbered: bool = False
-    """True: frames have numbers, by which the next is known behind what other threads print; an
-    empty line ends them."""
+    """True if frames are numbered, so that the next one is found behind lines of other threads; an
+    empty line ends the stack."""
     counts: re.Pattern[str] | None = None
-    """Matches the first lines of traces that count although the process goes on; None = all."""
+    """Matches the first lines of traces that are failures even when the process keeps running;
+    None = all."""
     ends: bool = True
-    """False: the process usually goes on."""
+    """False if the process usually keeps running."""
 
 
 # --- frames ---------------------------------------------------------------------------------------
 
 
 def _by(pattern: str, second: str | None = None) -> _Reader:
-    """Return a reader for frames of one line with groups `name` and `place`, or of two lines."""
+    """Return a reader of frames with groups `name` and `place` on one line, or on two."""
     first, then = re.compile(pattern), re.compile(second) if second else None
 
     def read(lines: Sequence[str], at: int) -> tuple[_Frame | None, int]:
@@ -143,7 +144,7 @@ _NATIVE_PLACES = (
 
 
 def _native(lines: Sequence[str], at: int) -> tuple[_Frame | None, int]:
-    """Read a frame of a sanitizer."""
+    """Read a frame printed by a sanitizer."""
     found = _NATIVE.match(lines[at])
     if found is None:
         return None, at
@@ -279,7 +280,7 @@ _FORMATS: tuple[_Format, ...] = (
     ),
 )  # fmt: skip
 _MONO_AGAIN = "[ERROR] FATAL UNHANDLED EXCEPTION"
-"""How Mono begins when it prints what ends the program a second time."""
+"""Mono prints a fatal exception twice; the second time starts with this."""
 _CHAIN_LINES = 3
 _PYTHON_START = "Traceback (most recent call last):"
 _PYTHON_CHAIN = re.compile(
@@ -293,7 +294,7 @@ _PYTHON_FOREIGN = re.compile(r"(.*/lib/python[\d.]+/|<frozen )")
 def _own(
     frames: Sequence[_Frame], foreign: re.Pattern[str] | None, place: re.Pattern[str] | None
 ) -> tuple[str, ...]:
-    """Return the innermost frames of the target's own; of all, where none is."""
+    """Return the innermost frames in the target's own code; if there are none, of all."""
     own = [
         frame
         for frame in frames
@@ -306,14 +307,14 @@ def _own(
 def _fault(form: _Format, text: str) -> str:
     prefix, colon, rest = text.partition("Sanitizer: ")
     if colon:
-        # What follows the name of the fault are addresses.
+        # The name of the fault is followed by addresses.
         end = _FAULT_END.search(rest)
         text = prefix + colon + rest[: end.start() if end else None]
     return form.prefix + without_numbers(text.strip()[:_NAME_LIMIT])
 
 
 def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
-    """Read a trace at a line; return it and the line after it, (None, the line) where none is."""
+    """Read the trace at a line; return (trace, line after it), or (None, line) if there is none."""
     found = form.start.match(lines[at])
     if found is None:
         return None, at
@@ -322,7 +323,7 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
     for deeper in _INNER.finditer(first) if form.cause is not None else ():
         fault = deeper["fault"]
     if form.frame is None:
-        fault, at = _said(form, fault, lines, at + 1)
+        fault, at = _frameless(form, fault, lines, at + 1)
         frames: list[_Frame] = []
     elif form.numbered:
         frames, at = _numbered(lines, at + 1)
@@ -343,7 +344,7 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
 def _stack(
     form: _Format, read: _Reader, fault: str, lines: Sequence[str], at: int
 ) -> tuple[str, list[_Frame], int]:
-    """Read frames and what stands between them; return (fault, frames, the line after them)."""
+    """Read the frames and the lines between them; return (fault, frames, line after them)."""
     frames: list[_Frame] = []
     left = form.slack
     while at < len(lines) and len(frames) < FRAME_LIMIT:
@@ -367,10 +368,10 @@ def _stack(
 
 
 def _numbered(lines: Sequence[str], at: int) -> tuple[list[_Frame], int]:
-    """Read the frames of a sanitizer's stack; return them and the line after them."""
+    """Read the numbered frames of a sanitizer's stack; return (frames, line after them)."""
     frames: list[_Frame] = []
     while at < len(lines) and len(frames) < FRAME_LIMIT:
-        later = _onward(lines, at, len(frames))
+        later = _numbered_line(lines, at, len(frames))
         frame, after = (None, at) if later is None else _native(lines, later)
         if frame is None:
             break
@@ -379,8 +380,8 @@ def _numbered(lines: Sequence[str], at: int) -> tuple[list[_Frame], int]:
     return frames, at
 
 
-def _said(form: _Format, fault: str, lines: Sequence[str], at: int) -> tuple[str, int]:
-    """Look for the message of a fault without frames; return the fault and the line after it."""
+def _frameless(form: _Format, fault: str, lines: Sequence[str], at: int) -> tuple[str, int]:
+    """Look for the message of a fault without frames; return (fault, line after it)."""
     for behind in range(at, min(at + form.slack, len(lines))):
         if _starts(lines[behind]):
             break
@@ -390,8 +391,8 @@ def _said(form: _Format, fault: str, lines: Sequence[str], at: int) -> tuple[str
     return fault, at
 
 
-def _onward(lines: Sequence[str], at: int, number: int) -> int | None:
-    """Return the line of the frame with a number, None where the stack ends before it."""
+def _numbered_line(lines: Sequence[str], at: int, number: int) -> int | None:
+    """Return the line of frame `number`; None if the stack ends before it."""
     if number and not lines[at].strip():
         return None
     for later in range(at, min(at + _APART, len(lines))):
@@ -403,21 +404,21 @@ def _onward(lines: Sequence[str], at: int, number: int) -> int | None:
     return None
 
 
-def _to_come(lines: Sequence[str], at: int, after: int) -> int:
-    """Return how many more lines may belong to a trace that was found at a line."""
+def _lines_missing(lines: Sequence[str], at: int, after: int) -> int:
+    """Return how many further lines may belong to the trace found at line `at`."""
     form = next((form for form in _FORMATS if form.start.match(lines[at])), None)
     if form is None:
-        # Behind a traceback may stand that another exception came of it.
+        # A line after a traceback may say that another exception followed from it.
         return _CHAIN_LINES if lines[at] == _PYTHON_START else 0
     if form.frame is None:
         return form.slack if after == at + 1 else 0
-    # An empty line behind a numbered frame ends the stack: nothing more of it comes.
+    # An empty line after a numbered frame ends the stack.
     ended = after < len(lines) and not lines[after].strip() and _NATIVE.match(lines[after - 1])
     return _APART if form.numbered and not ended else 0
 
 
 def _with_message(form: _Format, fault: str, line: str) -> str:
-    """Return a fault with what a later line says about it."""
+    """Return the fault, extended by what a later line says about it."""
     more = form.message.match(line) if form.message is not None else None
     if more is None or (fault and ": " in fault):
         return fault
@@ -425,18 +426,18 @@ def _with_message(form: _Format, fault: str, line: str) -> str:
 
 
 def _starts(line: str) -> bool:
-    """Return whether another trace starts at a line."""
+    """Return whether a trace starts at a line."""
     return line == _PYTHON_START or any(
         form.start.match(line) for form in _FORMATS if not form.framed
     )
 
 
 def _read_python(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
-    """Read a traceback: the innermost frame stands last, the exception behind it."""
+    """Read a Python traceback, which ends with the innermost frame and the exception."""
     if lines[at] != _PYTHON_START:
         return None, at
     start: int | None = at
-    # A loop, as a target may print a chain of any length.
+    # A loop, not recursion: a target may print a chain of any length.
     while start is not None:
         frames: list[_Frame] = []
         counts = start > 0 and lines[start - 1].startswith("Exception in thread")
@@ -459,7 +460,7 @@ def _read_python(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
 
 
 def _chained(lines: Sequence[str], at: int) -> int | None:
-    """Return where the traceback begins that came of the one before a line; None without one."""
+    """Return the first line of the traceback chained to the one before `at`; None without one."""
     after = next((n for n in range(at, min(at + _CHAIN_LINES, len(lines))) if lines[n]), None)
     if after is None or not _PYTHON_CHAIN.match(lines[after]):
         return None
@@ -467,33 +468,33 @@ def _chained(lines: Sequence[str], at: int) -> int | None:
 
 
 def _crash_at(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
-    """Return the trace that starts at a line (or None), and the line after it."""
+    """Return (trace that starts at a line or None, line after it)."""
     crash, after = _read_python(lines, at)
     for form in _FORMATS:
         if crash is not None:
             break
         crash, end = _read(form, lines, at)
         after = end if crash is not None else max(after, end)
-    # A trace that the lines end in may still become one.
+    # If the lines end within what may be a trace, wait for more of them.
     return crash, after if crash is not None or after >= len(lines) else at + 1
 
 
 class CrashReader:
-    """Finds the traces in what a target prints, piece by piece."""
+    """Finds stack traces in output that arrives in pieces."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._rest = b""
         self._previous = ""
         self.open: Crash | None = None
-        """The trace that more lines may belong to, as far as it was read."""
+        """The trace at the end of the output, which may be incomplete."""
 
     def feed(self, octets: bytes, *, final: bool = False) -> list[Crash]:
         """Return the traces that are complete.
 
         Args:
-            octets: what was printed since the last call.
-            final: nothing will follow, for a while at least: what was left open is complete.
+            octets: the output since the last call.
+            final: no more output is expected soon, so an open trace counts as complete.
         """
         *lines, self._rest = (self._rest + octets).split(b"\n")
         if final or len(self._rest) > LINE_LIMIT:
@@ -510,10 +511,10 @@ class CrashReader:
         self.open = None
         while at < len(lines):
             crash, after = _crash_at(lines, at)
-            more = 0 if crash is None else _to_come(lines, at, after)
+            more = 0 if crash is None else _lines_missing(lines, at, after)
             if after + more >= len(lines) and not closed:
                 self.open = crash
-                # The line before a traceback says whether it counts.
+                # The line before a traceback decides `counts`.
                 at = max(floor, at - 1)
                 break
             if crash is None:

@@ -1,4 +1,4 @@
-"""The loop of a run: make a case, write it down, send it in a good session, watch the target."""
+"""The main loop of a run: generate a case, record it, send it in a session, check the target."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ from netdissect.model.errors import UsageError
 __all__ = ["Engine", "Plan"]
 
 REPEAT_LIMIT = 20_000
-"""Cases in a row that had all been sent before, after which there is nothing new to send."""
+"""The run ends after this many generated cases in a row that had all been sent before."""
 KNOWN_LIMIT = 4_000_000
-"""Cases that are remembered in order not to send them again; of more, the oldest half is dropped.
-"""
+"""Cases remembered so that none is sent twice; beyond this, the oldest half is forgotten."""
 WAITING_LIMIT = 64
-"""Cases that wait for a session of their own: a target that opens sessions slowly gets fewer of
-them, and the others do not wait."""
+"""Cases that may wait for a session of their own. Further ones are left out and counted, so that a
+target that opens sessions slowly does not hold up the rest."""
 _IDLE_SECONDS = 1.0
-"""Time without a case after which the target is looked at: it may be gone, and let nobody in."""
+"""Time without sending a case after which the target is checked: it may have stopped accepting
+sessions because it is gone."""
 _GRACE_SECONDS = 0.5
-"""Time after the end of a run, beside that of one answer, in which what was sent last is judged."""
+"""Time allowed after the end of a run, in addition to one answer timeout, to judge the last cases.
+"""
 STEP_LIMIT = 12_000
-"""Steps that are remembered for a failure."""
+"""Latest steps kept for the folder of a failure."""
 _REFRESH_SECONDS = 2.0
-"""Seconds after which what other runs have added to the corpus is read."""
+"""Interval at which entries that other runs added to the corpus are read."""
 _SUSPECT_STEPS = 200
-"""The sessions of so many latest steps are kept whole: a target can look well for a moment after
-what kills it."""
+"""A failure keeps all steps of the sessions in which the latest 200 steps were sent: a target may
+still answer for a moment after the step that kills it."""
 
 _SHORT_OCTETS = 8
-"""Mutants up to this length come again and again, in cases that differ in something else."""
+"""Mutants up to this length recur in many cases that differ only in their other steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is sent, and how fast."""
+    """What to send, how much and how fast."""
 
     cases: int | None = 1000
     """Cases to send; None = no limit."""
@@ -58,39 +59,40 @@ class Plan:
     rate: float = 1000.0
     """Messages a second at most; 0 = no limit."""
     look_every: int = 20
-    """Cases between two looks at the target."""
+    """Cases between two checks of the target."""
     fragile_cases: int = 200
-    """Cases after a failure for which the target counts as fragile."""
+    """Number of cases after a failure during which the target counts as fragile."""
     fragile_look_every: int = 5
-    """Cases between two looks at a fragile target, which has to answer then: a failure that comes
-    often must not hide another that is seen later."""
+    """Cases between two checks of a fragile target. Each check requires an answer, so that a
+    frequent failure does not hide one that shows later."""
     session_cases: int = 10_000
-    """Cases after which another session is held: what a failure needs is remembered."""
+    """Cases after which the main session is replaced, so that the steps of a session stay few
+    enough to be kept for a failure."""
     failures: int = 10
-    """Kinds of failure after which the run ends."""
+    """The run ends after this many kinds of failure."""
     examples: int = 3
-    """Failures of one kind that are kept; more are only counted."""
+    """Failures of one kind that are saved; further ones are only counted."""
     masked: tuple[str, ...] = ()
-    """Kinds of failure that are known: short names, or parts of what kinds are called. They are
-    neither kept nor counted among the kinds after which the run ends."""
+    """Known kinds of failure: short names, or parts of signatures. They are not saved and do not
+    count toward `failures`."""
     types: tuple[str, ...] = ()
-    """Types of messages that are mutated, with `*` for anything; all where there are none. What is
-    sent unchanged, to measure what the target accepts, is not affected."""
+    """Patterns of message types to mutate; empty = all. Controls, which are sent unchanged to
+    measure what the target accepts, are not affected."""
     mutators: tuple[str, ...] = ()
-    """Mutators that are used, likewise."""
+    """Patterns of mutators to use; empty = all."""
     parts: int = 1
-    """Among how many workers the cases are shared out, by what they send: what two of them make is
-    sent once."""
+    """Number of workers that share the cases. A case belongs to one worker by the hash of what it
+    sends, so that no two workers send the same."""
     part: int = 0
-    """Which of them this is, from 0."""
+    """Index of this worker, from 0."""
     past: PastRun | None = None
-    """What was sent before a run that is resumed."""
+    """What a resumed run had already sent."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What a failure folder says about the run: protocol, dialect, seed, command."""
+    """Facts about the run that a failure folder records: protocol, dialect, seed, monitors."""
 
 
 class Engine:
-    """One run against one target."""
+    """Runs one plan against one target."""
 
     def __init__(
         self,
@@ -127,13 +129,13 @@ class Engine:
         self._sent_at = 0.0
         self._pacer = Pacer(plan.rate, time.monotonic())
         self.report = report
-        """The account so far."""
+        """Results so far."""
 
     def run(self) -> FuzzReport:
-        """Send all cases, or those before the run has to end; return the account.
+        """Send cases until the plan is fulfilled or the run has to end; return the report.
 
         Raises:
-            UsageError: the target does not let even the first session in.
+            UsageError: the target does not accept the first session.
         """
         started = self._sent_at = time.monotonic()
         if self._plan.seconds is not None:
@@ -160,10 +162,10 @@ class Engine:
     def _cases(self) -> None:
         if not self._sessions.enter():
             raise UsageError(
-                f"{self._watch.target} lets no {self._watch.dialect} session in: "
+                f"{self._watch.target} accepts no {self._watch.dialect} session: "
                 f"{self._watch.reason or 'no answer'}"
             )
-        # A target has its time to start up, however short the run.
+        # Only now: a target may take its time to start up, however short the run.
         self._watch.finish(self._end + self._watch.answer_seconds + _GRACE_SECONDS)
         while self._plan.cases is None or self.report.cases < self._plan.cases:
             if time.monotonic() >= self._end:
@@ -183,28 +185,28 @@ class Engine:
                 continue
             self._sent_at = time.monotonic()
             self.report.cases += 1
-            self._now_and_then(case.number)
+            self._check_if_due(case.number)
             if len(self.report.findings) >= self._plan.failures:
                 self.report.ended = "as many kinds of failure as asked for"
                 return
 
     def _idle(self, number: int) -> None:
-        """Look at the target where all cases wait for sessions, and none comes."""
+        """Check the target if every case waits for a session and none has been sent for a while."""
         if time.monotonic() - self._sent_at >= _IDLE_SECONDS:
             self._look(number)
             self._sent_at = time.monotonic()
 
     def _time_over(self) -> None:
-        """Judge what was sent last."""
-        # Nothing was sent since a target was started anew.
+        """End a run whose time is over: check the target once more for the cases sent last."""
+        # Without steps, nothing has been sent since the target was restarted.
         if self._steps and self._watch.left > 0:
             self._look(self._number, certain=True)
         self.report.ended = "the time is over"
         if self._watch.left <= 0:
             self.report.ended += " before the target has answered"
 
-    def _now_and_then(self, number: int) -> None:
-        """Look at the target after some cases, and take stock."""
+    def _check_if_due(self, number: int) -> None:
+        """Every few cases, check the target, extend the corpus and report progress."""
         sent = self.report.cases
         fragile = sent <= self._fragile_until
         every = self._plan.fragile_look_every if fragile else self._plan.look_every
@@ -217,13 +219,13 @@ class Engine:
             self._progress(self.report)
 
     def _waiting_case(self) -> Case | None:
-        """Return a case that waited for a session of its own, where there is one now."""
+        """Return the first waiting case if a session is available for it, else None."""
         if self._waiting and self._sessions.has_room(self._waiting[0].stage):
             return self._waiting.popleft()
         return None
 
     def _next_case(self) -> Case | None:
-        """Return the next case that was not sent yet, None where no more comes."""
+        """Return the next case that has not been sent yet; None if there seem to be no more."""
         for _ in range(REPEAT_LIMIT):
             case = None
             if self._feedback is not None:
@@ -235,14 +237,14 @@ class Engine:
         return None
 
     def _is_suspect(self, case: Case) -> bool:
-        """Return whether a short mutant was among the last ones before a failure: a target that
-        fails at an empty datagram would be good for nothing else.
+        """Return whether the case sends a short mutant that came shortly before a failure. A target
+        that fails at an empty datagram would otherwise fail at nothing else.
         """
         return any(step.octets in self._suspects for step in case.steps)
 
     def _is_known(self, case: Case) -> bool:
-        """Return whether the same was sent before, or is for another worker to send; from now on it
-        counts as sent.
+        """Return whether the same case was sent before or belongs to another worker; mark it as
+        sent.
         """
         key = case.key()
         if int.from_bytes(key[:4], "big") % self._plan.parts != self._plan.part:
@@ -256,7 +258,7 @@ class Engine:
         return False
 
     def _wanted(self, case: Case) -> bool:
-        """Return whether a case is of a type and mutator that the user has chosen."""
+        """Return whether the user's choice of types and mutators includes the case."""
         plan = self._plan
         if case.is_control:
             return True
@@ -267,17 +269,17 @@ class Engine:
         )
 
     def _ready(self) -> bool:
-        """Make sure that a session is held; return whether one is."""
+        """Make sure that there is a main session; return False if the target accepts none."""
         if self._sessions.renew():
             return True
-        # A new session, or the failure that what was sent has caused.
+        # This opens a new session, or finds the failure that the latest cases have caused.
         self._look(self.report.cases)
         return self._sessions.held is not None or self._sessions.enter()
 
     # --- cases --------------------------------------------------------------------------------
 
     def _perform(self, case: Case) -> bool:
-        """Write a case down and send it; return False where it has to wait, or is left out."""
+        """Record and send a case; return False if it has to wait for a session or is left out."""
         self._sessions.pump()
         placed = self._sessions.place(case)
         if placed is None:
@@ -287,7 +289,7 @@ class Engine:
                 self.report.left_out += 1
             return False
         session, stage = placed
-        # In another state than it was made for the same may have been sent before.
+        # Sent in another state than planned, it may be the same as an earlier case.
         if stage != case.stage and self._is_known(replace(case, stage=stage)):
             self._sessions.done(session)
             return False
@@ -309,12 +311,14 @@ class Engine:
         return True
 
     def _wait(self) -> None:
-        """Let the sessions live until the next message is due, and the target can take it."""
+        """Keep the sessions alive until the next message is due and the target can take it."""
         self._sessions.pump(self._pacer.wait(time.monotonic()))
         self._sessions.heed()
 
     def _share(self) -> None:
-        """Keep what brought something new; now and then take what other workers have found."""
+        """Add cases that brought something new to the corpus; from time to time read other
+        workers'.
+        """
         if self._feedback is None:
             return
         self._feedback.keep()
@@ -327,15 +331,15 @@ class Engine:
     # --- failures -----------------------------------------------------------------------------
 
     def _look(self, number: int, *, certain: bool = False) -> None:
-        """Ask whether the target is well; keep the failure and start it again if it is not."""
-        while (verdict := self._seen(certain=certain)) is not None:
+        """Check the target; save each failure, and restart the target after a fatal one."""
+        while (verdict := self._next_verdict(certain=certain)) is not None:
             self._keep(verdict, number)
             if verdict.fatal:
                 self._recover()
                 return
 
-    def _seen(self, *, certain: bool) -> Verdict | None:
-        """Return the next thing that is wrong, None where all is well."""
+    def _next_verdict(self, *, certain: bool) -> Verdict | None:
+        """Return the next failure, None if the target is well."""
         held = self._sessions.held
         asked = held
         began = time.monotonic()
@@ -344,7 +348,7 @@ class Engine:
             verdict = self._watch.monitors.check()
             if verdict is None and self._sessions.well() and not self._watch.shut_out:
                 return None
-            # It had its time to answer: only a new session can tell now.
+            # The session had its time to answer: only a new one can tell now.
             asked = None
         if verdict is None:
             verdict, session = self._watch.look(asked, certain=certain)
@@ -355,7 +359,7 @@ class Engine:
             and held is not None
             and (held.reads_since(began) or held.alive(self._watch.patience, certain=True))
         ):
-            # It has no time to let anybody in, but serves who is there, however slowly.
+            # It is too busy to accept a session, but still serves the one that is open.
             self._watch.slow += 1
             self._sessions.wait()
             return None
@@ -382,8 +386,8 @@ class Engine:
 
     def _keep(self, verdict: Verdict, number: int) -> None:
         signature = verdict.signature
-        told = f"{signature}\n{verdict.detail}"
-        if any(each == kind_key(signature) or each in told for each in self._plan.masked):
+        described = f"{signature}\n{verdict.detail}"
+        if any(each == kind_key(signature) or each in described for each in self._plan.masked):
             self.report.masked[signature] += 1
             return
         findings = self.report.findings

@@ -1,4 +1,4 @@
-"""One message sent inside a good session, and what the target answers."""
+"""Sends one message in a valid session and collects the answers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from netdissect.model.errors import UsageError
 __all__ = ["Exchange", "exchange"]
 
 _SILENCE_SECONDS = 0.1
-"""Silence behind an answer after which no more are waited for without a session."""
+"""Without a session, waiting ends after this long without another answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What went over the link from the message on."""
+    """A message and its answers."""
 
     sent: bytes
-    """The message as it went out."""
+    """The message as sent."""
     answers: tuple[bytes, ...]
-    """Datagrams of the target, in order of arrival."""
+    """What the target sent, in order of arrival."""
     refused: bool
-    """True where nobody listens at the port."""
+    """True if nothing listens at the port."""
 
 
 def exchange(
@@ -39,7 +39,7 @@ def exchange(
     live: bool = True,
     transport: Transport = "udp",
 ) -> Exchange:
-    """Send one message and return what comes back within `wait` seconds.
+    """Send one message and return the answers that arrive within `wait` seconds.
 
     Args:
         protocol: name of the protocol.
@@ -47,12 +47,12 @@ def exchange(
         octets: the message.
         dialect: full name of the dialect.
         wait: seconds to collect answers.
-        session: connect first; False sends from a bare socket.
-        live: put the session's token and numbers into the message; False sends it as it is.
+        session: connect first; False sends without a session.
+        live: insert the session's token and numbers; False sends the message as it is.
         transport: `udp` or `tcp`.
 
     Raises:
-        UsageError: the target lets no session in, or refuses a TCP connection.
+        UsageError: the target accepts no session, or refuses a TCP connection.
     """
     if not session:
         return _bare(target, octets, wait, transport)
@@ -60,10 +60,11 @@ def exchange(
     try:
         if driver.state != CONNECTED:
             raise UsageError(
-                f"{target} lets no {dialect} session in: {driver.close_reason or 'no answer'} "
+                f"{target} accepts no {dialect} session: {driver.close_reason or 'no answer'} "
                 "(--no-session sends without one)"
             )
-        # What answers the connection's own messages is out of the way before the message goes out.
+        # Wait for the answers to the handshake, so that they do not count as answers to the
+        # message.
         driver.alive(wait)
         driver.link.journal.clear()
         data, key = driver.stamp(Step(octets)) if live else (octets, None)
@@ -84,7 +85,7 @@ def _bare(target: Target, octets: bytes, wait: float, transport: Transport) -> E
     with link:
         link.send(octets)
         answers: list[bytes] = link.receive(wait)
-        # A target that floods would go on for ever.
+        # Bounded by `end`: a flooding target would never fall silent.
         while time.monotonic() < end and (more := link.receive(min(wait, _SILENCE_SECONDS))):
             answers += more
         return Exchange(octets, tuple(answers), link.refused > 0)

@@ -1,8 +1,8 @@
-"""What a target shows of itself without its source: a case that makes it do something for the first
-time is worth mutating again.
+"""Feedback from the target without its source: a case that makes it do something for the first time
+is worth mutating again.
 
-Signs are short sentences: a type of answer in a state, a class of time, a line of the log without
-its numbers, an edge of code where the target was built to count them.
+A sign is a short text: a type of answer in a state, a class of answer time, a line of the log
+without its numbers, or an edge of the code if the target was built to count edges.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from netdissect.fuzz.monitors import ProcessMonitor
 __all__ = ["COVERAGE_OCTETS", "Coverage", "Feedback"]
 
 COVERAGE_OCTETS = 1 << 16
-"""Size of the map in which a target counts the edges that it has run through."""
+"""Size of the map in which a target counts the edges that it executes."""
 COVERAGE_VARIABLE = "NETDISSECT_COVERAGE"
-"""Names the file of that map to the target."""
+"""Environment variable that tells the target the path of the map."""
 _SESSIONS_LIMIT = 64
-"""Sessions of which the last cases are remembered."""
+"""Maximum number of sessions whose latest cases are remembered."""
 _TOGETHER_LIMIT = 4
-"""Cases on end at most that may have brought a sign."""
+"""Maximum number of consecutive cases to which a sign is attributed."""
 _SIGNS_LIMIT = 100_000
-"""Signs that are told apart; more are nothing new."""
+"""Maximum number of distinct signs; further ones are ignored."""
 _LINES_LIMIT = 1000
-"""Lines of the log that are told apart: a target that prints what it was sent never ends."""
+"""Maximum number of distinct log lines that are signs: a target may print whatever it was sent."""
 _LINE_OCTETS = 200
 _LOG_OCTETS = 1 << 16
-"""Bytes of the log that are read after one case."""
+"""Bytes of the log read after one case."""
 
 
 class Coverage:
-    """A file of counters that the target shares: byte N is not 0 once edge N was run through."""
+    """A map of counters shared with the target: byte N is not 0 once edge N was executed."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file."""
+        """Create the file."""
         fd = open_new(path)
         try:
             os.ftruncate(fd, COVERAGE_OCTETS)
@@ -51,10 +51,10 @@ class Coverage:
             os.close(fd)
         self._seen = bytes(COVERAGE_OCTETS)
         self.edges = 0
-        """Edges run through so far."""
+        """Number of edges executed so far."""
 
-    def news(self) -> list[int]:
-        """Return the edges that were run through since the last call for the first time."""
+    def new_edges(self) -> list[int]:
+        """Return the edges executed for the first time since the last call."""
         now = self._map[:]
         if now == self._seen:
             return []
@@ -64,20 +64,20 @@ class Coverage:
         return new
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Unmap the file."""
         self._map.close()
 
 
 class Feedback:
-    """Attributes signs to cases, and keeps those that brought a new one."""
+    """Attributes signs to cases, and adds those that brought a new one to the corpus."""
 
     def __init__(
         self, corpus: Corpus, process: ProcessMonitor | None, coverage: Coverage | None = None
     ) -> None:
         self.corpus = corpus
-        """What was kept."""
+        """The entries so far."""
         self.coverage = coverage
-        """The target's counters, None where it does not run here."""
+        """The target's counters; None if this run did not start it."""
         self._process = process
         self._known = set(corpus.signs)
         self._lines = sum(sign.startswith("log: ") for sign in self._known)
@@ -88,19 +88,19 @@ class Feedback:
         self._latest: list[Case] = []
 
     def notice(self, session: int, sign: str) -> None:
-        """Take a sign of a session, by its number."""
+        """Note a sign in session number `session`."""
         if sign not in self._known and len(self._known) < _SIGNS_LIMIT:
             self._known.add(sign)
             self._noticed.append((session, sign))
 
     def sent(self, session: int, case: Case, *, alone: bool = True) -> None:
-        """Note which case a session had last. What has come until now is due to those before.
+        """Note that a case is sent in a session. All signs until now are due to earlier cases.
 
         Args:
-            session: its number.
-            case: what was sent.
-            alone: what comes from now on is due to this one: the target had its time for those
-                before. Else it may be due to them too, and all are kept together.
+            session: number of the session.
+            case: the case.
+            alone: True if the target had time to react to the earlier cases, so that signs from
+                now on are due to this one. Otherwise they are attributed to all of them together.
         """
         self.settle()
         before = [] if alone else self._last.get(session, [])
@@ -110,7 +110,7 @@ class Feedback:
             self._last.popitem(last=False)
 
     def settle(self) -> None:
-        """Note the cases that brought what was noticed since the last time."""
+        """Attribute the signs noticed since the last call to cases."""
         for session, sign in self._noticed:
             self._note(self._last.get(session, []), sign)
         self._noticed.clear()
@@ -120,33 +120,33 @@ class Feedback:
                 self._note(self._latest, sign)
 
     def keep(self) -> None:
-        """Keep the cases noted: the target is well."""
+        """Add the noted cases to the corpus; called when the target is well."""
         self.settle()
         for case, signs in self._found.values():
             self.corpus.add(case, signs)
         self._found.clear()
 
     def drop(self) -> None:
-        """Drop the cases noted: the target has failed, and what led there is kept as a failure."""
+        """Discard the noted cases: the target has failed, and they are saved as a failure."""
         self.settle()
         self._found.clear()
         self._last.clear()
         self._latest = []
 
     def refresh(self) -> None:
-        """Take what other runs have found: it is not new here either."""
+        """Read what other runs have found, which is not new here either."""
         self.corpus.refresh()
         self._known |= self.corpus.signs
 
     def close(self) -> None:
-        """Keep what came last; close the files."""
+        """Keep the last cases and close the files."""
         self.keep()
         self.corpus.close()
         if self.coverage is not None:
             self.coverage.close()
 
     def _note(self, cases: list[Case], sign: str) -> None:
-        """Good messages are what the seeds are: only mutants are worth keeping."""
+        """Note the mutants among `cases` for a sign; controls are what the seeds already hold."""
         mutants = [each for each in cases if not each.is_control]
         if mutants:
             steps = tuple(step for each in mutants for step in each.steps)
@@ -157,7 +157,7 @@ class Feedback:
         if self._process is None:
             return []
         octets = self._process.printed(self._log_at, _LOG_OCTETS)
-        # A line that is not yet whole is read again.
+        # An incomplete line is read again later.
         end = octets.rfind(b"\n") + 1 or (len(octets) if len(octets) == _LOG_OCTETS else 0)
         self._log_at += end
         signs = []
@@ -170,5 +170,5 @@ class Feedback:
         return signs
 
     def _edges(self) -> list[str]:
-        edges = [] if self.coverage is None else self.coverage.news()
+        edges = [] if self.coverage is None else self.coverage.new_edges()
         return [f"edge {edge}" for edge in edges]

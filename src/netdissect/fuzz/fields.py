@@ -1,7 +1,7 @@
-"""Mutators of fields: they read a message through its layer, change one thing, and write it again.
+"""Mutators of fields: they dissect a message with its layer, change one thing, and build it again.
 
-They know kinds of fields (a number with a range, bytes, a list, a length), not protocols: what a
-field may hold is asked of its Scapy Field object.
+They know kinds of fields (a number with a range, bytes, a list, a length), not protocols: the Scapy
+Field object tells what a field may hold.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from netdissect.layers.fields import innermost, octets_of
 __all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
 
 PLACE_LIMIT = 512
-"""Fields of one message at most among which a mutator chooses."""
+"""Maximum number of fields of one message from which a mutator chooses."""
 
 _LENGTH_WORDS = frozenset({"len", "length", "size", "count", "num", "total", "parts", "chunks"})
 _FLOATS = (0.0, -0.0, 1.0, 5e-324, 3.4e38, float("inf"), float("-inf"), float("nan"))
@@ -39,11 +39,11 @@ _STRINGS = (
     b"A" * 256,
 )
 _TEMPLATE_LIMIT = 1200
-"""Bytes of one field that a mutator grows: with its headers it still fits every protocol."""
+"""Maximum size of a grown field in bytes: with its headers it still fits every protocol, ..."""
 _SIZES = tuple((1 << bit) + by for bit in range(4, 12) for by in (-1, 0, 1))
-"""Bytes at which buffers and counters end."""
+"""Sizes at and next to which buffers and counters end, in bytes."""
 _OVERSIZE_SHARE = 4
-"""One grown field in so many may be larger than that."""
+"""... but one grown field in this many may exceed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Place:
     packet: Any
     """The layer that holds it."""
     field: Any
-    """Its innermost Field object (conditions taken off)."""
+    """Its innermost Field object, without ConditionalField around it."""
     parent: Place | None
-    """The list or packet field that holds `packet`; None at the top and in payloads."""
+    """The list or packet field that holds `packet`; None at the top level and in payloads."""
 
     @property
     def name(self) -> str:
@@ -64,41 +64,41 @@ class Place:
 
     @property
     def value(self) -> Any:
-        """Return what the field holds; None where it is absent."""
+        """Return the field's value; None if it is absent."""
         return self.packet.getfieldval(self.name)
 
     def put(self, value: Any) -> None:
-        """Set the value as it is, also one that the layer would refuse."""
+        """Set the value unchecked, even one that the layer would refuse."""
         self.packet.fields[self.name] = value
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A mutant and what was done."""
+    """A mutant and a description of the change."""
 
     octets: bytes
     """The mutant."""
     note: str
-    """What was done, for people."""
+    """Description of the change."""
     touched: tuple[str, ...] = ()
-    """Names of the fields that must go out as they are now."""
+    """Names of the live values that must not be inserted."""
 
 
 FieldMutator: TypeAlias = Callable[[Any, Seed, Chance, Sequence[Seed]], Edit | None]
-"""Gets the packet read anew, its seed, choices, and the pool to splice from; None = does not fit.
-"""
+"""Called with the dissected packet, its seed, a `Chance` and the pool to splice from; None if it
+does not apply."""
 
 
 def reread(seed: Seed) -> Any:
-    """Return the seed as a packet that will be built anew from its fields."""
+    """Dissect the seed into a packet that is built from its fields again."""
     packet = seed.layer(seed.octets)  # type: ignore[misc]
-    # Scapy would write the bytes that it has read, whatever is changed.
+    # Otherwise Scapy would write the cached bytes, whatever was changed.
     packet.clear_cache()
     return packet
 
 
 def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:
-    """Yield the fields that are present, from the outside in."""
+    """Yield the fields that are present, outer layers first."""
     while not isinstance(packet, NoPayload):
         for outer in packet.fields_desc:
             field = innermost(outer)
@@ -121,10 +121,10 @@ def _some(packet: Any, wanted: Callable[[Place], bool], chance: Chance) -> Place
 
 
 def number_range(place: Place) -> tuple[int, int] | None:
-    """Return the least and the largest number that the field can hold; None if it is no number."""
+    """Return the smallest and largest number that the field can hold; None if it holds none."""
     if isinstance(place.value, bool) or not isinstance(place.value, int):
         return None
-    # The random value of a field knows its range, for every class of fields.
+    # For every class of fields, the random value knows the range.
     drawn = place.field.randval()
     if isinstance(drawn, RandNum):
         return int(drawn.min), int(drawn.max)
@@ -133,7 +133,7 @@ def number_range(place: Place) -> tuple[int, int] | None:
 
 
 def is_length(place: Place) -> bool:
-    """Return whether the field says how long or how many something else is."""
+    """Return whether the field is the length or count of something else."""
     if number_range(place) is None:
         return False
     if _LENGTH_WORDS & set(place.name.lower().split("_")):
@@ -149,7 +149,7 @@ def is_length(place: Place) -> bool:
 def _number(
     packet: Any, chance: Chance, wanted: Callable[[Place], bool] = lambda _place: True
 ) -> tuple[Place, int, int] | None:
-    """Return a number among the fields, and its range."""
+    """Choose a numeric field; return it and its range."""
     place = _some(packet, lambda place: number_range(place) is not None and wanted(place), chance)
     return None if place is None else (place, *(number_range(place) or (0, 0)))
 
@@ -157,7 +157,7 @@ def _number(
 def _one_of(
     packet: Any, number: tuple[Place, int, int], values: set[int], chance: Chance, note: str
 ) -> Edit | None:
-    """Put one of the values that fit, but for the one that is there."""
+    """Set one of the values that fit, other than the present one."""
     place, low, high = number
     fitting = sorted(value for value in values if low <= value <= high and value != place.value)
     if not fitting:
@@ -171,7 +171,7 @@ def _done(packet: Any, note: str, place: Place) -> Edit:
 
 
 def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Put a boundary value into a number: ends of the range, powers of two, signs."""
+    """Set a number to a boundary: an end of its range, a power of two, a change of sign."""
     number = _number(packet, chance)
     if number is None:
         return None
@@ -184,7 +184,7 @@ def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
 
 
 def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Put a neighbour of a name, or another name, into a field of names; else a near number."""
+    """Set an enumeration to a neighbouring or another name, any other number to a near one."""
     number = _number(packet, chance)
     if number is None:
         return None
@@ -211,7 +211,7 @@ def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) 
 
 
 def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Set a flag that brings fields with it, and put edges of their ranges into them."""
+    """Set a flag that makes fields present, and set these to ends of their ranges."""
     place = _some(packet, lambda place: number_range(place) == (0, 1) and not place.value, chance)
     if place is None:
         return None
@@ -231,7 +231,7 @@ def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
 
 
 def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Let a length or count say something else than is there."""
+    """Make a length or count differ from what is there."""
     number = _number(packet, chance, is_length)
     if number is None:
         return None
@@ -243,7 +243,7 @@ def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -
 
 
 def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Put a special floating-point number into a field of that kind."""
+    """Set a floating-point field to a special number."""
     place = _some(packet, lambda place: isinstance(place.value, float), chance)
     if place is None:
         return None
@@ -252,7 +252,7 @@ def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed
 
 
 def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Change bytes or a string; lengths that the layer computes are computed again, or lie."""
+    """Change bytes or a string; lengths are recomputed, or left wrong."""
     place = _some(packet, lambda place: isinstance(place.value, (bytes, str)), chance)
     if place is None:
         return None
@@ -273,8 +273,8 @@ def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> 
 
 
 def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Give bytes, or the whole message by them, a size at which a buffer ends, with lengths that
-    are right.
+    """Give a bytes field, or by it the whole message, a size at which buffers end, with correct
+    lengths.
     """
     place = _some(packet, lambda place: isinstance(place.value, bytes), chance)
     if place is None:
@@ -282,7 +282,7 @@ def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit
     wanted, whole = chance.choice(_SIZES), chance.one_in(2)
     old = bytes(place.value)
     room = wanted - (len(seed.octets) - len(old) if whole else 0)
-    for _ in range(2):  # a length of another width moves what is around it
+    for _ in range(2):  # a length field that grows wider changes the size, too
         if room < 0:
             return None
         place.put((old + bytes(max(0, room - len(old))))[:room])
@@ -296,21 +296,21 @@ def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit
 
 
 def _recompute(packet: Any) -> None:
-    """Let every length that the layers can compute be computed when they are built."""
+    """Reset every length that the layers can compute, so that building computes it."""
     for place in list(places(packet)):
-        # A default of None stands for "computed when it is built".
+        # A default of None means "computed on build".
         if is_length(place) and place.packet.get_field(place.name).default is None:
             place.put(None)
 
 
 def _write(packet: Any, name: str, copies: int) -> bytes:
-    """Return the layer's bytes with one of its fields left out or written several times."""
+    """Build the layer with one of its fields omitted or written several times."""
     state: Any = b""
     for field in packet.fields_desc:
         for _ in range(copies if field.name == name else 1):
             state = field.addfield(packet, state, packet.getfieldval(field.name))
     if isinstance(state, tuple):
-        # Bits of a byte that was not filled: what there is of it goes out.
+        # An incomplete byte of bit fields is written as far as it is filled.
         state = bytes(state[0]) + bytes([state[2] & 0xFF])
     return bytes(packet.post_build(state, bytes(packet.payload)))
 
@@ -330,7 +330,7 @@ def _rewritten(packet: Any, place: Place, copies: int, note: str) -> Edit | None
 
 
 def remove_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Leave one field out, so that all that follows moves up."""
+    """Omit one field, so that everything behind it moves up."""
     place = _some(packet, lambda _place: True, chance)
     return None if place is None else _rewritten(packet, place, 0, "without")
 
@@ -342,7 +342,7 @@ def duplicate_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Se
 
 
 def items(packet: Any, _seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
-    """Remove, double, multiply, swap or import items of a list."""
+    """Remove, duplicate, multiply, swap or import items of a list."""
     place = _some(packet, lambda place: isinstance(place.value, list) and bool(place.value), chance)
     if place is None:
         return None
@@ -365,7 +365,7 @@ def items(packet: Any, _seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edi
 
 
 def _foreign_items(place: Place, seed: Seed) -> list[Any]:
-    """Return the items that another seed has in the same list."""
+    """Return the items of the same list in another seed."""
     if seed.layer is None:
         return []
     return [
@@ -377,7 +377,7 @@ def _foreign_items(place: Place, seed: Seed) -> list[Any]:
 
 
 def splice(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
-    """Give a field the value that another message has there, or its bytes another message's."""
+    """Replace a field by the same field, or bytes by the bytes, of another message."""
     other = chance.choice(pool)
     place = _some(packet, lambda place: not isinstance(place.value, list), chance)
     if place is None:
@@ -395,7 +395,7 @@ def splice(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edi
 
 
 def _guarded(mutator: FieldMutator) -> FieldMutator:
-    """Return None where the mutated fields cannot be written at all."""
+    """Wrap a mutator so that it returns None if the mutated fields cannot be built."""
 
     def guarded(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
         try:

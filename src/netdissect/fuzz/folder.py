@@ -1,8 +1,8 @@
-"""Folders of runs and failures, which may come from somebody else: nothing in one is followed or
-written through.
+"""Folders of runs and failures. They may come from somebody else, so symbolic links in them are
+neither followed nor written through.
 
-Files are opened relative to the open folder and never by way of a symbolic link; what is written
-gets a new name first and then takes the place of whatever had the name that is wanted.
+Files are opened relative to the open folder and never through a symbolic link. A file is written
+under a new name and then renamed, which replaces whatever had that name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from netdissect.model.errors import UsageError
 __all__ = ["Folder", "free_path", "open_new", "write_json"]
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-"""Without blocking, so that a FIFO is refused and not waited for."""
+"""Non-blocking, so that a FIFO is refused instead of waited for."""
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -31,20 +31,20 @@ class Folder(Closing):
     """An open folder; use as a context manager."""
 
     def __init__(self, path: Path, fd: int | None = None) -> None:
-        """Open the folder that a user names; it may be a link to another.
+        """Open a folder named by the user, who may name a link.
 
         Raises:
-            OSError: there is none.
+            OSError: it cannot be opened.
         """
         self.path = path
         self._fd = os.open(path, _FOLDER) if fd is None else fd
 
     @classmethod
     def made(cls, path: Path, *, new: bool = True) -> Folder:
-        """Return the folder that a user names for output, open; it is made where it may be `new`.
+        """Open a folder for output; create it if it is missing and `new` is true.
 
         Raises:
-            UsageError: there can be none.
+            UsageError: it cannot be created or opened.
         """
         try:
             if new:
@@ -58,10 +58,10 @@ class Folder(Closing):
         os.close(self._fd)
 
     def inside(self, name: str) -> Folder:
-        """Return the folder `name` in this one, made where it is missing.
+        """Open the folder `name` inside this one, created if missing.
 
         Raises:
-            OSError: it is something else, a symbolic link for one.
+            OSError: it is not a folder, such as a symbolic link.
         """
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=self._fd)
@@ -69,15 +69,15 @@ class Folder(Closing):
         return Folder(self.path / name, fd)
 
     def names(self) -> list[str]:
-        """Return the names of what the folder holds."""
+        """Return the names in the folder."""
         return os.listdir(self._fd)  # noqa: PTH208 - the open folder, not its path
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the bytes of a plain file.
+        """Return the content of a regular file.
 
         Raises:
-            OSError: there is none, or it is a link, a pipe, a device.
-            ValueError: it has more than `limit` bytes.
+            OSError: it cannot be opened, or is a link.
+            ValueError: it is not a regular file, or has more than `limit` bytes.
         """
         with self.reading(name) as file:
             data = file.read(limit + 1)
@@ -87,7 +87,7 @@ class Folder(Closing):
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Give a new file to write; at the end it takes the name, and the place of what had it.
+        """Provide a new file to write, which is renamed to `name` at the end.
 
         Raises:
             OSError: it cannot be written.
@@ -114,29 +114,29 @@ class Folder(Closing):
 
     @contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
-        """Give a plain file to read, of any size.
+        """Open a regular file of any size for reading.
 
         Raises:
-            OSError: there is none, or it is a link.
-            ValueError: it is a pipe, a device.
+            OSError: it cannot be opened, or is a link.
+            ValueError: it is not a regular file, such as a pipe or a device.
         """
         fd = os.open(name, _READ, dir_fd=self._fd)
         with os.fdopen(fd, "rb") as file:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError(f"{name} is no plain file")
+                raise ValueError(f"{name} is not a regular file")
             yield file
 
     def appending(self, name: str, *, new: bool = True) -> int:
-        """Return the descriptor of a file to append to, a new one unless told otherwise.
+        """Return the descriptor of a file opened for appending; by default the file must be new.
 
         Raises:
-            OSError: the name is taken, or the file cannot be made.
+            OSError: the name is taken, or the file cannot be created.
         """
         flags = _NEW if new else os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(name, os.O_WRONLY | os.O_APPEND | flags, 0o644, dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a link and not where it leads.
+        """Remove a file; of a symbolic link, the link itself.
 
         Raises:
             OSError: it cannot be removed.
@@ -145,17 +145,17 @@ class Folder(Closing):
 
 
 def open_new(path: Path) -> int:
-    """Return the descriptor of a new file to append to and to read.
+    """Return the descriptor of a new file opened for reading and appending.
 
     Raises:
-        OSError: the name is taken, or the file cannot be made.
+        OSError: the name is taken, or the file cannot be created.
     """
     return os.open(path, os.O_RDWR | os.O_APPEND | _NEW, 0o644)
 
 
 def free_path(folder: Path, name: str, end: str) -> Path:
-    """Return the first path that is free: target.log, target-2.log ... A run that is resumed has
-    the files of those before it.
+    """Return the first unused path of target.log, target-2.log, ...: a resumed run keeps the files
+    of earlier runs.
     """
     path, number = folder / f"{name}{end}", 1
     while os.path.lexists(path):
@@ -165,7 +165,7 @@ def free_path(folder: Path, name: str, end: str) -> Path:
 
 
 def write_json(folder: Folder, name: str, data: Mapping[str, Any]) -> None:
-    """Write a file of JSON for people to read.
+    """Write an indented JSON file.
 
     Raises:
         OSError: it cannot be written.

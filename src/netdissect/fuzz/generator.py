@@ -1,5 +1,5 @@
-"""Makes cases from seeds. Case N of a run is a function of the run's seed, N and the pool: any case
-can be made again without the ones before it.
+"""Generates cases from seeds. Case N of a run is a function of the run's seed, N and the pool, so
+any case can be generated again without those before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from netdissect.model.text import quoted
 __all__ = ["Generator", "Lie", "Traits", "check_mutators"]
 
 Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
-"""Makes a message whose compressed part lies; returns it with a note, None where it does not fit.
+"""Makes a message with a wrong compressed part; returns (note, message), None if it does not apply.
 """
 
 _ATTEMPTS = 8
@@ -40,21 +40,20 @@ MUTATORS: dict[str, tuple[str, ...]] = {
     "dictionary": (),
     "schema": (),
 }
-"""Kind -> mutators, as a mutation begins: `field:flip`. Without any, each is called by what it
-changes.
-"""
+"""Kind -> names of mutators; a mutation starts with both: `field:flip`. A kind without names is
+followed by what it changes."""
 
 
 def check_mutators(patterns: Iterable[str]) -> None:
-    """Refuse what stands for no mutator.
+    """Check that every pattern matches a mutator.
 
     Raises:
-        UsageError: it names the one that was meant.
+        UsageError: one matches none; the text suggests a similar name.
     """
     full = [f"{kind}:{name}" for kind, names in MUTATORS.items() for name in names]
     for pattern in patterns:
         kind, _, name = pattern.partition(":")
-        # One mutation may be of several: `octets:flip+add`.
+        # A mutation may combine several: `octets:flip+add`.
         parts = [f"{kind}:{part}" for part in name.split("+")] if name else [pattern]
         free = any(fnmatchcase(each, kind) for each, names in MUTATORS.items() if not names)
         if not (free and name) and not all(
@@ -69,35 +68,35 @@ def check_mutators(patterns: Iterable[str]) -> None:
 
 _REPEATS = (2, 3, 10)
 _CONTROLS = 8
-"""Messages of one control case at most."""
+"""Maximum number of messages in a control case."""
 _EARLY_SHARE = 16
-"""One case in so many is sent in another state than `connected`."""
+"""One case in this many is sent in another state than `connected`."""
 _OFFSPRING = ((6, "octets"), (4, "field"), (4, "then"), (1, "again"), (1, "join"), (1, "drop"))
-"""(weight, what is done to a case of the corpus)."""
+"""(weight, operation on a case of the corpus)."""
 _STEPS_LIMIT = 64
-"""Messages of one case at most."""
+"""Maximum number of messages in a case."""
 _CLOSING_SHARE = 32
-"""One message that ends a session in so many is sent in one that is connected."""
+"""Of the messages that end a session, one in this many is sent in a connected one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What a generator has to know of a protocol beyond its layers."""
+    """What the generator needs to know about a protocol beyond its layers."""
 
     live_fields: Mapping[str, str] = field(default_factory=dict)
-    """Field of a layer -> live value that a session puts there."""
+    """Field of a layer -> live value that a session inserts there."""
     span: int = 1 << 16
     """Modulus of the sequence numbers."""
     stages: tuple[str, ...] = (CONNECTED,)
     """States of a session in which cases can be sent."""
     controls: frozenset[str] = frozenset()
-    """Types (`*` stands for anything) that a target acknowledges: sent as they are, they measure
-    what it accepts."""
+    """Patterns of message types that a target acknowledges: sent unchanged, they measure what it
+    accepts."""
     closing: frozenset[str] = frozenset()
-    """Types (`*` stands for anything) that end a session: mutated as often as others, never
-    repeated, and mostly sent in other states, where they cost no session."""
+    """Patterns of message types that end a session: mutated as often as others, never repeated, and
+    mostly sent in other states, where no session is lost."""
     lies: tuple[Lie, ...] = ()
-    """Makers of wrongly compressed messages."""
+    """Functions that make wrongly compressed messages."""
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -106,7 +105,7 @@ class Traits:
 
 
 class Generator:
-    """The cases of one run."""
+    """Generates the cases of one run."""
 
     def __init__(
         self,
@@ -121,10 +120,10 @@ class Generator:
 
         Args:
             seeds: messages to mutate.
-            traits: what the protocol's driver says of it.
-            seed: number that decides every mutation.
-            words: bytes that mean something to the target, from dictionaries.
-            grammar: finds the values of user messages, as schemas describe them.
+            traits: facts about the protocol, from its driver.
+            seed: seed of the random generator.
+            words: words of dictionaries: byte strings that have a meaning to the target.
+            grammar: finds the values of user messages that a schema describes.
 
         Raises:
             UsageError: there is no seed.
@@ -165,31 +164,30 @@ class Generator:
             self._kinds.append((20, self._value_case))
 
     def case(self, number: int) -> Case:
-        """Return case `number`, from 0 on without end."""
+        """Return case `number`, from 0; there is no last one."""
         chance = Chance("case", self._seed, number)
         mutation, steps = chance.weighted(self._kinds)(chance)
         return Case(number, mutation, steps, self._stage(mutation, steps, chance))
 
     @property
     def described(self) -> int:
-        """Return the number of seeds whose values a schema describes."""
+        """Return the number of seeds that the schema describes."""
         return len(self._described)
 
     def offspring(self, number: int, corpus: Corpus) -> Case | None:
-        """Return case `number` as a mutant of a case that brought something new; None where it is
-        to be made from the seeds. A function of the run's seed, the number, what the corpus picks
-        and what it holds.
+        """Return case `number` as a mutant of a corpus entry; None if it is to be made from the
+        seeds. It depends on the run's seed, the number and the corpus only.
         """
         chance = Chance("offspring", self._seed, number)
         entry = corpus.pick(chance)
         if entry is None:
             return None
         steps = list(entry.steps)
-        # What was added last is what was new.
+        # The last step is the one that brought something new.
         at = len(steps) - 1 if chance.one_in(2) else chance.below(len(steps))
         name = chance.weighted(_OFFSPRING)
         if name == "again":
-            # The live number is that of the first copy again.
+            # The repeated step gets the live number of the first copy.
             copy = replace(steps[at], shift=(("sequence", -1),), advance=0)
             again = copy if "sequence" in self._traits.live else steps[at]
             steps[at + 1 : at + 1] = [again] * chance.choice(_REPEATS)
@@ -202,24 +200,28 @@ class Generator:
         else:
             step = steps[at]
             how, changed = self._mutant(self._as_seed(step, proven=name == "field"), chance)
-            # The bytes of an entry are what it is worth: live values stay as they were there.
+            # The exact bytes made the entry worth keeping, so live values are not inserted.
             name, steps[at] = how.partition(" ")[0], replace(changed, hold=step.hold)
         kept = tuple(steps[:_STEPS_LIMIT])
         return Case(number, f"corpus:{name} of {entry.name}", kept, entry.stage, entry.name)
 
     def _as_seed(self, step: Step, *, proven: bool) -> Seed:
-        """Return a message of the corpus as a seed; with its layer only where that writes it."""
+        """Return a message of the corpus as a seed; with its layer only if that builds the same
+        bytes.
+        """
         layer = self._layers.get(step.type) if proven else None
         if layer is not None:
             packet = layer(step.octets)
             packet.clear_cache()
-            # A layer that writes other bytes than it read would change more than one thing.
+            # A layer that builds other bytes than it dissected would change more than one thing.
             if packet.fault is not None or build(packet) != step.octets:
                 layer = None
         return Seed(step.octets, step.type, None, layer, "corpus")
 
     def _following(self, chance: Chance) -> Step:
-        """Return what is sent behind a case of the corpus: a target may be in another state now."""
+        """Return a step to send after a corpus case, which may have changed the state of the
+        target.
+        """
         seed = self._pick(chance)
         if _matches(seed.type, self._traits.closing) or chance.one_in(4):
             seed = self._pick(chance, self._controls or None)
@@ -237,12 +239,12 @@ class Generator:
         return chance.choice(others) if early else CONNECTED
 
     def _pick(self, chance: Chance, table: dict[str, list[Seed]] | None = None) -> Seed:
-        """Return a seed; every type is as likely as any other."""
+        """Return a random seed; all types are equally likely."""
         rows = self._forward if table is None else table
         return chance.choice(rows[chance.choice(list(rows))])
 
     def _control_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        # Few seeds make few different lists of a length: of those that vary, none comes twice soon.
+        # Few seeds make few different lists; a varying length avoids repeats.
         count = chance.between(1, _CONTROLS if self._varied else 8 * _CONTROLS)
         seeds = [self._pick(chance, self._controls) for _ in range(count)]
         return "none", tuple(Step(seed.octets, seed.type) for seed in seeds)
@@ -253,7 +255,7 @@ class Generator:
         return mutation, (step,)
 
     def _mutant(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
-        """Return a field mutant of a seed, or a byte mutant of one that no layer can write."""
+        """Return a field mutant of a seed, or a byte mutant if no layer can build it."""
         if seed.layer is None:
             return self._octets(seed, chance)
         for _ in range(_ATTEMPTS):
@@ -283,7 +285,7 @@ class Generator:
         return [chance.choice(list(OCTET_MUTATORS)) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
 
     def _word_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        """Put a word of a dictionary in, over what was there or between."""
+        """Insert a word of a dictionary, or overwrite bytes with it."""
         seed, word = self._pick(chance), chance.choice(self._words)
         at = chance.below(len(seed.octets) + 1)
         rest = seed.octets[at + (len(word) if chance.one_in(2) else 0) :]
@@ -291,7 +293,7 @@ class Generator:
         return f"dictionary:{word[:16].hex()} at {at}", (Step(octets, seed.type),)
 
     def _value_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        """Change one value that a schema describes, in its place."""
+        """Change one value that the schema describes, in place."""
         seed, values = chance.choice(self._described)
         value = chance.choice(values)
         octets, note = value.mutated(seed.octets, chance)
@@ -313,7 +315,7 @@ class Generator:
         return f"compression:{note}", (Step(octets, seed.type),)
 
     def _order_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        """Send good messages in a bad order, or with bad numbers."""
+        """Send valid messages in a wrong order or with wrong numbers."""
         if "sequence" not in self._traits.live:
             return self._repeat(chance)
         return chance.choice(
@@ -357,7 +359,7 @@ class Generator:
         return f"order:ack {jump:+d}", (Step(step.octets, step.type, (), (("ack", jump),), 1),)
 
     def _distance(self, chance: Chance) -> int:
-        """Return a distance at which windows and signs change."""
+        """Return a distance at which windows and signs of sequence numbers change."""
         half = self._traits.span // 2
         edges = (1, 2, 8, 16, 17, 32, 33, 64, 100, 256, half - 1, half, half + 1)
         return chance.choice((-1, 1)) * chance.choice([edge for edge in edges if edge <= half + 1])
@@ -368,7 +370,7 @@ def _matches(type_name: str, patterns: frozenset[str]) -> bool:
 
 
 def _by_type(seeds: Sequence[Seed]) -> dict[str, list[Seed]]:
-    """Return the seeds by type, types in alphabetical order."""
+    """Return type -> seeds, in alphabetical order."""
     table: dict[str, list[Seed]] = defaultdict(list)
     for seed in seeds:
         table[seed.type].append(seed)

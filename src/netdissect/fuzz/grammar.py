@@ -1,4 +1,4 @@
-"""What users say of their own messages: values in schemas, words in dictionaries."""
+"""What users know about their own messages: values from schemas, words from dictionaries."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from netdissect.model.files import read_text
 __all__ = ["Grammar", "Value", "load_words", "schema_grammar"]
 
 VALUE_LIMIT = 512
-"""Values of one message at most."""
+"""Maximum number of values in one message."""
 MAX_DICTIONARY_OCTETS = 1 << 20
 MAX_WORDS = 10_000
-"""Words of all dictionaries at most."""
+"""Maximum number of words in all dictionaries."""
 MAX_WORD_OCTETS = 1024
 _LINE = re.compile(r'(?:[\w.@-]+\s*=\s*)?"((?:[^"\\]|\\.)*)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 _LONG = 64
-"""Bits from which on a value is taken for text, not for a number."""
+"""A value of more bits than this is mutated as text, not as a number."""
 _TEXTS = (b"", b"\0", b"%s%n%x", b"\xff\xfe\xfd", b"A" * 256, b"A" * 1024)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a user message: where it stands in the bytes of its seed."""
+    """One value of a user message and its place in the bytes of the seed."""
 
     name: str
-    """Its path in the message: `pos.x`."""
+    """Path in the message: `pos.x`."""
     at: int
-    """First bit, as the tree counts them: from the most significant bit of the first byte where
-    `msb` holds, else from the least."""
+    """Offset of the first bit, counted from the most significant bit of the first byte if `msb` is
+    true, else from the least significant one."""
     size: int
-    """Bits."""
+    """Number of bits."""
     msb: bool
-    """Whether bits are counted from the most significant one of each byte."""
+    """Whether bits are counted from the most significant bit of each byte."""
 
     def mutated(self, octets: bytes, chance: Chance) -> tuple[bytes, str]:
-        """Return the message with another value in this place, and a note."""
+        """Return (the message with another value here, a description)."""
         whole = self.at % 8 == 0 and self.size % 8 == 0
         start, end = self.at // 8, (self.at + self.size) // 8
         if whole and chance.one_in(4):
-            # A content of another length: what stands behind it moves.
+            # Text of another length moves what follows it.
             text = chance.choice(_TEXTS)
             return octets[:start] + text + octets[end:], f"{end - start} -> {len(text)} bytes"
         top = (1 << self.size) - 1
@@ -67,11 +67,11 @@ class Value:
 
 
 Grammar: TypeAlias = Callable[[Seed], Sequence[Value]]
-"""Returns the values that are described of a seed, none where it is not."""
+"""Returns the values of a seed that the schema describes; empty if it describes none."""
 
 
 def schema_grammar(protocol: str, dialect: str, transport: str, schema: Schema) -> Grammar:
-    """Return what finds the values of a user schema in seeds of one dialect."""
+    """Return a function that finds the values of a user schema in seeds of one dialect."""
 
     def found(seed: Seed) -> Sequence[Value]:
         request = Request(dialect, seed.direction, transport, schema=schema)
@@ -99,7 +99,7 @@ def _named(node: FieldNode, name: str) -> Iterator[FieldNode]:
 
 
 def _leaves(node: FieldNode, path: str, bits: int) -> Iterator[tuple[str, FieldNode]]:
-    """Yield the values that stand in the message itself, not in what was decompressed."""
+    """Yield the values in the message itself, not those in decompressed data."""
     for child in node.children:
         name = f"{path}.{child.name}" if path else child.name
         if child.children:
@@ -109,8 +109,8 @@ def _leaves(node: FieldNode, path: str, bits: int) -> Iterator[tuple[str, FieldN
 
 
 def _is_msb(nodes: Sequence[tuple[str, FieldNode]], octets: bytes) -> bool:
-    """Return whether bits are counted from the most significant one of a byte: that is how more
-    of the small values are found where the tree says that they are.
+    """Return whether bits are counted from the most significant bit of a byte: the order in which
+    more of the small values are found at their offsets.
     """
     votes = 0
     size = 8 * len(octets)
@@ -125,11 +125,11 @@ def _is_msb(nodes: Sequence[tuple[str, FieldNode]], octets: bytes) -> bool:
 
 
 def load_words(paths: Sequence[str | Path]) -> list[bytes]:
-    r"""Return the words of dictionaries: lines `name="octets"` or `"octets"`, `\xNN` for any
-    byte, and comments behind `#`, as AFL and libFuzzer read them.
+    r"""Return the words of dictionaries in the format of AFL and libFuzzer: lines `name="octets"`
+    or `"octets"`, `\xNN` for any byte, and comments after `#`.
 
     Raises:
-        UsageError: a file is missing, or a line is no word; says which.
+        UsageError: a file is missing, or a line is invalid; the text says which.
     """
     words: dict[bytes, None] = {}
     for path in paths:

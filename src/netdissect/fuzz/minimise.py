@@ -1,7 +1,7 @@
-"""Shrinks a failing step list by delta debugging, then the bytes of what is left.
+"""Reduces a failing list of steps by delta debugging, then the bytes of the remaining steps.
 
-Source of the algorithm: Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002
-(ddmin). Failures show soon after their cause, so the last steps are tried alone first.
+Source: Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002 (ddmin). Since a
+failure shows soon after its cause, the last steps are tried alone first.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ __all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
 _T = TypeVar("_T")
 _SIMPLE_OCTET = 0
 _OCTET_TRIALS = 120
-"""Replays spent on the bytes of what is left: they make it readable, not shorter."""
+"""Maximum number of replays spent on bytes, which make the result more readable, not shorter."""
 
 
 class _BudgetSpentError(Exception):
-    """The number of trials that the user allows is used up."""
+    """The allowed number of trials is used up."""
 
 
 def ddmin(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
-    """Return a part of `items`, in order, that still fails and of which no single item can go.
+    """Return a subsequence of `items` that still fails and from which no single item can be
+    removed.
 
     Args:
-        items: a list for which `fails` holds.
-        fails: whether a part still fails; asked for each part at most a few times.
+        items: a list for which `fails` is true.
+        fails: returns whether a subsequence still fails; called a few times at most for each.
     """
     left = list(items)
     parts = 2
@@ -58,46 +59,46 @@ def ddmin(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T
 
 @dataclass(frozen=True, slots=True)
 class Minimised:
-    """What is left of a failure."""
+    """The result of minimising a failure."""
 
     steps: tuple[Sent, ...]
     """Steps that still make the target fail."""
     trials: int
-    """Replays that it took."""
+    """Number of trials."""
     complete: bool
-    """False where the allowed number of trials ended the search for the shortest list."""
+    """False if the search for the shortest list ended because the trials were used up."""
     failed: int = 0
-    """How often the steps made the target fail when they were tried once more."""
+    """Number of failures when the steps were replayed again at the end."""
     tries: int = 0
-    """How often they were tried."""
+    """Number of these replays."""
 
 
 @dataclass(slots=True)
 class Minimiser:
-    """Shrinks one failure against a target that can be started anew."""
+    """Minimises one failure against a target that can be restarted."""
 
     replayer: Replayer
-    """Sends candidates."""
+    """Replays candidates."""
     kind: str
     """Kind of verdict that counts as the same failure."""
     signature: str = ""
-    """Its signature: where the whole list gives this one again, every candidate must."""
+    """Its signature: if the whole list produces it again, every candidate has to."""
     trials: int = 400
-    """Replays at most."""
+    """Maximum number of trials."""
     progress: Callable[[int, int], None] = lambda _trials, _left: None
     """Called with (trials done, steps left)."""
     tries: int = 1
-    """How often a list is tried before it counts as harmless."""
+    """Number of replays of a candidate before it counts as harmless."""
     _done: int = field(default=0, init=False)
     _well: bool = field(default=False, init=False)
     _strict: bool = field(default=False, init=False)
     _best: list[Sent] = field(default_factory=list, init=False)
 
     def run(self, steps: Sequence[Sent]) -> Minimised:
-        """Return the least list found.
+        """Return the shortest list found.
 
         Raises:
-            UsageError: the whole list does not make the target fail (any more).
+            UsageError: the whole list does not make the target fail, or no longer does.
         """
         self._best = list(steps)
         verdict = self._replays(list(steps))
@@ -127,7 +128,7 @@ class Minimiser:
         ddmin(self._best, self._try)
 
     def _shrink_octets(self) -> None:
-        """Cut each message that is left, then make its bytes plain, in ever smaller blocks."""
+        """Shorten each remaining message, then set its bytes to 0, in ever smaller blocks."""
         for index in range(len(self._best)):
             fails = self._octets_of(index)
             ddmin(list(self._best[index].step.octets), fails)
@@ -150,7 +151,7 @@ class Minimiser:
         return fails
 
     def _try(self, steps: Sequence[Sent]) -> bool:
-        """Return whether the steps fail; keep them if they do."""
+        """Return whether the steps fail; if so, make them the current result."""
         if self._done >= self.trials:
             raise _BudgetSpentError
         if not self._fails(steps):
@@ -166,7 +167,7 @@ class Minimiser:
         return not self._strict or verdict.signature == self.signature
 
     def _replays(self, steps: Sequence[Sent]) -> Verdict | None:
-        """Return what the target failed at, in the first of the tries in which it did."""
+        """Return the failure of the first try that fails, None if none does."""
         self._done += 1
         for _ in range(self.tries):
             verdict = self._replay(steps)
@@ -175,7 +176,7 @@ class Minimiser:
         return None
 
     def _replay(self, steps: Sequence[Sent]) -> Verdict | None:
-        # A target that withstood the last candidate is used again; one that failed is replaced.
+        # A target that survived the last candidate is used again; one that failed is restarted.
         if not self._well and not self.replayer.fresh_target():
             raise UsageError(f"the target cannot be reached: {self.replayer.watch.reason}")
         verdict, _octets = self.replayer.run(steps)
@@ -198,7 +199,7 @@ def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> 
         "tries": result.tries,
     }
     steps = [replace(each, octets=octets) for each, octets in zip(result.steps, sent, strict=False)]
-    # The target may fail before the last step, and need not be there for the last try at all.
+    # The target may fail before the last step, or not be there for the last try.
     steps += result.steps[len(sent) :]
     try:
         with Folder(failure.folder) as outside, outside.inside("minimal") as folder:

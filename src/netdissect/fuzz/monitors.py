@@ -1,6 +1,6 @@
-"""What watches the target: its process, its log, its memory.
+"""Monitors of the target: its process, log, memory, processor time and answer times.
 
-Whether it answers is asked by the engine, for every target.
+Whether the target still answers is checked by `Watch`, with or without monitors.
 """
 
 from __future__ import annotations
@@ -39,36 +39,37 @@ __all__ = [
 ]
 
 NO_ANSWER = "no-answer"
-"""Kind of failure of a target that says nothing more."""
+"""Kind of failure: the target has stopped answering."""
 TAIL_OCTETS = 64 * 1024
-"""Bytes of a log that a failure keeps."""
+"""Bytes at the end of a log that are saved with a failure."""
 _STOP_SECONDS = 3.0
-"""Time that a process has to end after SIGTERM."""
+"""Time given to a process to end after SIGTERM ..."""
 _MOMENT = 0.5
-"""Time that it has after SIGTERM also where the run is over."""
+"""... and at least this much if the run is over."""
 EXIT_SECONDS = 2.0
-"""Time that a process has to end after it was found silent: writing a dump takes a while."""
+"""Time given to a process that stopped answering to end: writing a core dump takes a while."""
 _LINE_LIMIT = 1 << 16
 _MEBI = 1 << 20
 _BEFORE, _BEHIND = 2, 60
-"""Lines around a line that matches in which a trace is looked for."""
+"""Lines before and after a matching line that are searched for a stack trace."""
 _READ_OCTETS = 1 << 20
-"""Bytes of output that are read at once."""
+"""Bytes of output read at once."""
 _TRACING = {"UBSAN_OPTIONS": "print_stacktrace=1", "RUST_BACKTRACE": "1", "PYTHONFAULTHANDLER": "1"}
-"""What makes programs print traces, where the user's environment says nothing else."""
+"""Environment variables that make programs print stack traces; the user's own take precedence."""
 _QUIET_SECONDS = 1.0
-"""Silence after which a trace counts as complete."""
+"""A stack trace counts as complete after this long without output."""
 _NAMES_SECONDS = 10.0
-"""The same for a sanitizer, which first reads all that the program's debug information says."""
-_TURN_SECONDS = 0.02  # between two looks at what a process prints
+"""The same for a sanitizer, which reads the program's debug information before it prints names."""
+_TURN_SECONDS = 0.02  # between two reads of a process's output
 _IN_A_ROW = 3
-"""Measurements on end that have to be beyond a limit: one alone may be this machine's fault."""
+"""Consecutive measurements beyond a limit that make a failure: one may be due to this machine."""
 _CPU_WINDOW = 1.0
-"""Seconds over which the use of the processor is measured."""
+"""Seconds over which processor usage is averaged."""
 _CPU_FIELDS = (13, 14)
-"""utime and stime, counted from 0. Source: proc(5)."""
+"""Indices of utime and stime in /proc/PID/stat, from 0. Source: proc(5)."""
 _LAST_WORDS = 8 * 1024
-"""Bytes of output at most between a trace and the end of the process that it explains."""
+"""A stack trace explains the end of the process if at most this much output follows it, in bytes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +77,27 @@ class Verdict:
     """A failure of the target."""
 
     kind: str
-    """`exit`, `report` (a trace of a process that goes on), `rule` (an answer that breaks the
-    protocol's rules), `log`, `memory`, `cpu`, `latency` or `no-answer`."""
+    """`exit`, `report` (a stack trace of a process that keeps running), `rule` (an answer that
+    breaks the protocol's rules), `log`, `memory`, `cpu`, `latency` or `no-answer`."""
     detail: str
-    """One sentence: what was seen."""
+    """One sentence: what was observed."""
     place: str = ""
-    """What tells it from other failures: the fault and where it happened, or how the process ended;
-    empty where the sentence is all that is known."""
+    """Identifies the failure: the fault and where it happened, or how the process ended. Empty if
+    nothing but `detail` is known."""
 
     @property
     def signature(self) -> str:
-        """Return what equal failures have in common."""
+        """Return a text that is the same for all failures of one kind."""
         return f"{self.kind}: {self.place or without_numbers(self.detail)}"
 
     @property
     def fatal(self) -> bool:
-        """Return whether the target has to be started anew."""
+        """Return whether the target has to be restarted."""
         return self.kind not in ("report", "rule")
 
 
 class Watched(Protocol):
-    """What is watched, as far as monitors ask: a `Watch`."""
+    """The attributes of `Watch` that monitors use."""
 
     driver: type[Driver]
     dialect: str
@@ -106,47 +107,47 @@ class Watched(Protocol):
 
 
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
-    """One watcher."""
+    """Watches one aspect of the target."""
 
     def start(self) -> None:  # noqa: B027 - nothing to do for most
-        """Begin to watch; called before the first case and after every failure."""
+        """Start watching; called before the first case and after each failure."""
 
     def settled(self) -> None:  # noqa: B027 - nothing to do for most
-        """Take note that the target has started up: it lets sessions in."""
+        """Note that the target has started up and accepts sessions."""
 
     def check(self) -> Verdict | None:
-        """Return the failure seen since the last call, None where all is well."""
+        """Return a failure observed since the last call, else None."""
         return None
 
     def attach(self, watch: Watched) -> None:  # noqa: B027 - nothing to do for most
-        """Get to know what is watched; called once, before `start`."""
+        """Register with what is watched; called once, before `start`."""
 
     def log_tail(self) -> bytes:
-        """Return the end of the target's log, if this monitor knows one."""
+        """Return the end of the target's log; empty if this monitor has none."""
         return b""
 
     def stop(self) -> None:  # noqa: B027 - nothing to do for most
-        """End the watch, and the process if this monitor started it."""
+        """Stop watching, and end the process if this monitor started it."""
 
     def close(self) -> None:  # noqa: B027 - nothing to do for most
-        """Let go of files; nothing is watched after that."""
+        """Close files; nothing is watched after that."""
 
 
 class ProcessMonitor(Monitor):
-    """Runs the target, sees it exit, and starts it again."""
+    """Runs the target, notices when it exits, and restarts it."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
-        """Prepare to run `command`, its output going to the file `log`."""
+        """Prepare to run `command`; its output will go to the file `log`."""
         self.command = list(command)
         self.log = log
         self._log: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
-        """How often the process was started."""
+        """Number of times the process was started."""
         self.exit_seconds = EXIT_SECONDS
-        """Time that it has to end after it was found silent."""
+        """See `EXIT_SECONDS`."""
         self.end = math.inf
-        """Monotonic time after which it is not waited for any more."""
+        """Monotonic time after which nothing waits for the process."""
         self._crashes = CrashReader()
         self._at = 0
         self._found: list[Crash] = []
@@ -154,15 +155,15 @@ class ProcessMonitor(Monitor):
         self._survives = False
         self._grew = 0.0
         self.environment: dict[str, str] = {}
-        """Variables that the process is given besides ours."""
+        """Additional environment variables of the process."""
 
     @property
     def pid(self) -> int | None:
-        """Return the process id, None while it does not run."""
+        """Return the process id; None before the first start."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the process unless it runs.
+        """Start the process unless it is running.
 
         Raises:
             UsageError: the command cannot be run.
@@ -173,7 +174,7 @@ class ProcessMonitor(Monitor):
             if self._log is None:
                 self._log = open_new(self.log)
         except OSError as error:
-            raise UsageError(f"cannot make {self.log}: {error.strerror}") from error
+            raise UsageError(f"cannot create {self.log}: {error.strerror}") from error
         self._at = os.fstat(self._log).st_size
         try:
             with undisturbed():
@@ -190,38 +191,37 @@ class ProcessMonitor(Monitor):
         self.starts += 1
 
     def check(self) -> Verdict | None:
-        """Return an `exit` verdict when the process has ended, `report` for a trace of one that
-        goes on; one a call.
+        """Return an `exit` verdict if the process has ended, or a `report` verdict for a stack
+        trace of one that keeps running; one verdict per call.
         """
         if self._process is None:
             return None
         ended = self._process.poll() is not None
         self._read(final=ended)
-        # Meanwhile it answers nothing, which is not what is wrong with it.
+        # A process that is printing a fatal trace does not answer; the trace is the failure.
         while not (ended or self._survives) and (crash := self._crashes.open) and crash.ends:
             ended = self._wait(_TURN_SECONDS)
             self._read(final=ended or self._left() <= 0)
-        # A trace that ends a process is printed before the end: wait, so that both are one
-        # failure.
+        # A fatal trace is printed before the process ends: wait, so that both are one failure.
         if not (ended or self._survives) and (ends := [one for one in self._found if one.ends]):
-            # A sanitizer goes on with the stacks of who gave the memory, and who freed it.
+            # A sanitizer goes on to print where the memory was allocated and freed.
             named = any(one.looks_up for one in ends)
             self._survives = not self._wait(_NAMES_SECONDS if named else self.exit_seconds)
             return self.check()
-        # Of a process that has ended, the last trace is the reason, and told with its exit.
+        # The last trace of a process that has ended is the reason, reported with its exit.
         if len(self._found) > ended:
             crash = self._found.pop(0)
             return Verdict("report", crash.text, crash.kind)
         return self._exit() if ended else None
 
     def died(self) -> Verdict | None:
-        """Return the same, waiting a moment for a process that is about to end."""
+        """Return the same as `check`, after waiting for a process that is about to end."""
         if self._process is not None:
             self._wait(self.exit_seconds)
         return self.check()
 
     def _wait(self, seconds: float) -> bool:
-        """Give the process time to end; return whether it has."""
+        """Wait for the process to end; return whether it has."""
         if self._process is not None:
             try:
                 self._process.wait(min(seconds, max(0.0, self._left())))
@@ -233,13 +233,13 @@ class ProcessMonitor(Monitor):
         return self.end - time.monotonic()
 
     def _read(self, *, final: bool) -> None:
-        """Look for traces in what was printed since the last time."""
+        """Search the output since the last call for stack traces."""
         try:
             with self.log.open("rb") as log:
                 log.seek(self._at)
                 new = log.read(_READ_OCTETS)
                 while final and (more := log.read(_READ_OCTETS)):
-                    # Only the end tells why it ended.
+                    # Only the last part explains why the process ended.
                     self._at += len(new)
                     new = more
         except OSError:
@@ -247,7 +247,7 @@ class ProcessMonitor(Monitor):
         self._at += len(new)
         now = time.monotonic()
         self._grew = now if new else self._grew
-        # Finding the names of a stack takes time: a trace goes on until nothing was added for long.
+        # Symbol look-up takes time: the trace is complete when no output has come for long enough.
         crash = self._crashes.open
         quiet = _NAMES_SECONDS if crash is not None and crash.looks_up else _QUIET_SECONDS
         closed = final or now - self._grew > quiet
@@ -257,10 +257,10 @@ class ProcessMonitor(Monitor):
                 self._found.append(crash)
 
     def _exit(self) -> Verdict | None:
-        """Return how the process ended, and why if it said so."""
+        """Return how the process ended, with its last stack trace or line."""
         if self._process is None or self._process.returncode is None:
             return None
-        how = _how(self._process.returncode)
+        how = _exit_text(self._process.returncode)
         crash = self._found.pop(0) if self._found else None
         if crash is None and self._latest is not None:
             latest, at = self._latest
@@ -270,15 +270,15 @@ class ProcessMonitor(Monitor):
         return Verdict("exit", f"{how}{_last_line(self.log_tail())}", how)
 
     def printed(self, at: int, limit: int) -> bytes:
-        """Return up to `limit` bytes of the output of all processes so far, from `at` on."""
+        """Return up to `limit` bytes of the log, which all restarts share, from offset `at`."""
         return b"" if self._log is None else os.pread(self._log, limit, at)
 
     def log_tail(self) -> bytes:
-        """Return the end of the process's output."""
+        """Return the end of the log."""
         return _tail(self.log)
 
     def stop(self) -> None:
-        """End the process: SIGTERM, and SIGKILL when that does not help."""
+        """End the process by SIGTERM, and by SIGKILL if it does not end in time."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.terminate()
@@ -296,13 +296,13 @@ class ProcessMonitor(Monitor):
 
 
 class LogMonitor(Monitor):
-    """Looks for a pattern in what is appended to a log file."""
+    """Searches what is appended to a log file for a pattern."""
 
     def __init__(self, path: Path, pattern: str) -> None:
         """Compile the pattern.
 
         Raises:
-            UsageError: it is no regular expression.
+            UsageError: it is not a regular expression.
         """
         try:
             self._pattern = re.compile(os.fsencode(pattern))
@@ -313,7 +313,7 @@ class LogMonitor(Monitor):
         self._rest = b""
 
     def start(self) -> None:
-        """Ignore what the file holds already."""
+        """Skip what the file already holds."""
         self._at = self.path.stat().st_size if self.path.exists() else 0
         self._rest = b""
 
@@ -322,7 +322,7 @@ class LogMonitor(Monitor):
         try:
             with self.path.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < self._at:
-                    # Begun anew: by a rotation, or by a target that was started again.
+                    # The file was truncated: by a rotation, or by a target that was restarted.
                     self._at, self._rest = 0, b""
                 file.seek(self._at)
                 new = file.read(TAIL_OCTETS)
@@ -345,7 +345,7 @@ class LogMonitor(Monitor):
 
 
 class MemoryMonitor(Monitor):
-    """Watches the resident memory of a process grow."""
+    """Watches the growth of a process's resident memory."""
 
     def __init__(self, growth_mib: int, process: ProcessMonitor | int) -> None:
         """Watch a process that another monitor runs, or the one with a given id."""
@@ -354,17 +354,17 @@ class MemoryMonitor(Monitor):
         self._base: int | None = None
 
     def start(self) -> None:
-        """Measure anew, once the target has started up: that alone takes memory."""
+        """Wait for the target to start up, which takes memory, before measuring."""
         self._base = None
 
     def settled(self) -> None:
-        """Measure what the growth is counted from."""
-        # Only once: sessions let in later would hide what it has grown since.
+        """Measure the memory from which growth is counted."""
+        # Only once: otherwise each new session would hide the growth until then.
         if self._base is None:
             self._base = self._resident()
 
     def check(self) -> Verdict | None:
-        """Return a `memory` verdict when the process has grown by more than the limit."""
+        """Return a `memory` verdict if the process has grown by more than the limit."""
         now = self._resident()
         if now is None or self._base is None or now - self._base <= self._limit:
             return None
@@ -376,7 +376,7 @@ class MemoryMonitor(Monitor):
 
 
 class CpuMonitor(Monitor):
-    """Watches how much of one processor a process takes, in windows of a second."""
+    """Watches the share of one processor that a process uses, in windows of one second."""
 
     def __init__(self, percent: int, process: ProcessMonitor | int) -> None:
         """Watch a process that another monitor runs, or the one with a given id."""
@@ -386,11 +386,11 @@ class CpuMonitor(Monitor):
         self._over = 0
 
     def settled(self) -> None:
-        """Begin to measure: starting up takes time of its own."""
+        """Start measuring now: start-up takes processor time, too."""
         self._last, self._over = None, 0
 
     def check(self) -> Verdict | None:
-        """Return a `cpu` verdict when the process was above the limit in three windows on end."""
+        """Return a `cpu` verdict if usage exceeded the limit in three consecutive windows."""
         pid, now = _pid(self._process), time.monotonic()
         used = None if pid is None else cpu_seconds(pid)
         if pid is None or used is None:
@@ -403,35 +403,35 @@ class CpuMonitor(Monitor):
             self._over = self._over + 1 if share > self._limit else 0
             if self._over >= _IN_A_ROW:
                 self._over = 0
-                text = f"took {share:.0f}% of a processor, more than {self._limit}%"
+                text = f"used {share:.0f}% of a processor, more than {self._limit}%"
                 return Verdict("cpu", text, f"above {self._limit}%")
         return None
 
 
 class LatencyMonitor(Monitor):
-    """Watches how long the target takes to answer what a session asks in between."""
+    """Watches how long the target takes to answer the probes of a session."""
 
     def __init__(self, milliseconds: int) -> None:
         self._limit = milliseconds
         self._over: list[float] = []
 
     def attach(self, watch: Watched) -> None:
-        """Be told of answers."""
+        """Subscribe to answer times."""
         watch.timed.append(self._answered)
 
     def start(self) -> None:
-        """Forget the process before."""
+        """Discard what the previous process did."""
         self._over.clear()
 
     def _answered(self, seconds: float) -> None:
         if 1000 * seconds > self._limit:
             self._over.append(seconds)
-        # Three stay until somebody asks.
+        # Three are kept until the next check.
         elif len(self._over) < _IN_A_ROW:
             self._over.clear()
 
     def check(self) -> Verdict | None:
-        """Return a `latency` verdict when three answers on end came too late."""
+        """Return a `latency` verdict if three consecutive answers exceeded the limit."""
         if len(self._over) < _IN_A_ROW:
             return None
         slowest = 1000 * max(self._over)
@@ -441,47 +441,47 @@ class LatencyMonitor(Monitor):
 
 
 class ExistingProcessMonitor(Monitor):
-    """Sees a process end that somebody else started."""
+    """Notices when a process that somebody else started ends."""
 
     def __init__(self, pid: int) -> None:
-        """Watch the process with this id."""
+        """Watch the process with id `pid`."""
         self.pid = pid
 
     def check(self) -> Verdict | None:
-        """Return an `exit` verdict when there is no such process any more."""
+        """Return an `exit` verdict once the process no longer exists."""
         if resident_octets(self.pid) is None:
             return Verdict("exit", "the watched process is gone")
         return None
 
 
 class Monitors:
-    """All watchers of one run."""
+    """All monitors of a run."""
 
     def __init__(self, monitors: Sequence[Monitor] = ()) -> None:
         self._all = list(monitors)
         self.process = next((each for each in self._all if isinstance(each, ProcessMonitor)), None)
-        """The monitor that runs the target, None where the user runs it."""
+        """The monitor that runs the target; None if the user runs it."""
 
     def attach(self, watch: Watched) -> None:
-        """Tell all what is watched."""
+        """Attach all monitors."""
         for monitor in self._all:
             monitor.attach(watch)
 
     def start(self) -> None:
-        """Start all, the process first."""
+        """Start all monitors, that of the process first."""
         for monitor in self._all:
             monitor.start()
 
     def settled(self) -> None:
-        """Tell all that the target lets sessions in."""
+        """Note that the target accepts sessions."""
         for monitor in self._all:
             monitor.settled()
 
     def check(self, *, gone: bool = False) -> Verdict | None:
-        """Return the first failure seen.
+        """Return the first failure that any monitor has observed.
 
         Args:
-            gone: nobody listens at the target's port any more: give its process time to end.
+            gone: nothing listens at the target's port; give its process time to end.
         """
         if gone and self.process is not None:
             verdict = self.process.died()
@@ -494,7 +494,7 @@ class Monitors:
         return next((tail for tail in (each.log_tail() for each in self._all) if tail), b"")
 
     def restart(self) -> bool:
-        """Start the target anew; return False where nobody here can."""
+        """Restart the target; return False if no monitor runs it."""
         if self.process is None:
             return False
         self.process.stop()
@@ -502,14 +502,14 @@ class Monitors:
         return True
 
     def stop(self) -> None:
-        """Stop all for good."""
+        """Stop and close all monitors."""
         for monitor in reversed(self._all):
             monitor.stop()
             monitor.close()
 
 
 def resident_octets(pid: int) -> int | None:
-    """Return the resident memory of a process in bytes, None where it is gone or a zombie."""
+    """Return the resident memory of a process in bytes; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
     except OSError:
@@ -520,12 +520,12 @@ def resident_octets(pid: int) -> int | None:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Return the processor time that a process has taken, None where it is gone."""
+    """Return the processor time of a process in seconds; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # A name may hold anything but ends with the last parenthesis.
+    # The name may contain anything, and ends at the last parenthesis.
     fields = [b"", b"", *stat[stat.rfind(b")") + 1 :].split()]
     return sum(int(fields[at]) for at in _CPU_FIELDS) / os.sysconf("SC_CLK_TCK")
 
@@ -534,9 +534,9 @@ def _pid(process: ProcessMonitor | int) -> int | None:
     return process if isinstance(process, int) else process.pid
 
 
-def _how(status: int) -> str:
+def _exit_text(status: int) -> str:
     if status < 0:
-        # Most of the real-time ones have no name.
+        # Most real-time signals have no name.
         known = {each.value: each.name for each in signal.Signals}
         return f"killed by {known.get(-status, f'signal {-status}')}"
     return f"exited with status {status}"

@@ -1,6 +1,6 @@
-"""Mutators of plain bytes: they need no knowledge of a format and work on what nothing can read.
+"""Mutators of plain bytes, which need no knowledge of the format.
 
-Each takes the bytes and a `Chance` and returns other bytes.
+Each takes bytes and a `Chance` and returns other bytes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ __all__ = ["OCTET_MUTATORS", "SIZE_LIMIT", "OctetMutator"]
 OctetMutator: TypeAlias = Callable[[bytes, Chance], bytes]
 
 SIZE_LIMIT = 4096
-"""Bytes of a mutant at most: enough to pass every protocol's limit, little enough for a socket."""
+"""Maximum size of a mutant in bytes: beyond every protocol's limit, yet small enough for a socket.
+"""
 
-_TELLING = (0x00, 0x01, 0x20, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xBF, 0xC0, 0xFE, 0xFF)
-"""Bytes at which encodings change: signs, continuation bits, terminators."""
+_SPECIAL = (0x00, 0x01, 0x20, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xBF, 0xC0, 0xFE, 0xFF)
+"""Bytes that are special in encodings: signs, continuation bits, terminators."""
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
@@ -31,9 +32,9 @@ def flip(data: bytes, chance: Chance) -> bytes:
 
 
 def set_octet(data: bytes, chance: Chance) -> bytes:
-    """Replace one byte by a telling one."""
+    """Replace one byte by a special one."""
     out = bytearray(data or b"\0")
-    out[chance.below(len(out))] = chance.choice(_TELLING)
+    out[chance.below(len(out))] = chance.choice(_SPECIAL)
     return bytes(out)
 
 
@@ -45,7 +46,7 @@ def set_any(data: bytes, chance: Chance) -> bytes:
 
 
 def set_number(data: bytes, chance: Chance) -> bytes:
-    """Overwrite two or four bytes by a boundary number, in either order."""
+    """Overwrite two or four bytes with a boundary number in either byte order."""
     width = chance.choice((2, 4))
     number = chance.choice(_NUMBERS) & ((1 << 8 * width) - 1)
     order = "little" if chance.one_in(2) else "big"
@@ -74,19 +75,19 @@ def delete(data: bytes, chance: Chance) -> bytes:
 
 
 def truncate(data: bytes, chance: Chance) -> bytes:
-    """Cut the end off, but leave one byte: an empty datagram says little."""
+    """Cut off the end, but leave at least one byte."""
     return data[: chance.between(1, max(1, len(data) - 1))]
 
 
 def extend(data: bytes, chance: Chance) -> bytes:
-    """Append bytes: random ones, or many of one kind."""
+    """Append random bytes, or many equal ones."""
     if chance.one_in(2):
         return data + chance.octets(chance.between(1, 64))
-    return data + bytes([chance.choice(_TELLING)]) * chance.choice((1, 16, 255, 256, 1024, 1500))
+    return data + bytes([chance.choice(_SPECIAL)]) * chance.choice((1, 16, 255, 256, 1024, 1500))
 
 
 def repeat(data: bytes, chance: Chance) -> bytes:
-    """Write a part of the bytes several times."""
+    """Repeat a part of the bytes several times."""
     at = chance.below(max(1, len(data)))
     part = data[at : at + chance.between(1, 32)]
     return data[:at] + part * chance.choice((2, 3, 8, 64)) + data[at + len(part) :]

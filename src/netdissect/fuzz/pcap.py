@@ -1,5 +1,5 @@
-"""Writes what went over a link as a pcapng file: raw IP packets, made around the payloads, each
-with the case that it belongs to as its comment.
+"""Writes the traffic of a link as pcapng: raw IP packets built around the payloads, each with its
+case as comment.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from netdissect.fuzz.target import Target, Traffic, Transport
 __all__ = ["LINKTYPE_RAW", "Packets", "TrafficWriter"]
 
 LINKTYPE_RAW = 101  # a capture without hardware addresses
-# With its headers it must fit into the 16 bits of an IP packet's length.
+# With headers, a segment must fit into the 16-bit length of an IP packet.
 _MAX_SEGMENT = 0xFF00
-_ACK_PUSH = 0x18  # as data goes out
+_ACK_PUSH = 0x18  # TCP flags of a segment with data
 _UDP, _TCP = 17, 6
 
 
 class Packets:
-    """Makes IP packets around the traffic with one target, as the system would have made them."""
+    """Builds the IP packets that carried the traffic with one target."""
 
     def __init__(self, target: Target, transport: Transport) -> None:
         self._target = target
@@ -39,18 +39,18 @@ class Packets:
 
 
 class TrafficWriter:
-    """Writes traffic to an open file, as long as it has room."""
+    """Writes traffic to an open file, up to a maximum size."""
 
     def __init__(
         self, file: IO[bytes], target: Target, transport: Transport, *, limit: int = 1 << 62
     ) -> None:
-        """Begin the file; `limit` is the number of bytes after which nothing more is written."""
+        """Write the file header; `limit` is the maximum size in bytes."""
         self._packets = Packets(target, transport)
         self._limit = limit
         self._file = PcapngWriter(file, comment="netdissect fuzz: addresses and ports as they were")
         self._file.add_interface(LINKTYPE_RAW)
         self.left_out = 0
-        """Payloads that had no room."""
+        """Number of payloads left out because of `limit`."""
 
     def write(self, each: Traffic) -> None:
         """Add one payload with its note."""
@@ -61,7 +61,7 @@ class TrafficWriter:
             self._file.write(each.time_ns, packet, comment=each.note or None)
 
     def close(self) -> None:
-        """Write what is gathered; the file stays open."""
+        """Flush the writer; the file stays open."""
         self._file.close()
 
 
@@ -89,7 +89,9 @@ def _packet(
 
 
 def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
-    """Return an IP packet; the UDP checksum of IPv6 is filled in, others are left to offloading."""
+    """Return an IP packet. The UDP checksum over IPv6 is computed, as it is mandatory; others stay
+    0.
+    """
     start, end = ipaddress.ip_address(source).packed, ipaddress.ip_address(destination).packed
     if len(start) == 4:  # noqa: PLR2004 - bytes of an IPv4 address
         head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0x4000, 64, protocol, 0)
@@ -97,7 +99,7 @@ def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
         return head[:10] + struct.pack(">H", checksum(head)) + head[12:] + body
     at = 6 if protocol == _UDP else 16
     pseudo = start + end + struct.pack(">II", len(body), protocol)
-    # 0 would say that there is none, which IPv6 does not permit. Source: RFC 8200, 8.1.
+    # 0 would mean "no checksum", which IPv6 does not permit. Source: RFC 8200, section 8.1.
     total = checksum(pseudo + body) or 0xFFFF
     body = body[:at] + struct.pack(">H", total) + body[at + 2 :]
     return struct.pack(">IHBB", 6 << 28, len(body), protocol, 64) + start + end + body

@@ -1,4 +1,4 @@
-"""Sends a failure's steps again, in new sessions with fresh tokens and numbers."""
+"""Sends the steps of a failure again, in new sessions with new tokens and numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Replayer"]
 
 _STAGE_SECONDS = 2.0
 _REPORTS_LIMIT = 100
-"""Reports of one replay among which the wanted one is looked for."""
+"""Maximum number of reports of one replay that are searched for the expected failure."""
 
 
 @dataclass(slots=True)
@@ -24,18 +24,18 @@ class Replayer:
     """Replays step lists against one target."""
 
     watch: Watch
-    """Opens sessions and judges the target."""
+    """Opens sessions and checks the target."""
     rate: float = 1000.0
-    """Messages a second at most; 0 = no limit."""
+    """Maximum messages per second; 0 = no limit."""
     exact: bool = False
-    """Send the bytes as they were sent then, without live values."""
+    """Whether to send the recorded bytes, without live values."""
     wanted: str = ""
-    """Signature of the failure that is looked for, where a target that goes on shows several."""
+    """Signature of the expected failure, in case a target that keeps running shows several."""
     sent: int = 0
     """Messages sent so far, in all replays."""
 
     def fresh_target(self) -> bool:
-        """Start the target anew where we can; return whether it lets a session in."""
+        """Restart the target if we run it; return whether it accepts a session."""
         self.watch.monitors.restart()
         session = self.watch.patient_session()
         if session is None:
@@ -44,7 +44,7 @@ class Replayer:
         return True
 
     def run(self, steps: Sequence[Sent]) -> tuple[Verdict | None, list[bytes]]:
-        """Send the steps; return what the target failed at (or None) and the bytes sent."""
+        """Send the steps; return (failure or None, messages sent)."""
         sessions: dict[int, Driver] = {}
         pacer = Pacer(self.rate, time.monotonic())
         octets: list[bytes] = []
@@ -64,14 +64,14 @@ class Replayer:
             octets.append(data)
             self.sent += 1
             if index == final[each.session] and index + 1 < len(steps):
-                # Left as it was then: targets count how many sessions one address may have.
+                # Close the session as the run did: targets limit the sessions of one address.
                 sessions.pop(each.session).close()
         verdict = self._judge(list(sessions.values()))
         return verdict, octets
 
     def _judge(self, sessions: list[Driver]) -> Verdict | None:
-        """Return what is wrong now. What proves that the target lives is the answer to a question
-        that is asked after the last step; then its process is looked at once more.
+        """Return the failure, None if the target is well: it has to answer a probe sent after the
+        last step, and its process is checked once more after that.
         """
         last = sessions[-1] if sessions else None
         verdict = first = None
@@ -81,7 +81,7 @@ class Replayer:
             opened += [] if fresh is None else [fresh]
             if verdict is None or verdict.fatal or verdict.signature == self.wanted:
                 break
-            # The process goes on, for now: what it fails at for good may come a moment later.
+            # The process keeps running for now; a fatal failure may follow a moment later.
             first = first or verdict
         if verdict is None and fresh is not None and not self.watch.proven(fresh):
             verdict, fresh = self.watch.look(None, certain=True)

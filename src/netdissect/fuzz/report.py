@@ -1,4 +1,4 @@
-"""The account of a run: what was sent in which state, what the target took, what it failed at."""
+"""The report of a run: what was sent in which state, what the target accepted, and its failures."""
 
 from __future__ import annotations
 
@@ -20,84 +20,85 @@ class Finding:
     """One kind of failure."""
 
     verdict: Verdict
-    """What was seen first."""
+    """The first failure of this kind."""
     case: int
-    """The last case before it was seen."""
+    """Number of the last case sent before it."""
     folders: list[Path] = field(default_factory=list)
-    """Where its first examples are kept."""
+    """Folders of its first examples."""
     count: int = 0
-    """How often it was seen."""
+    """Number of times it was observed."""
 
     @property
     def folder(self) -> Path:
-        """Return where the first example is kept."""
+        """Return the folder of the first example."""
         return self.folders[0]
 
     @property
     def key(self) -> str:
-        """Return the short name of this kind of failure: the same in every run."""
+        """Return the short name of this kind of failure, which is the same in every run."""
         return kind_key(self.verdict.signature)
 
 
 def kind_key(signature: str) -> str:
-    """Return eight hexadecimal digits that stand for a kind of failure on a command line."""
+    """Return eight hexadecimal digits that identify a kind of failure on the command line."""
     return hashlib.sha256(signature.encode()).hexdigest()[:8]
 
 
 @dataclass(slots=True)
 class FuzzReport:
-    """What happened. All counts are of this run."""
+    """The results of one run."""
 
     types: tuple[str, ...]
     """Message types of the dialect and of the seeds."""
     stages: tuple[str, ...]
     """States of a session in which messages can be sent."""
     seeds: int = 0
-    """Seeds mutated."""
+    """Number of seeds."""
     raw_seeds: int = 0
-    """Seeds of which only the bytes can be mutated, not the fields."""
+    """Number of seeds of which only the bytes can be mutated, not the fields."""
     cases: int = 0
-    """Cases sent."""
+    """Number of cases sent."""
     datagrams: int = 0
-    """Messages sent, controls and mutants."""
+    """Number of messages sent, controls and mutants."""
     sessions: int = 0
-    """Sessions that the target let in."""
+    """Number of sessions that the target accepted."""
     held_seconds: float = 0.0
-    """Time that one session was held at the longest."""
+    """Longest time that one session was held, in seconds."""
     seconds: float = 0.0
-    """Wall-clock time."""
+    """Duration of the run in seconds."""
     mutations: Counter[str] = field(default_factory=Counter)
-    """Kind of mutation -> cases."""
+    """Kind of mutation -> number of cases."""
     controls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(type, state) -> messages sent as they were."""
+    """(type, state) -> number of controls sent."""
     mutated: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(type, state) -> mutants sent."""
+    """(type, state) -> number of mutants sent."""
     reached: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(type, state) -> messages of the target."""
+    """(type, state) -> number of messages received from the target."""
     expected: Counter[str] = field(default_factory=Counter)
-    """"control" or "mutant" -> messages that a target acknowledges when it accepts them."""
+    """`control` or `mutant` -> number of messages sent that a target acknowledges if it accepts
+    them."""
     accepted: Counter[str] = field(default_factory=Counter)
-    """"control" or "mutant" -> those that it acknowledged."""
+    """`control` or `mutant` -> number of those that it acknowledged."""
     undecided: int = 0
-    """Controls in sessions that were over before; they are not among the expected ones."""
+    """Number of controls in sessions that ended first; `expected` does not include them."""
     findings: dict[str, Finding] = field(default_factory=dict)
     """Signature -> failure."""
     masked: Counter[str] = field(default_factory=Counter)
-    """Signature of a kind that the user masks -> how often it was seen."""
+    """Signature of a masked kind -> number of times it was observed."""
     repeats: int = 0
-    """Cases that were not sent because they had been sent before."""
+    """Number of generated cases that were not sent because they had been sent before."""
     left_out: int = 0
-    """Cases that need a session of their own and were not sent: the target opens too few."""
+    """Number of cases not sent because the target opens too few sessions for them."""
     kept: int = 0
-    """Cases of the corpus: they brought something new, here or in a run that shares it."""
+    """Number of entries in the corpus, including those of other runs that share it."""
     edges: int | None = None
-    """Edges of code that the target ran through; None where it does not count them."""
+    """Number of edges of code that the target executed; None if it does not count them."""
     moves: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """(state, next state, message of the target that caused it or "") -> how often."""
+    """(state, next state, message of the target that caused it or "") -> number of transitions."""
     slow: int = 0
-    """How often the target answered only when it was given more time."""
+    """Number of times the target answered only after it was given more time."""
     ended: str = "all cases sent"
-    """Why the run ended."""
+    """Reason for the end of the run."""
 
     def sent(self, type_name: str, stage: str, *, control: bool) -> None:
         """Count one message."""
@@ -105,7 +106,7 @@ class FuzzReport:
         (self.controls if control else self.mutated)[type_name, stage] += 1
 
     def close_session(self, session: Driver) -> None:
-        """Add what a session saw."""
+        """Add the counts of a closed session."""
         self.reached.update(session.received)
         self.moves.update(session.moves)
         self.expected.update(session.expected)
@@ -115,10 +116,10 @@ class FuzzReport:
         self.expected["control"] -= undecided
 
     def add(self, other: FuzzReport) -> None:
-        """Add the account of another worker of the same run."""
+        """Add the report of another worker of the same run."""
         for name in ("cases", "datagrams", "sessions", "undecided", "repeats", "left_out", "slow"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        # One clock and one corpus for all: these are no sums.
+        # All workers share one clock and one corpus, so these are not summed.
         for name in ("seconds", "held_seconds", "kept"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         for name in ("mutations", "controls", "mutated", "reached", "expected", "accepted",
@@ -138,12 +139,12 @@ class FuzzReport:
                 known.folders += finding.folders
 
     def share(self, kind: str) -> float | None:
-        """Return the accepted share of controls or mutants, None where nothing could be told."""
+        """Return the accepted share of controls or mutants; None if none is expected."""
         expected = self.expected[kind]
         return self.accepted[kind] / expected if expected else None
 
     def never(self) -> list[tuple[str, str]]:
-        """Return the (type, state) pairs in which no mutant was sent."""
+        """Return the (type, state) pairs without a mutant."""
         return [
             (name, stage)
             for name in self.types
@@ -152,7 +153,7 @@ class FuzzReport:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain values."""
+        """Return the report as JSON values."""
         return {
             "cases": self.cases,
             "datagrams": self.datagrams,

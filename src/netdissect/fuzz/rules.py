@@ -1,7 +1,7 @@
-"""The tracker as a judge: what the target answers must keep the protocol's own rules.
+"""Checks with the tracker that the target's answers follow the rules of the protocol.
 
-Everything that went over the links is tracked as if it had been captured. Only what the target sent
-is judged, against what it was really sent, mutants included.
+The traffic of all links is tracked as if it had been captured. Only what the target sends is
+judged, against what it was actually sent, mutants included.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from netdissect.protocols import registry
 __all__ = ["RulesMonitor"]
 
 WAITING_LIMIT = 65_536
-"""Payloads that wait to be judged; of more, the oldest are not."""
+"""Maximum number of payloads that wait to be judged; beyond this, the oldest are dropped."""
 _FRAMES_LIMIT = 1_000_000
-"""Payloads after which the tracker begins anew: what it knows of sessions of long ago is let go."""
+"""Payloads after which the tracker starts over, to forget sessions of long ago."""
 _CONNECTIONS_LIMIT = 1024
 _NUMBERS_LIMIT = 65_536
-"""Numbers of one connection that are remembered; beyond, its acknowledgements are not judged."""
+"""Maximum number of sent numbers remembered per connection; beyond this, its acknowledgements are
+not judged."""
 _NUMBER_AT = {Ev.UNIT: 3, Ev.PLAIN_UNIT: 3, Ev.NUMBER: 2, Ev.NUMBERED: 3}
-"""Event -> where its number stands, behind the name of its space."""
+"""Event -> index of its number, which follows the name of the space."""
 _RESENT = "resend-beyond-limit"
 _UNSENT = "ack-of-unsent"
 _RULES = {
     _UNSENT: "acknowledged a number that it was never sent",
     _RESENT: "sent a unit again more often than the protocol permits",
 }
-"""What breaks the rules, whatever the target was sent."""
+"""Findings that break the rules, whatever the target was sent."""
 
 
 _SENT = frozenset({"original", "retransmission"})
-"""Kinds of copies that their sender surely made."""
+"""Kinds of copies certainly made by their sender."""
 
 
 class RulesMonitor(Monitor):
-    """Tracks the traffic; a `rule` verdict for each kind of breach."""
+    """Tracks the traffic and returns a `rule` verdict for each kind of violation."""
 
     def __init__(self) -> None:
         self._waiting: deque[Traffic] = deque(maxlen=WAITING_LIMIT)
@@ -58,7 +59,7 @@ class RulesMonitor(Monitor):
         self._frames = 0
 
     def attach(self, watch: Watched) -> None:
-        """Listen to the links."""
+        """Subscribe to the traffic of all links."""
         target, driver = watch.target, watch.driver
         self._packets = Packets(target, driver.transport)
         protocol = registry.get(driver.protocol)
@@ -80,7 +81,7 @@ class RulesMonitor(Monitor):
         self._sent.clear()
 
     def check(self) -> Verdict | None:
-        """Judge what came since the last time; return a breach, one a call."""
+        """Judge the traffic since the last call; return one violation per call."""
         while self._waiting and self._packets is not None:
             each = self._waiting.popleft()
             for octets in self._packets.of(each):
@@ -89,7 +90,7 @@ class RulesMonitor(Monitor):
                 for packet in self._decapsulator.take([frame]):
                     self._pipeline.feed(packet)
             for _ in self._recorder.ready(self._pipeline.now_ns):
-                # Nobody asks for the timeline: it must not grow.
+                # The timeline is not used and must not grow.
                 continue
         if self._frames > _FRAMES_LIMIT:
             self._begin()
@@ -101,7 +102,7 @@ class RulesMonitor(Monitor):
     # --- called by the pipeline ---------------------------------------------------------------
 
     def seen(self, item: Seen) -> None:
-        """Take one datagram with what the tracker has found about it."""
+        """Judge one datagram, given what the tracker has found about it."""
         findings = {code for code, frame in self._findings if frame == item.frame}
         self._findings.clear()
         if item.connection is None:
@@ -111,7 +112,8 @@ class RulesMonitor(Monitor):
             self._note_sent(number, item.events)
             return
         if self._is_known(number, item.events):
-            # Ahead of what was sent as its numbers go on; but mutants jump, and this one was sent.
+            # The tracker sees an acknowledgement beyond the newest number, but a mutant that jumps
+            # was sent.
             findings.discard(_UNSENT)
         for code in findings & _RULES.keys():
             self._found.setdefault(code, f"{_RULES[code]} ({code})")
@@ -122,8 +124,8 @@ class RulesMonitor(Monitor):
                 self._found.setdefault(_RESENT, f"{_RULES[_RESENT]}: {sent} of {limit} times")
 
     def _note_sent(self, connection: int, events: list[Event]) -> None:
-        """Remember the numbers that went out, also those that no sender would use. What cannot be
-        read whole may be read by the target, and then it acknowledges a number that nobody knows.
+        """Remember the numbers sent, even those that no sender would use. The target may read a
+        message that we cannot read in full, and acknowledge a number that is not known here.
         """
         sent = self._sent.setdefault(connection, set())
         for event in events:
@@ -136,18 +138,18 @@ class RulesMonitor(Monitor):
             del self._sent[next(iter(self._sent))]
 
     def _is_known(self, connection: int, events: list[Event]) -> bool:
-        """Return whether all that is acknowledged was sent, or nobody knows any more."""
+        """Return whether every acknowledged number was sent, or is no longer remembered."""
         sent = self._sent.get(connection)
         if not sent or len(sent) >= _NUMBERS_LIMIT:
             return True
-        # 0 is what senders say that have received nothing yet.
+        # Senders that have received nothing yet acknowledge 0.
         acks = [(event[1], event[2]) for event in events if event[0] == Ev.ACK and event[2]]
         return all(ack in sent for ack in acks)
 
     def other(self, packet: Packet) -> None:
-        """Take a datagram that is not the protocol's."""
+        """Ignore a datagram of another protocol."""
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding about the datagram that comes next."""
+        """Note a finding about the next datagram."""
         del severity
         self._findings.append((code, frame))

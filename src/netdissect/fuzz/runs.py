@@ -1,4 +1,4 @@
-"""Puts the parts together: a run from a few plain options, for commands and programs."""
+"""Sets up and starts runs, replays and minimisations from plain options."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ __all__ = [
 
 _PORTS = 1 << 16
 TRAFFIC_OCTETS = 1 << 30
-"""Bytes of a run's `traffic.pcapng` at most; what comes later is not in it."""
+"""Maximum size of a run's `traffic.pcapng`; later traffic is not written."""
 USUAL_CASES = 1000
-"""Cases of a run that nobody gives a number or a duration."""
+"""Cases of a run without a given number or duration."""
 _HANG_SECONDS = 0.3
-"""Time that a target that is known to hang has to end after all."""
+"""Time given to a process that is known to hang to end by itself."""
 
 
 def full_dialect(driver: type[Driver], name: str | None) -> str:
-    """Return a dialect's full name; without its protocol's prefix it is understood too.
+    """Return a dialect's full name; the prefix with the protocol's name may be missing.
 
     Raises:
         UsageError: the driver does not speak it.
@@ -69,7 +69,7 @@ def full_dialect(driver: type[Driver], name: str | None) -> str:
 
 
 def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | Path]) -> SeedPool:
-    """Return the seeds of all captures, or those of the layers where no capture is given."""
+    """Return the seeds of all captures; without any capture, those made from the layers."""
     if not captures:
         return seeds_from_layers(driver.protocol, dialect, driver.transport)
     pool = SeedPool()
@@ -85,16 +85,16 @@ def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | P
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What is asked of a run."""
+    """Options of a run."""
 
     dialect: str | None = None
-    """Dialect to speak; None = the protocol's usual one."""
+    """Dialect to speak; None = the driver's first one."""
     transport: str | None = None
     """`udp` or `tcp`; None = the dialect's usual one."""
     captures: Sequence[str | Path] = ()
-    """Capture files whose messages are mutated; the layers' defaults without any."""
+    """Capture files whose messages are mutated; empty = default messages of the layers."""
     seed: int = 1
-    """Number that decides every mutation."""
+    """Seed of the random generator: it determines every mutation."""
     cases: int | None = None
     """Cases to send; None = 1,000 where no duration is given, else no limit."""
     duration: float | None = None
@@ -104,34 +104,34 @@ class RunOptions:
     failures: int = 10
     """Kinds of failure after which to stop."""
     examples: int = 3
-    """Failures of one kind that are kept; more are counted."""
+    """Failures of one kind that are saved; further ones are only counted."""
     masked: Sequence[str] = ()
-    """Known kinds of failure, by their short names or parts of what they are called."""
+    """Known kinds of failure to ignore: short names, or parts of signatures."""
     types: Sequence[str] = ()
-    """Types of messages to mutate (`*` stands for anything); all without any."""
+    """Types of messages to mutate (`*` matches anything); empty = all."""
     mutators: Sequence[str] = ()
-    """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all without any."""
+    """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); empty = all."""
     dictionaries: Sequence[str | Path] = ()
-    """Files of bytes that mean something to the target, as AFL reads them."""
+    """Dictionaries in AFL's format: byte strings that have a meaning to the target."""
     schema: Schema | None = None
     """Schema of user messages (`dissect.schema.load_schema`), whose values are mutated in place."""
     corpus: Path | None = None
     """Folder of cases that brought something new, shared with other runs; None = `corpus` in the
     folder of the run."""
     feedback: bool = True
-    """Keep such cases and mutate them again."""
+    """Keep cases that brought something new, and mutate them again."""
     traffic: bool = False
     """Write all traffic to `traffic.pcapng`, each message with its case."""
     resume: bool = False
-    """Go on with the run in the folder, which was of the same protocol, dialect and seed: `cases`
-    counts those that it has sent already."""
+    """Continue the run in the folder, which must have the same protocol, dialect and seed. `cases`
+    includes those that it has already sent."""
     workers: int = 1
     """Processes that share the cases. Worker N sends to the port of the target plus N."""
     monitors: Sequence[str] = ()
-    """`exec:COMMAND`, `pid:N`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`; in
-    all of them `{port}` stands for the port of the worker's target."""
+    """`exec:COMMAND`, `pid:N`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`.
+    `{port}` is replaced by the port of the worker's target."""
     answer_seconds: float = 2.0
-    """A target that answers nothing for so long has failed."""
+    """A target that does not answer for this long has failed."""
 
 
 def fuzz_target(
@@ -141,22 +141,22 @@ def fuzz_target(
     *,
     progress: Callable[[FuzzReport], None] = lambda _report: None,
     seeded: Callable[[SeedPool], None] = lambda _pool: None,
-    **asked: Any,
+    **fields: Any,
 ) -> FuzzReport:
-    """Fuzz a target and return the account; all of it is in the folder `out` too.
+    """Fuzz a target and return the report, which is also written to the folder `out`.
 
     Args:
         protocol: name of the protocol.
         target: where to send; see `Target.parse` for the rule that it must be this machine.
         out: new folder of the run.
-        progress: called with the account after every few cases.
+        progress: called with the report so far after every few cases.
         seeded: called with the seeds before anything is sent.
-        asked: fields of `RunOptions`, by name.
+        fields: those of `RunOptions`, by name.
 
     Raises:
-        NetdissectError: an unknown name, no seeds, or a target that lets nobody in.
+        NetdissectError: an unknown name, no seeds, or a target that accepts no session.
     """
-    options = RunOptions(**asked)
+    options = RunOptions(**fields)
     driver = driver_class(protocol, options.transport, options.dialect)
     name = full_dialect(driver, options.dialect)
     check_mutators(options.mutators)
@@ -188,10 +188,10 @@ def fuzz_target(
 def _generator(
     driver: type[Driver], dialect: str, pool: SeedPool, options: RunOptions
 ) -> Generator:
-    """Return what makes the cases.
+    """Return the generator of cases.
 
     Raises:
-        UsageError: no seed, a damaged dictionary, or a schema that describes no seed.
+        UsageError: there is no seed, a dictionary is damaged, or the schema describes no seed.
     """
     grammar = None
     if options.schema is not None:
@@ -227,7 +227,7 @@ def _planned(driver: type[Driver], dialect: str, options: RunOptions) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run that is prepared; each worker starts it with a target and a folder of its own."""
+    """A prepared run; each worker starts it with a target and a folder of its own."""
 
     driver: type[Driver]
     dialect: str
@@ -244,13 +244,13 @@ class _Run:
         number: int,
         progress: Callable[[FuzzReport], None],
     ) -> FuzzReport:
-        """Run worker `number` in the folder `out` of the run in `whole`."""
+        """Run worker `number`, whose folder is `out`; `whole` is the folder of the whole run."""
         plan = self.plan
         if plan.cases is not None:
-            # Every worker takes each N-th case, from its own number on.
+            # The workers share the cases equally.
             plan = replace(plan, cases=len(range(number, plan.cases, plan.parts)))
         store = Store(out, resume=self.options.resume)
-        report = _account(self.driver, self.dialect, self.pool)
+        report = _empty_report(self.driver, self.dialect, self.pool)
         past = None
         if self.options.resume:
             past = _past(store, plan, report)
@@ -283,7 +283,7 @@ class _Run:
 
 @contextmanager
 def _all_traffic(out: Path, watch: Watch) -> Iterator[None]:
-    """Write everything that goes over the links, up to a bound."""
+    """Write all traffic of the run to `traffic.pcapng`, up to `TRAFFIC_OCTETS`."""
     with os.fdopen(open_new(free_path(out, "traffic", ".pcapng")), "wb") as file:
         writer = TrafficWriter(file, watch.target, watch.driver.transport, limit=TRAFFIC_OCTETS)
         watch.journal.taps.append(writer.write)
@@ -294,10 +294,10 @@ def _all_traffic(out: Path, watch: Watch) -> Iterator[None]:
 
 
 def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
-    """Read what a run has sent, and put it into the account.
+    """Read what the run to resume has sent, and add it to `report`.
 
     Raises:
-        UsageError: it was of something else.
+        UsageError: that run had another protocol, dialect, transport or seed.
     """
     facts = store.read_run()
     for name in ("protocol", "dialect", "transport", "seed"):
@@ -320,7 +320,7 @@ def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
 
 
 def _write_run(store: Store, plan: Plan, target: Target, options: RunOptions) -> None:
-    """Write down what was asked for."""
+    """Record the options of the run."""
     store.write_run(
         {
             **plan.facts,
@@ -337,7 +337,7 @@ def _write_run(store: Store, plan: Plan, target: Target, options: RunOptions) ->
 
 
 def _known_types(driver: type[Driver], dialect: str, pool: SeedPool) -> tuple[str, ...]:
-    """Return the types of messages that there are."""
+    """Return the message types of a dialect and of the seeds, sorted."""
     of_dialect = message_types(driver.protocol, dialect, driver.transport)
     return tuple(sorted({*of_dialect, *(each.type for each in pool.seeds)}))
 
@@ -352,18 +352,18 @@ def _check_types(
             raise UsageError(f"--type: {dialect} has no message type {quoted(pattern)}{near}")
 
 
-def _account(driver: type[Driver], dialect: str, pool: SeedPool) -> FuzzReport:
-    """Return an empty account of a run."""
+def _empty_report(driver: type[Driver], dialect: str, pool: SeedPool) -> FuzzReport:
+    """Return the report of a run that has sent nothing yet."""
     known = _known_types(driver, dialect, pool)
     return FuzzReport(known, driver.traits.stages, len(pool.seeds), len(pool.raw))
 
 
 @contextmanager
 def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iterator[Watch]:
-    """Watch a target as for the run that a failure is of; what it prints goes to a folder of ours.
+    """Watch a target as in the run of a failure; its output goes to a temporary folder.
 
     Raises:
-        UsageError: a protocol or dialect that nobody speaks.
+        UsageError: no driver speaks the protocol or dialect, or knows a state.
     """
     facts = failure.facts
     driver = driver_class(facts["protocol"], facts["transport"], facts["dialect"])
@@ -383,21 +383,21 @@ def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iter
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What became of a failure's steps, sent again one time or several."""
+    """The outcome of sending the steps of a failure again, one or several times."""
 
     verdicts: tuple[Verdict | None, ...]
-    """What the target failed at, or None, for each try."""
+    """The failure of each try; None if the target stayed well."""
     sent: tuple[bytes, ...]
-    """What was sent in the last try."""
+    """The messages sent in the last try."""
 
     @property
     def failures(self) -> int:
-        """Return in how many tries the target failed."""
+        """Return the number of tries in which the target failed."""
         return sum(verdict is not None for verdict in self.verdicts)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Return the first failure, None where there was none."""
+        """Return the first failure; None if no try failed."""
         return next((verdict for verdict in self.verdicts if verdict is not None), None)
 
 
@@ -409,9 +409,9 @@ def replay_tries(
     monitors: Sequence[str] = (),
     exact: bool = False,
 ) -> Replayed:
-    """Send a failure's steps again several times: a race does not fail each time.
+    """Send the steps of a failure again several times, since a race does not fail each time.
 
-    A target that `exec:` runs is started anew for each try; the arguments are those of
+    A target run by `exec:` is restarted for each try. The arguments are those of
     `replay_failure`.
     """
     found = [replay_failure(failure, target, monitors=monitors, exact=exact) for _ in range(tries)]
@@ -425,24 +425,24 @@ def replay_failure(
     monitors: Sequence[str] = (),
     exact: bool = False,
 ) -> tuple[Verdict | None, list[bytes]]:
-    """Send a failure's steps again; return what the target failed at (or None) and what was sent.
+    """Send the steps of a failure again; return (failure or None, messages sent).
 
     Args:
         failure: what `load_failure` read.
         target: where to send.
-        monitors: as for `fuzz_target`. Those that the folder names (`failure.monitors`) are
-            commands that somebody else may have written: they are used only where given here.
-        exact: send the bytes of then, not the same steps with fresh tokens and numbers.
+        monitors: as for `fuzz_target`. Those recorded in the folder (`failure.monitors`) may be
+            commands written by somebody else, so they are used only if given here.
+        exact: send the recorded bytes, not the same steps with new tokens and numbers.
 
     Raises:
-        UsageError: the target lets no session in.
+        UsageError: the target accepts no session.
     """
     with _watching(failure, target, monitors) as watch:
         watch.monitors.start()
         replayer = Replayer(watch, exact=exact, wanted=str(failure.facts.get("signature", "")))
         session = watch.patient_session()
         if session is None:
-            raise UsageError(f"{target} lets no session in: {watch.reason or 'no answer'}")
+            raise UsageError(f"{target} accepts no session: {watch.reason or 'no answer'}")
         session.close()
         return replayer.run(failure.steps)
 
@@ -457,27 +457,27 @@ def minimise_failure(
     answer_seconds: float = 2.0,
     progress: Callable[[int, int], None] = lambda _trials, _left: None,
 ) -> tuple[Minimised, Path]:
-    """Shrink a failure; return what is left and the folder that it was written to.
+    """Reduce a failure to the fewest steps; return the result and the folder written.
 
     Args:
         failure: what `load_failure` read.
         target: where to send.
-        monitors: as for `fuzz_target`, with an `exec:` among them.
-        trials: replays at most, not counting further tries of one list.
-        tries: how often a list is tried before it counts as harmless: a race does not fail each
-            time.
-        answer_seconds: a target that answers nothing for so long has failed.
+        monitors: as for `fuzz_target`; one of them must be `exec:`.
+        trials: maximum number of lists of steps to try.
+        tries: how often each list is tried before it counts as harmless, since a race does not
+            fail each time.
+        answer_seconds: a target that does not answer for this long has failed.
         progress: called with (trials done, steps left).
 
     Raises:
-        UsageError: the failure does not come again, or the target cannot be started anew.
+        UsageError: the failure does not recur, or the target cannot be restarted.
     """
     with _watching(failure, target, monitors) as watch:
         watch.answer_seconds = answer_seconds
         if watch.monitors.process is None:
-            raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
+            raise UsageError("minimise has to restart the target: give --monitor exec:COMMAND")
         if failure.kind == NO_ANSWER:
-            # It is known to hang: every candidate that does would cost the full wait for its end.
+            # The target is known to hang: each candidate that hangs would cost the full wait.
             watch.monitors.process.exit_seconds = _HANG_SECONDS
         signature = str(failure.facts.get("signature", ""))
         replayer = Replayer(watch, wanted=signature)

@@ -1,4 +1,4 @@
-"""Where mutants come from: messages of captures, and the default message of every layer."""
+"""Seeds, from which mutants are made: messages of captures, or each layer's default message."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from netdissect.protocols import registry
 __all__ = ["Seed", "SeedPool", "make_seed", "seeds_from_capture", "seeds_from_layers"]
 
 PER_TYPE = 400
-"""Distinct seeds kept of one message type and direction: variety, bounded."""
+"""Maximum number of distinct seeds of one message type and direction."""
 STREAM_LIMIT = 1 << 20
-"""Bytes of one TCP direction that are cut into messages."""
+"""Bytes of one TCP direction that are split into messages."""
 HELD_LIMIT = 256
-"""Datagrams of one flow that wait for the flow to be recognised and its client to be known."""
+"""Maximum number of datagrams of a flow held until its protocol and client are known."""
 _SAMPLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 64, HELD_LIMIT)
-"""Numbers of datagrams at which a protocol is asked whether the flow is its own."""
+"""Numbers of datagrams at which recognition is attempted."""
 
 LayerClass: TypeAlias = type[Layer]
 Splitter = Callable[[bytes, str], Iterable[bytes]]
-"""Cuts the start of a TCP stream of one dialect into whole frames, each with its framing."""
+"""Splits the start of a TCP stream of one dialect into whole frames, each with its framing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +38,30 @@ class Seed:
     """One message to mutate."""
 
     octets: bytes
-    """The message as it was on the wire."""
+    """The message on the wire."""
     type: str
-    """Type of its first message; `unknown` where it could not be read."""
+    """Type of its first message; `unknown` if it could not be read."""
     direction: int | None
     """`Direction` in the capture; None for one made from a layer."""
     layer: LayerClass | None
-    """Layer that writes the same bytes from the fields read; None = kept raw, mutated as bytes.
-    """
+    """Layer that builds the same bytes from the dissected fields; None = only bytes are mutated."""
     origin: str
-    """Where it came from, for people: `x.pcap frame 17`, `layer RiptideConnect`."""
+    """Description of the origin: `x.pcap frame 17`, `layer RiptideConnect`."""
 
 
 @dataclass(slots=True)
 class SeedPool:
-    """Distinct seeds, and the account of those that were not taken."""
+    """Distinct seeds, and counts of the messages that were not taken."""
 
     seeds: list[Seed] = field(default_factory=list)
     """In order of appearance."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """Reason -> how many messages were not taken."""
+    """Reason -> number of messages not taken."""
     _known: set[tuple[bytes, int | None]] = field(default_factory=set)
     _counts: Counter[tuple[str, int | None]] = field(default_factory=Counter)
 
     def add(self, seed: Seed) -> None:
-        """Take a seed unless there is one like it, or enough of its kind."""
+        """Add a seed unless there is an equal one, or enough of its type."""
         key = (seed.octets, seed.direction)
         kind = (seed.type, seed.direction)
         if key in self._known:
@@ -76,18 +75,18 @@ class SeedPool:
 
     @property
     def raw(self) -> list[Seed]:
-        """Return the seeds that are kept raw because writing their fields gives other bytes."""
+        """Return the seeds without a layer, because building their fields gives other bytes."""
         return [seed for seed in self.seeds if seed.layer is None]
 
 
 def make_seed(protocol: str, octets: bytes, request: Request, origin: str) -> Seed:
-    """Return a seed whose layer is proven: it writes the same bytes from the fields that it read.
+    """Return a seed. It has a layer only if that builds the same bytes from the dissected fields.
 
     Args:
         protocol: name of the protocol.
-        octets: the message; for TCP with its framing.
+        octets: the message; over TCP with its framing.
         request: dialect, direction and transport.
-        origin: where it came from.
+        origin: description of the origin.
     """
     layer = root(protocol, octets, request)
     packet = layer(octets)
@@ -116,17 +115,17 @@ def seeds_from_capture(
     transport: str = "udp",
     split: Splitter | None = None,
 ) -> SeedPool:
-    """Return the distinct messages of a capture's flows that are recognised as the protocol.
+    """Return the distinct messages in those flows of a capture that are of the protocol.
 
     Args:
         protocol: name of the protocol.
         dialect: full name of the dialect to read with.
         source: path of a capture, or an open binary file.
         transport: `udp` or `tcp`.
-        split: for TCP, what cuts a stream into frames.
+        split: for TCP, splits a stream into frames.
 
     Raises:
-        CaptureError: the file is missing or no capture.
+        CaptureError: the file is missing or not a capture.
     """
     from netdissect.flow import packets  # noqa: PLC0415 - only captures need it
 
@@ -150,7 +149,7 @@ def seeds_from_capture(
 
 
 class _Flow:
-    """The messages of one flow: held back until the flow is recognised, then made seeds."""
+    """Collects the messages of one flow, and makes them seeds once the flow is recognised."""
 
     def __init__(
         self, pool: SeedPool, protocol: str, dialect: str, transport: str, name: str
@@ -166,7 +165,7 @@ class _Flow:
         self._foreign = False
 
     def datagram(self, end: int, time_ns: int, payload: bytes, frame: int) -> None:
-        """Take one datagram of endpoint 0 (which spoke first) or 1."""
+        """Add a datagram sent by endpoint 0 (which sent first) or 1."""
         where = f"frame {frame}"
         if self._client is not None:
             self._seed(end, payload, where)
@@ -178,14 +177,14 @@ class _Flow:
                 self._decide(final=len(self._held) == HELD_LIMIT)
 
     def piece(self, end: int, time_ns: int, data: bytes) -> None:
-        """Take a piece of a TCP stream."""
+        """Add a piece of a TCP stream."""
         stream = self._streams[end]
         stream += data[: STREAM_LIMIT - len(stream)]
         if data and len(self._held) < _SAMPLE_SIZES[-1]:
             self._held.append((end, time_ns, data, ""))
 
     def finish(self, split: Splitter | None) -> None:
-        """Decide about what is held back; cut the streams into messages."""
+        """Make seeds of what is held, and split streams into messages."""
         if self._transport == "udp":
             if self._client is None and self._held:
                 self._decide(final=True)

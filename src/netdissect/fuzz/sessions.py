@@ -1,8 +1,9 @@
-"""The sessions of a run: one that is held, a spare, sessions in other states, and those that leave.
+"""The sessions of a run: the held one, spares, sessions in other states, and those that are
+leaving.
 
-Nearly all cases go out in one session, held for as long as the target keeps it. What would end it
-(a message that closes, bytes that put a stream out of step) goes out in the spare, which is opened
-while the run goes on; what is meant for another state, in a session of its own.
+Nearly all cases are sent in one session, which is held for as long as the target keeps it. A case
+that would end it (a closing message, or bytes that desynchronise a stream) is sent in a spare
+session, opened in the background; a case for another state, in a session of its own.
 """
 
 from __future__ import annotations
@@ -20,52 +21,53 @@ from netdissect.fuzz.watch import Watch
 __all__ = ["Sessions"]
 
 _DRAIN_SECONDS = 0.6
-"""Time at least that a target has to acknowledge what was sent last in the held session, also what
-has to be sent again for that."""
+"""Minimum time given to a target to acknowledge the last messages of the held session, including
+retransmissions."""
 _LINGER_SECONDS = 0.05
-"""Time that a target has to answer the case of a session that is then left."""
+"""Time given to a target to answer a case before its session is closed."""
 _PART_SECONDS = 0.5
-"""Time at least that a target has to confirm that a session was left."""
+"""Minimum time given to a target to confirm that a session was closed."""
 _LEAVING_LIMIT = 4
-"""Sessions that come or go at once, at most: targets count how many one address may have."""
+"""Initial limit on sessions that are opening or closing at once: targets limit those of one
+address."""
 _CALM_SESSIONS = 32
-"""Sessions without a standstill after which one more may come or go at once; twice as many after
-each standstill."""
+"""Sessions without a stall of the target after which that limit grows by one; doubled after each
+stall."""
 _FAST_SECONDS = 0.02
-"""Where a handshake usually takes less than this, cases wait for one, and keep their order."""
+"""If a handshake usually takes less than this, cases wait for it and keep their order."""
 _REST = 4.0
-"""Times as long as a target has stood still, nobody comes after that: most of a run is not spent
-waiting."""
+"""After a stall, no session is opened for this many times its duration, so that most of the run is
+not spent waiting."""
 _WAIT_SECONDS = 1.0
-_TURN_SECONDS = 0.002  # between two looks at all sessions while something is waited for
+_TURN_SECONDS = 0.002  # between two polls of all sessions while waiting
 _SPARES_LIMIT = 4
-"""Spare sessions at most."""
+"""Maximum number of spare sessions."""
 _SIDE_SECONDS = 0.5
-"""Time at least that a target has to bring another session to its state; it serves the held one
-already."""
+"""Minimum time given to a target to bring another session to its state while it serves the held
+one."""
 _HANDSHAKES = 4.0
-"""Handshakes of usual length for which is waited before a session counts as refused."""
+"""A session counts as refused after this many times the usual handshake time."""
 _WINDOW = 32
-"""Messages at most between two questions in the held session, and while one of them is open: a
-target that stands still has about 200 KiB of room for datagrams, and loses what comes then."""
+"""Maximum number of messages between two probes of the held session: a target that stalls has
+about 200 KiB of room for datagrams, and loses further ones."""
 _BACKLOG_SECONDS = 0.2
-"""Where an answer takes longer than this, the target has too much before it: fewer messages are
-sent between two questions."""
+"""If an answer takes longer than this, the target has a backlog: fewer messages are sent between
+two probes."""
 _REPLY_SECONDS = 0.001
-"""Time that a target has to show what a mutant makes of it, beside that until the next is due."""
+"""Extra time given to a target to react to a mutant before the next message."""
 _PAUSE_SECONDS = 1.0
-"""Pause after a refused session: targets limit how often one address may connect."""
+"""Pause after a refused session: targets limit how often an address may connect."""
 
 
 @dataclass(slots=True)
 class _Leaving:
-    """A session that had its case."""
+    """A session whose case has been sent."""
 
     session: Driver
     due: float
-    """When it says good-bye."""
+    """When it is to be closed."""
     until: float = 0.0
-    """When it is given up; 0 before it has said good-bye."""
+    """When waiting for the confirmation ends; 0 before the session was closed."""
 
 
 @dataclass(slots=True)
@@ -74,22 +76,24 @@ class _Spare:
 
     session: Driver
     began: float
-    """When its handshake began."""
+    """When its handshake started."""
     until: float = 0.0
-    """When it is given up; 0 once it is connected."""
+    """When its handshake times out; 0 once it is connected."""
 
 
 class Sessions:
-    """Opens, holds, and leaves the sessions with one target."""
+    """Opens, holds and closes the sessions with one target."""
 
     def __init__(self, watch: Watch, report: FuzzReport, limit: int) -> None:
-        """Open nothing yet; `limit` is the number of cases after which another session is held."""
+        """Open nothing yet; `limit` is the number of cases after which the held session is
+        replaced.
+        """
         self._watch = watch
         self._report = report
         self._limit = limit
         self._cases = 0
         self.held: Driver | None = None
-        """The session for most cases, None where there is none."""
+        """The held session, used for most cases; None if there is none."""
         self._held_since = 0.0
         self._spares: deque[_Spare] = deque()
         self._room = 1
@@ -103,14 +107,16 @@ class Sessions:
         self._window = _WINDOW
         self._ahead = 0
         self.is_late = False
-        """The target owes the held session an answer, and was waited for in vain."""
+        """Whether an answer to the held session is overdue."""
         watch.meanwhile = self._keep
         watch.timed.append(self._pace_by)
 
     # --- the held session ---------------------------------------------------------------------
 
     def enter(self) -> bool:
-        """Open a session to hold, also with a target that is still starting; return whether."""
+        """Open the session to hold, even if the target is still starting; return whether it
+        succeeded.
+        """
         session = self._watch.patient_session()
         if session is not None:
             self._report.sessions += 1
@@ -118,14 +124,14 @@ class Sessions:
         return session is not None
 
     def adopt(self, session: Driver) -> None:
-        """Hold a session that is open."""
+        """Make an open session the held one."""
         self.release()
         self.held, self._held_since = self._numbered(session), time.monotonic()
         self._cases = self._ahead = 0
 
     def well(self) -> bool:
-        """Return whether the target shows signs of life: in the held session, or for a while in
-        the spare one. A mutant may have made the target deaf to one session.
+        """Return whether the target responds: in the held session, or for a while in a spare one,
+        since a mutant may have made the target ignore one session.
         """
         now = time.monotonic()
         held, spare = self.held, self._ready_spare()
@@ -136,8 +142,8 @@ class Sessions:
         return witness and silence <= held.patient_seconds
 
     def replace(self, session: Driver | None) -> None:
-        """Go on with a new session that has shown that the target lives: as the spare where the
-        held one is alive too, else in its place. None is a failure: nothing is held.
+        """Continue with a new session that showed that the target is well. It becomes a spare if
+        the held one still works, else the held one. None means a failure: no session is held.
         """
         if session is None:
             self.release()
@@ -145,7 +151,7 @@ class Sessions:
         self._report.sessions += 1
         held = self.held
         silence = 0.0 if held is None else held.silence(time.monotonic())
-        # Before the new one was let in, silence was no sign that this one is over.
+        # Only now does silence in the held session mean that it is over.
         if (
             held is None
             or not held.is_open
@@ -153,23 +159,23 @@ class Sessions:
         ):
             self.adopt(session)
             return
-        self._stood_still(silence)
+        self._note_stall(silence)
         while len(self._spares) >= self._room:
             self._part(self._spares.popleft().session)
         self._spares.append(_Spare(session, 0.0))
 
     def wait(self) -> None:
-        """Let nobody come for as long as the target was asked in vain to let somebody in."""
-        self._stood_still(self._watch.patience)
+        """Open no session for as long as the target has just failed to accept one."""
+        self._note_stall(self._watch.patience)
 
-    def _stood_still(self, lasted: float) -> None:
-        """Let fewer sessions come and go: some targets stop for `lasted` seconds over several."""
+    def _note_stall(self, lasted: float) -> None:
+        """Open and close fewer sessions at once, after the target stalled for `lasted` seconds."""
         self._next_open = time.monotonic() + _REST * lasted
         self._together = max(1, self._together // 2)
         self._calm, self._calm_limit = 0, 2 * self._calm_limit
 
     def renew(self) -> bool:
-        """Make sure that a session is held where a spare can take its place; return whether."""
+        """Return whether a session is held; one that has ended is replaced by a spare."""
         if self.held is not None and (not self.held.is_open or self._cases >= self._limit):
             self.release()
         if self.held is None and (spare := self._pop_spare()) is not None:
@@ -177,7 +183,7 @@ class Sessions:
         return self.held is not None
 
     def release(self) -> None:
-        """Leave the held session, after the target has had time to acknowledge the rest."""
+        """Close the held session after the target had time to acknowledge the rest."""
         if self.held is None:
             return
         self.note_time()
@@ -186,13 +192,13 @@ class Sessions:
         self._part(session)
 
     def note_time(self) -> None:
-        """Tell the report how long the held session has lasted."""
+        """Update the longest held time in the report."""
         if self.held is not None:
             lasted = time.monotonic() - self._held_since
             self._report.held_seconds = max(self._report.held_seconds, lasted)
 
     def close(self) -> None:
-        """Leave all sessions."""
+        """Close all sessions."""
         self.release()
         while self._spares:
             self._part(self._spares.popleft().session)
@@ -206,9 +212,9 @@ class Sessions:
     # --- one case -----------------------------------------------------------------------------
 
     def place(self, case: Case) -> tuple[Driver, str] | None:
-        """Return the session to send a case in, and its state; None where it has to wait for one.
+        """Return (session for a case, its state); None if the case has to wait for a session.
 
-        Only a target that lets sessions in fast is waited for.
+        This waits only for a target that accepts sessions quickly.
         """
         if case.stage == CONNECTED and not self._ends(case.steps):
             return None if self.held is None else (self.held, CONNECTED)
@@ -220,7 +226,7 @@ class Sessions:
             if found is not None:
                 return found, case.stage
             if now < self._next_try and "fresh" in self._watch.driver.traits.stages:
-                # It lets only one session in.
+                # The target accepts only one session.
                 stranger = self._side("fresh")
                 return None if stranger is None else (stranger, "fresh")
             if now >= end:
@@ -228,20 +234,20 @@ class Sessions:
             self.pump(_TURN_SECONDS)
 
     def has_room(self, stage: str) -> bool:
-        """Return whether a case that had to wait could be placed now."""
+        """Return whether a waiting case for this state could be placed now."""
         if stage == CONNECTED:
             return self._ready_spare() is not None
         return self._may_open(time.monotonic())
 
     def done(self, session: Driver) -> None:
-        """Take a session back after its case; let it linger unless it is the held one."""
+        """Take back a session after its case; one that is not held lingers and is closed."""
         if session is self.held:
             self._cases += 1
         else:
             self._leaving.append(_Leaving(session, time.monotonic() + _LINGER_SECONDS))
 
     def pump(self, wait: float = 0.0) -> None:
-        """Handle what has arrived in all sessions and send what is due, for `wait` seconds."""
+        """Process what has arrived in all sessions and send what is due, for `wait` seconds."""
         if self.held is not None:
             self.held.pump(wait)
         elif wait > 0:
@@ -251,8 +257,8 @@ class Sessions:
         self._prepare(now)
 
     def hear(self) -> bool:
-        """Return whether the target has shown what it makes of all that was sent in the held
-        session, or had the time for it that it usually takes. Waits a moment for that.
+        """Wait briefly, and return whether the target has reacted to everything sent in the held
+        session, or had its usual time to do so.
         """
         held = self.held
         if held is None or not held.unanswered:
@@ -263,10 +269,9 @@ class Sessions:
         return held.until(lambda: not held.unanswered, wait) or left <= _REPLY_SECONDS
 
     def heed(self) -> None:
-        """Count a message of the held session. After some, ask the target something, and wait
-        until it has answered what was asked before: what it has not read yet may be more than its
-        system holds for it, and how long that takes says how much to send. One that stays silent is
-        for others to judge.
+        """Count a message of the held session. Every few messages, send a probe and wait for the
+        answer to the previous one. This keeps unread datagrams within the target's receive buffer,
+        and the answer time decides how many to send. `Watch` judges a target that stays silent.
         """
         held = self.held
         self._ahead += 1
@@ -283,19 +288,19 @@ class Sessions:
             self._ahead = 0
             held.ask(now, again=True)
         elif owed > self._watch.patience:
-            # The question, or its answer, may have been lost. How long the target has owed one
-            # stays what it is: asked anew, one that hangs would never be found.
+            # The probe or its answer may have been lost. The time for which an answer is overdue
+            # keeps running, or a target that hangs would never be noticed.
             held.probe(now)
 
     def _pace_by(self, seconds: float) -> None:
-        """Have fewer messages sent between two questions where answers take long."""
+        """Send fewer messages between two probes if answers take long."""
         if seconds > _BACKLOG_SECONDS:
             self._window = max(1, self._window // 2)
         else:
             self._window = min(self._window + 1, _WINDOW)
 
     def _keep(self) -> None:
-        """Let the held session and those that leave live: another one waits."""
+        """Keep the held and the leaving sessions alive while another one waits."""
         if self.held is not None:
             self.held.pump()
         self._see_off(time.monotonic())
@@ -303,18 +308,18 @@ class Sessions:
     def _ends(self, steps: Sequence[Step]) -> bool:
         return self.held is not None and any(self.held.risks(step) for step in steps)
 
-    # --- those that leave ---------------------------------------------------------------------
+    # --- leaving sessions ---------------------------------------------------------------------
 
     def _part(self, session: Driver) -> None:
-        """Let a session say good-bye at once."""
+        """Close a session now."""
         now = time.monotonic()
         self._leaving.append(_Leaving(session, now))
         self._see_off(now)
 
     def _see_off(self, now: float) -> None:
-        """Let sessions say good-bye that had time for answers; wait until the target has heard it.
+        """Close sessions that had time for answers, and wait for the target to confirm it.
 
-        What the target does not forget stays behind as a dead client, which costs it time.
+        Otherwise they would stay in the target as dead clients, which cost it time.
         """
         for each in self._leaving:
             session = each.session
@@ -324,12 +329,12 @@ class Sessions:
                 each.until = now + self._patience(_PART_SECONDS)
                 if not session.link.closed:
                     session.leave()
-        # Each once: those that stay go to the end.
+        # Each once: those that remain are appended again.
         for _ in range(len(self._leaving)):
             each = self._leaving.popleft()
             session = each.session
             done = each.until and (session.left() or session.link.closed or now >= each.until)
-            # Too many wait for a target that says nothing: the oldest goes without its answer.
+            # Too many wait for a silent target: drop the oldest without its confirmation.
             if done or len(self._leaving) >= 2 * _LEAVING_LIMIT:
                 self._gone(session)
             else:
@@ -342,11 +347,11 @@ class Sessions:
     # --- the others ---------------------------------------------------------------------------
 
     def _patience(self, least: float) -> float:
-        """Return how long to wait for what a target usually does within a handshake."""
+        """Return how long to wait for a response that usually takes no longer than a handshake."""
         return min(max(least, _HANDSHAKES * self._watch.handshake), max(least, self._watch.left))
 
     def _ready_spare(self) -> Driver | None:
-        """Return a spare that is connected, None where there is none."""
+        """Return a connected spare without removing it; None if there is none."""
         spares = (each.session for each in self._spares)
         return next((one for one in spares if one.is_open and one.reached(CONNECTED)), None)
 
@@ -357,8 +362,8 @@ class Sessions:
         return spare
 
     def _prepare(self, now: float) -> None:
-        """See to the spares: open them one after the other, keep them alive, give up those that
-        are not let in. As many are opened as cases need while one handshake lasts.
+        """Open spares one by one, keep them alive, and give up those that are not accepted. Their
+        number is that of the cases that need one during one handshake.
         """
         kept: deque[_Spare] = deque()
         for each in self._spares:
@@ -387,32 +392,30 @@ class Sessions:
         self._spares.append(_Spare(spare, now, now + self._patience(_SIDE_SECONDS)))
 
     def _pace(self, now: float) -> None:
-        """Leave time between two sessions: a slow target gets fewer."""
+        """Schedule the next session: a slow target gets fewer."""
         self._calm += 1
         if self._calm >= self._calm_limit:
             self._calm, self._together = 0, min(self._together + 1, _LEAVING_LIMIT)
         self._next_open = now + self._watch.handshake / _SPARES_LIMIT
 
     def _take_spare(self) -> Driver | None:
-        """Return a spare that is connected, None where none is yet."""
+        """Remove and return a connected spare; None if there is none yet."""
         spare = self._pop_spare()
         if spare is None:
-            # Cases wait for a handshake: from now on there should be one more.
+            # Cases have to wait for a handshake: keep one more spare from now on.
             self._room = min(self._room + 1, _SPARES_LIMIT)
             return None
         return self._numbered(spare)
 
     def _may_open(self, now: float) -> bool:
-        """Return whether another session may be opened: not too soon after the last one, and while
-        the target is not busy with those that come and go.
+        """Return whether another session may be opened: not too soon after the last one, and not
+        while the target is busy opening and closing others.
         """
         busy = len(self._leaving) + sum(each.until > 0 for each in self._spares)
         return now >= self._next_open and busy < self._together
 
     def _side(self, stage: str) -> Driver | None:
-        """Return a new session in `stage`, None where the target has no time for one or does not
-        let it in.
-        """
+        """Return a new session in `stage`; None if the target is too busy or does not accept it."""
         now = time.monotonic()
         if (stage != "fresh" and now < self._next_try) or not self._may_open(now):
             return None
@@ -427,7 +430,7 @@ class Sessions:
         return None
 
     def _numbered(self, session: Driver) -> Driver:
-        """Give a session a number that no session of this run has yet."""
+        """Assign the next session number of this run."""
         self._numbers += 1
         session.number = self._numbers
         return session

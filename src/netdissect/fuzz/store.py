@@ -1,15 +1,15 @@
-"""What a run leaves on disk: every case before it is sent, and a folder for every failure.
+"""The files of a run: every case, recorded before it is sent, and a folder for every failure.
 
 ```
-RUN/run.json               what was asked for: protocol, target, seed, monitors, seeds
-RUN/cases.jsonl            one line a case, written before its first datagram leaves
-RUN/report.json            the account, written at the end
+RUN/run.json               the options: protocol, target, seed, monitors, seeds
+RUN/cases.jsonl            one line per case, written before its first datagram is sent
+RUN/report.json            the report, written at the end
 RUN/failures/001-exit/     (further examples of the same kind: 001-exit-2, 001-exit-3)
-                           failure.json  what was seen, in which case, the target and how to run it
-                           steps.jsonl   the steps since the target was last found well, in order
-                           datagrams/    the same as sent, one file each
+                           failure.json  the failure, its case, the target and how to run it
+                           steps.jsonl   the steps since the target was last well, in order
+                           datagrams/    the same steps as sent, one file each
                            log.txt       the end of the target's log
-                           traffic.pcapng  what went over the link, each message with its case
+                           traffic.pcapng  the traffic, each message with its case as comment
 ```
 """
 
@@ -35,37 +35,37 @@ __all__ = ["SCHEMA", "Failure", "PastRun", "Sent", "Store", "load_failure", "wri
 
 SCHEMA = 1
 _FILES_LIMIT = 4096
-"""Datagram files of one failure at most."""
+"""Maximum number of datagram files of one failure."""
 MAX_FACTS_OCTETS = 1 << 20
-"""Bytes of `failure.json` at most."""
+"""Maximum size of `failure.json` in bytes."""
 MAX_STEPS_OCTETS = 64 << 20
-"""Bytes of `steps.jsonl` at most."""
+"""Maximum size of `steps.jsonl` in bytes."""
 MAX_STEPS = 100_000
-"""Steps of a failure that are read at most; a run keeps an eighth of that."""
+"""Maximum number of steps read from a failure; a run writes an eighth of that at most."""
 MAX_MONITORS = 16
-"""Monitors that a failure names at most."""
-_MAX_NUMBER = 1 << 64  # a file may come from anyone, and hold numbers of a million digits
+"""Maximum number of monitors named by a failure."""
+_MAX_NUMBER = 1 << 64  # a file from somebody else may hold numbers of a million digits
 _LINE_OCTETS = 16 << 20
-"""Bytes of one line of `cases.jsonl` at most."""
+"""Maximum size of one line of `cases.jsonl` in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One step as it went out."""
+    """One step as sent."""
 
     case: int
     """Number of its case."""
     session: int
-    """Number of the session in which it went out; replays keep sessions apart."""
+    """Number of its session; a replay uses as many sessions."""
     stage: str
     """State of that session."""
     step: Step
     """The step, with room for live values."""
     octets: bytes
-    """What was sent."""
+    """The bytes sent."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return JSON values."""
         return {
             "case": self.case,
             "session": self.session,
@@ -88,14 +88,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure folder, read back."""
+    """A failure folder that was read."""
 
     folder: Path
-    """Where it is."""
+    """Path of the folder."""
     facts: dict[str, Any]
-    """`failure.json`."""
+    """Content of `failure.json`."""
     steps: tuple[Sent, ...]
-    """The steps that led to it."""
+    """The steps that led to the failure."""
 
     @property
     def kind(self) -> str:
@@ -104,30 +104,30 @@ class Failure:
 
     @property
     def monitors(self) -> tuple[str, ...]:
-        """Return the monitors of the run: commands that somebody else may have written."""
+        """Return the monitors of the run; they may contain commands written by somebody else."""
         named = self.facts.get("monitors")
         return tuple(map(str, named[:MAX_MONITORS])) if isinstance(named, list) else ()
 
 
 @dataclass(slots=True)
 class PastRun:
-    """What a run had sent and seen before it was resumed."""
+    """What a run had sent and found before it is resumed."""
 
     keys: dict[bytes, None] = field(default_factory=dict)
-    """Keys of its cases."""
+    """Keys of the cases sent."""
     next_number: int = 0
-    """One more than the largest number of a case."""
+    """Number of the next case."""
     cases: int = 0
-    """How many there were."""
+    """Number of cases sent."""
     sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
-    """(type, state, whether it was sent unchanged) -> messages."""
+    """(type, state, whether it is a control) -> number of messages."""
     mutations: Counter[str] = field(default_factory=Counter)
-    """Kind of mutation -> cases."""
+    """Kind of mutation -> number of cases."""
     failures: list[tuple[Verdict, int, Path]] = field(default_factory=list)
-    """What was seen, up to which case, and the folder of each failure that was kept."""
+    """(verdict, number of the last case before it, folder) of each saved failure."""
 
     def add(self, case: Case) -> None:
-        """Take one case."""
+        """Add a case."""
         self.keys[case.key()] = None
         self.next_number = max(self.next_number, case.number + 1)
         self.cases += 1
@@ -140,10 +140,10 @@ class Store:
     """The folder of one run."""
 
     def __init__(self, folder: Path, *, resume: bool = False) -> None:
-        """Create the folder, or open that of a run to go on with.
+        """Create the folder, or open that of a run to resume.
 
         Raises:
-            UsageError: it holds a run already, or none to resume.
+            UsageError: it already holds a run, or none to resume.
         """
         self.folder = folder
         self._open = Folder.made(folder, new=not resume)
@@ -172,7 +172,7 @@ class Store:
         return facts if isinstance(facts, dict) else {}
 
     def past(self) -> PastRun:
-        """Read the list of cases of a run that is resumed. Damaged lines are passed over."""
+        """Read the cases of a run to resume; damaged lines are skipped."""
         past, whole = PastRun(), 0
         with self._open.reading("cases.jsonl") as file:
             for line in iter(lambda: file.readline(_LINE_OCTETS), b""):
@@ -184,7 +184,7 @@ class Store:
                     past.add(Case(_number(row["case"]), mutation, steps, stage))
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
-        # What was cut off by a kill must not swallow the next case.
+        # A line cut off by a kill must not swallow the next case.
         os.ftruncate(self._cases, whole)
         with self._open.inside("failures") as failures:
             for name in sorted(failures.names()):
@@ -208,12 +208,13 @@ class Store:
         write_json(self._open, "report.json", {"schema": SCHEMA, **facts})
 
     def write_case(self, case: Case, sent: Sequence[bytes], stage: str | None = None) -> None:
-        """Append a case. The operating system has it when this returns: a kill loses nothing.
+        """Append a case. It has been written to the operating system on return, so a kill loses
+        none.
 
         Args:
             case: the case.
-            sent: its steps as they go out.
-            stage: state of the session that it goes out in, where that is not the one it is for.
+            sent: its messages as sent.
+            stage: state of the session in which it is sent, if not the planned one.
         """
         line = {
             "case": case.number,
@@ -225,7 +226,7 @@ class Store:
                 for step, octets in zip(case.steps, sent, strict=True)
             ],
         }
-        # One write: a line is there whole or not at all.
+        # A single write: the line is complete or missing.
         os.write(self._cases, json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     def write_failure(
@@ -270,27 +271,27 @@ def write_failure(folder: Folder, facts: Mapping[str, Any], steps: Sequence[Sent
     lines = [json.dumps(each.to_json(), separators=(",", ":")) + "\n" for each in steps]
     folder.write("steps.jsonl", "".join(lines).encode())
     with folder.inside("datagrams") as datagrams:
-        # It may have been minimised before, with more steps.
+        # An earlier minimisation may have left more files.
         for old in datagrams.names():
             if old.endswith(".bin"):
                 datagrams.remove(old)
-        # Where there are too many, the last: they led to it.
+        # If there are too many, keep the last, which led to the failure.
         for index, each in enumerate(steps[-_FILES_LIMIT:], start=1):
             datagrams.write(f"{index:04d}.bin", each.octets)
 
 
 def load_failure(folder: Path) -> Failure:
-    """Read a failure folder. It may come from somebody else: no link in it is followed.
+    """Read a failure folder. It may come from somebody else, so no link in it is followed.
 
     Raises:
-        UsageError: it is none, damaged, or larger than one can be.
+        UsageError: it is not a failure folder, is damaged, or exceeds a limit.
     """
     try:
         with Folder(folder) as inside:
             content = inside.read("failure.json", MAX_FACTS_OCTETS)
             lines = inside.read("steps.jsonl", MAX_STEPS_OCTETS).splitlines()
         if len(lines) > MAX_STEPS:
-            raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - told below
+            raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - see below
         with _within("failure.json"):
             facts = object_of(json.loads(content))
             facts = {**facts, **_texts(facts), "learnt": _learnt(facts)}
@@ -306,7 +307,7 @@ def load_failure(folder: Path) -> Failure:
 
 @contextmanager
 def _within(place: str) -> Iterator[None]:
-    """Say in what file something is wrong."""
+    """Name the file in errors raised inside."""
     try:
         yield
     except (ValueError, KeyError, RecursionError) as error:
@@ -314,22 +315,22 @@ def _within(place: str) -> Iterator[None]:
 
 
 def _texts(facts: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the facts that choose what is done, which have to be texts."""
+    """Return the facts that decide what to run; they must be texts."""
     found = {name: value_of(facts, name, "") for name in ("protocol", "dialect")}
     transport = None if facts.get("transport") is None else value_of(facts, "transport", str)
     return {**found, "kind": value_of(facts, "kind", str), "transport": transport}
 
 
 def _learnt(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what sessions had learnt of the target, as hexadecimal digits."""
+    """Return what sessions had learnt about the target, as hexadecimal digits."""
     given = object_of(facts.get("learnt", {}))
     return {name: bytes.fromhex(value_of(given, name, str)).hex() for name in given}
 
 
 def _number(value: Any) -> int:
     if isinstance(value, float):
-        # JSON of Python's has an Infinity, which is no ValueError to `int`.
-        raise ValueError("a whole number is wanted")  # noqa: TRY004 - of the file, not of ours
+        # Python's JSON accepts Infinity, for which `int` raises OverflowError.
+        raise ValueError("must be a whole number")  # noqa: TRY004 - an error in the file
     number = int(value)
     if abs(number) > _MAX_NUMBER:
         raise ValueError("a number has more than 64 bits")

@@ -1,4 +1,4 @@
-"""Where the mutants go: the address, the rule that it must be this machine, and the socket."""
+"""The target: its address, the rule that it must be this machine, and the socket."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from netdissect.model.text import parse_count, quoted
 __all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 
 TRAFFIC_LIMIT = 4096
-"""Datagrams of a link that are remembered for a failure's capture file."""
+"""Latest payloads kept for the capture file of a failure."""
 READ_OCTETS = 1 << 16
 UNSENT_OCTETS = 1 << 20
-"""Bytes that wait for a target that does not read its stream; whole messages beyond are lost."""
+"""Maximum bytes queued for a target that does not read its stream; further messages are dropped."""
 CONNECT_SECONDS = 1.0
-"""Time in which the system of a target accepts a connection, or refuses it."""
+"""Timeout of a TCP connection attempt."""
 CATCH_UP_SECONDS = 0.1
-"""A sender that was held up for so long sends faster until it is on time again."""
+"""A delay of up to this long is made up for by sending faster."""
 _PORTS = 1 << 16
 _BURST = 64
-"""Reads of one call at most, so that a flooding target cannot hold the engine."""
+"""Maximum number of reads per call, so that a flooding target cannot block the engine."""
 
 Transport = Literal["udp", "tcp"]
 
@@ -48,10 +48,10 @@ class Target:
 
         Args:
             text: host and port; `localhost` means 127.0.0.1, other names are not looked up.
-            own_host: the user says that the host is theirs: it need not be this machine.
+            own_host: the user states that the host is theirs, so it may be another machine.
 
         Raises:
-            UsageError: no address and port.
+            UsageError: not an address and port.
             AccessError: not a loopback address, and `own_host` is False.
         """
         host, _, port = text.rpartition(":")
@@ -76,54 +76,54 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """One datagram, or one send or read of a stream, as it went over a link."""
+    """One datagram, or one send or read of a stream, on a link."""
 
     time_ns: int
     """Nanoseconds since the Unix epoch."""
     outgoing: bool
-    """True where we sent it."""
+    """True if we sent it."""
     octets: bytes
     """The payload."""
     local: tuple[str, int]
     """Our address and port."""
     note: str = ""
-    """What it is, for the comment in a capture file: the case that it belongs to."""
+    """Comment in the capture file: the case that it belongs to."""
 
 
 class Journal(deque[Traffic]):
-    """The latest traffic of some links. Who listens gets all of it."""
+    """The latest traffic of some links; `taps` get all of it."""
 
     def __init__(self, limit: int = TRAFFIC_LIMIT) -> None:
         super().__init__(maxlen=limit)
         self.taps: list[Callable[[Traffic], None]] = []
-        """Called with everything that goes over the links."""
+        """Callbacks that get every payload on the links."""
 
     def append(self, traffic: Traffic) -> None:
-        """Remember traffic; hand it to those who listen."""
+        """Add a payload and pass it to the taps."""
         super().append(traffic)
         for tap in self.taps:
             tap(traffic)
 
 
 class Link(Closing):
-    """A connected, non-blocking socket that remembers what went over it."""
+    """A connected, non-blocking socket that records its traffic."""
 
     def __init__(
         self, target: Target, transport: Transport = "udp", journal: Journal | None = None
     ) -> None:
-        """Open the socket. For TCP the connection is made here.
+        """Open the socket and, for TCP, connect.
 
         Raises:
-            OSError: nothing listens there (TCP), or no socket is left.
+            OSError: nothing listens there (TCP), or no socket is available.
         """
         self.target = target
         self.transport: Transport = transport
         self.journal = Journal() if journal is None else journal
         """The latest traffic."""
         self.refused = 0
-        """Answers that say that nobody listens there."""
+        """Number of ICMP errors and resets that say that nothing listens there."""
         self.closed = False
-        """True when a stream has ended."""
+        """True once a stream has ended."""
         self._unsent = bytearray()
         family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
         kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
@@ -132,7 +132,7 @@ class Link(Closing):
             self._socket.settimeout(CONNECT_SECONDS)
             self._socket.connect((target.host, target.port))
             if transport == "tcp":
-                # Every message in a segment of its own, at once.
+                # Send every message at once, in a segment of its own.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setblocking(False)
         except OSError:
@@ -148,7 +148,7 @@ class Link(Closing):
         self.closed = True
 
     def send(self, octets: bytes, note: str = "") -> None:
-        """Send one datagram, or bytes of the stream. A target that is gone is counted only."""
+        """Send one datagram, or bytes of the stream. A refusal is only counted (`refused`)."""
         self.journal.append(Traffic(time.time_ns(), True, octets, self.local, note))
         if self.transport == "tcp":
             if len(self._unsent) < UNSENT_OCTETS:
@@ -160,11 +160,11 @@ class Link(Closing):
         except ConnectionRefusedError:
             self.refused += 1
         except OSError:
-            # A full buffer or a datagram above the system's limit is lost like any other.
+            # Sending into a full buffer or above the system's size limit counts as loss.
             pass
 
     def _flush(self) -> None:
-        """Send as much of the stream as the target's system takes."""
+        """Send as much of the queued stream as the target's system takes."""
         try:
             while self._unsent and not self.closed:
                 del self._unsent[: self._socket.send(self._unsent)]
@@ -174,7 +174,7 @@ class Link(Closing):
             self.closed = True
 
     def receive(self, wait: float = 0.0) -> list[bytes]:
-        """Return what has arrived; wait up to `wait` seconds for the first."""
+        """Return the payloads that have arrived; wait up to `wait` seconds for the first."""
         if self._unsent:
             self._flush()
         if self.closed:
@@ -188,7 +188,7 @@ class Link(Closing):
                 break
             except ConnectionRefusedError:
                 self.refused += 1
-                # The system reports each refusal once; there may be data behind it.
+                # The system reports each refusal once; data may follow.
                 continue
             except OSError:
                 self.closed = True
@@ -202,7 +202,7 @@ class Link(Closing):
 
 
 class Pacer:
-    """Spreads sends over time: at most `rate` a second; a short delay is made up for."""
+    """Limits sending to `rate` messages per second; a short delay is made up for."""
 
     def __init__(self, rate: float, now: float) -> None:
         """Start at `now`; `rate` 0 means no limit."""
@@ -210,7 +210,7 @@ class Pacer:
         self._next = now
 
     def wait(self, now: float) -> float:
-        """Return how many seconds to wait before the next send, and count that send."""
+        """Count the next send; return the seconds to wait before it."""
         due = max(self._next, now - CATCH_UP_SECONDS)
         self._next = due + self._gap
         return max(0.0, due - now)

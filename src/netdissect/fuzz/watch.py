@@ -1,4 +1,4 @@
-"""Whether the target is well: asked between cases, after a replay, and while minimising."""
+"""Decides whether the target is well: between cases, after a replay, and while minimising."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from netdissect.fuzz.target import Journal, Link, Target
 __all__ = ["Watch"]
 
 _RETRY_SECONDS = 0.1
-"""Time between two tries to get into a target that is starting, at most; the first come sooner."""
-_FIRST_RETRY_SECONDS = 0.01  # doubled with each try
+"""Maximum time between two attempts to connect to a target that is starting ..."""
+_FIRST_RETRY_SECONDS = 0.01
+"""... and the first such time, which doubles with each attempt."""
 _REFUSED_SECONDS = 30.0
-"""Time in which a target that refuses (it is full) may let somebody in again: most forget silent
-clients after 5 to 20 seconds."""
+"""How long to retry when the target refuses (because it is full): most time silent clients out
+after 5 to 20 seconds."""
 _SLOW = 8.0
-"""A target gets so many handshakes or answers of usual length to answer, where that is more than it
-is given anyway."""
+"""A slow target may take this many times its usual handshake or answer time, ..."""
 _SLOW_LIMIT = 3.0
-"""At most so many times the time that it is given."""
+"""... but at most this many times `answer_seconds`."""
 _SMOOTH = 0.2
-"""Share of the newest time in those that are smoothed: more than TCP's, of fewer."""
+"""Weight of a new sample in smoothed times. TCP uses 1/8; here there are fewer samples."""
 _SWINGS = 4.0
-"""Mean deviations above the mean in which nearly all answers come. Source: RFC 6298, K."""
+"""Nearly all answers arrive within the mean plus this many mean deviations. Source: RFC 6298, K."""
 _SHAKES = 2.0
-"""Handshakes in which an answer comes, before one was timed."""
+"""Before an answer was timed, one is expected within this many handshake times."""
 _PROOF_SECONDS = 0.1
-"""What kills a target may do so a moment after it has answered: it is looked at again then."""
+"""The target is checked again after this long: a fatal message may kill it just after it answered.
+"""
 
 
 @dataclass(slots=True)
 class Watch:
-    """Opens sessions with one target and judges it."""
+    """Opens sessions with one target and checks whether it is well."""
 
     driver: type[Driver]
     """The driver's class."""
@@ -46,35 +47,36 @@ class Watch:
     target: Target
     """The address."""
     monitors: Monitors
-    """The other watchers."""
+    """Monitors of its process, log and resources."""
     answer_seconds: float = 2.0
-    """A target that answers nothing for so long has failed."""
+    """A target that does not answer for this long has failed."""
     start_seconds: float = 10.0
-    """Time that a target has to start up and let a session in."""
+    """Time given to a target to start up and accept a session."""
     journal: Journal = field(default_factory=Journal)
     """The latest traffic of all sessions."""
     reason: str = ""
     """Why the last session could not be opened."""
     handshake: float = 0.0
-    """Seconds that a handshake takes with this target, smoothed; 0 before the first."""
+    """Smoothed duration of a handshake in seconds; 0 before the first."""
     meanwhile: Callable[[], None] = lambda: None
-    """Keeps the sessions of a run alive while one of them waits."""
+    """Called while a session waits, to keep the other sessions alive."""
     slow: int = 0
-    """How often the target answered only when it was given more time."""
+    """Number of times the target answered only after it was given more time."""
     notice: Callable[[Driver, str], None] = lambda _session, _sign: None
-    """Called with what the target does in a session for the first time."""
+    """Called with (session, sign) when the target does something for the first time in a session.
+    """
     timed: list[Callable[[float], None]] = field(default_factory=list)
-    """Called with the time, in seconds, that the target took to answer a question."""
+    """Called with the time in seconds that the target took to answer a probe."""
     answer: float = 0.0
-    """Seconds that the target takes to answer a question, smoothed; 0 before the first."""
+    """Smoothed time of an answer in seconds; 0 before the first."""
     swing: float = 0.0
-    """By how much these differ from their mean, smoothed."""
+    """Smoothed deviation of answer times from `answer`, in seconds."""
     shut_out: bool = False
-    """The last connection was neither accepted nor refused: nobody takes those that wait."""
+    """Whether the last TCP connection was neither accepted nor refused."""
     end: float = math.inf
-    """Monotonic time after which nothing is waited for any more: the run is over."""
+    """Monotonic time at which the run is over and nothing is waited for any more."""
     learnt: dict[str, bytes] = field(default_factory=dict)
-    """What the sessions have learnt of the target."""
+    """What sessions have learnt about the target."""
 
     def __post_init__(self) -> None:
         self.timed.append(self._note_answer)
@@ -83,7 +85,7 @@ class Watch:
     def session(
         self, stage: str = CONNECTED, timeout: float | None = None, *, learn: bool = True
     ) -> Driver | None:
-        """Return a session in `stage`, None where the target did not let one in in time."""
+        """Return a session in state `stage`; None if the target did not accept one in time."""
         link = self._link()
         if link is None:
             self.reason = "no answer" if self.shut_out else "connection refused"
@@ -104,45 +106,45 @@ class Watch:
 
     @property
     def patience(self) -> float:
-        """Return the seconds after which a target that answers nothing has failed."""
+        """Return the seconds without an answer after which the target has failed."""
         usual = max(self.handshake, self.reply_seconds)
         slow = min(_SLOW * usual, _SLOW_LIMIT * self.answer_seconds)
         return max(self.answer_seconds, slow)
 
     @property
     def reply_seconds(self) -> float:
-        """Return the seconds in which this target usually answers what it answers at all."""
+        """Return the seconds within which this target usually answers."""
         return self.answer + _SWINGS * self.swing if self.answer else _SHAKES * self.handshake
 
     def finish(self, end: float) -> None:
-        """Wait for nothing after `end`, in monotonic time."""
+        """Set the monotonic time at which the run is over."""
         self.end = end
         if self.monitors.process is not None:
             self.monitors.process.end = end
 
     @property
     def left(self) -> float:
-        """Return the seconds that are left for waiting."""
+        """Return the seconds until the run is over."""
         return max(0.0, self.end - time.monotonic())
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the last session could not be opened because the target said no."""
+        """Return whether the target explicitly refused the last session."""
         return self.reason.startswith("refused:")
 
     def note_handshake(self, seconds: float) -> None:
-        """Learn how long handshakes take."""
+        """Update the smoothed handshake time."""
         before = self.handshake or seconds
         self.handshake = before + _SMOOTH * (seconds - before)
 
     def _note_answer(self, seconds: float) -> None:
-        """Learn how long answers take, as TCP does of its round trips."""
+        """Update the smoothed answer time and its deviation, as in RFC 6298."""
         before = self.answer or seconds
         self.swing += _SMOOTH * (abs(seconds - before) - self.swing)
         self.answer = before + _SMOOTH * (seconds - before)
 
     def begin(self, stage: str) -> Driver | None:
-        """Return a session that sets out for `stage`, None where the connection is refused."""
+        """Start a session toward `stage` and return at once; None if the connection is refused."""
         link = self._link()
         if link is None:
             return None
@@ -159,14 +161,14 @@ class Watch:
         return session
 
     def _timed(self, seconds: float) -> None:
-        for told in self.timed:
-            told(seconds)
+        for callback in self.timed:
+            callback(seconds)
 
     def patient_session(self) -> Driver | None:
         """Return a connected session with a target that may still be starting, or None.
 
-        A target that answers but refuses (it is full, it limits how often one may connect) is given
-        time to forget those who left without its notice.
+        A target that refuses because it is full, or limits connections, gets time to drop clients
+        that left without notice.
         """
         self.reason = ""
         # Only a target that we start ourselves may still be starting.
@@ -175,7 +177,7 @@ class Watch:
         refused = now + _REFUSED_SECONDS
         retry = _FIRST_RETRY_SECONDS
         while (left := self._left_to(refused if self.is_refused else silent)) > 0:
-            # How long a target takes to start says nothing of its handshakes.
+            # Not learnt from: it includes the start-up of the target.
             session = self.session(timeout=min(self.patience, left), learn=False)
             if session is not None:
                 self.monitors.settled()
@@ -190,8 +192,8 @@ class Watch:
         return min(until, self.end) - time.monotonic()
 
     def proven(self, session: Driver) -> bool:
-        """Return whether the target answers what it is asked now, and a moment later still does:
-        no late answer counts, and its process has not ended meanwhile.
+        """Return whether the target answers a new probe, and another one a moment later. Late
+        answers to earlier messages do not count.
         """
         for wait in (0.0, _PROOF_SECONDS):
             session.pump(wait)
@@ -202,13 +204,13 @@ class Watch:
     def look(
         self, session: Driver | None, *, certain: bool = False
     ) -> tuple[Verdict | None, Driver | None]:
-        """Return (what is wrong with the target or None, the session to go on with or None).
+        """Check the target; return (failure or None, session to continue with or None).
 
-        Neither is returned where it did not answer and there was no time to wait for long enough.
+        Both are None if the target did not answer but the run was over before it could be judged.
 
         Args:
-            session: session to ask in; None = a new one.
-            certain: the session must show that it is open now.
+            session: session to probe; None = a new one.
+            certain: the session must answer a probe now.
         """
         gone = session is not None and session.link.refused > 0
         verdict = self.monitors.check(gone=gone)
@@ -226,11 +228,11 @@ class Watch:
             verdict = self.monitors.check()
             if verdict is not None:
                 return verdict, None
-            # Slow or gone? More time tells.
+            # Slow or gone? Give it more time.
             fresh = self.session(timeout=2 * self.patience)
             self.slow += fresh is not None
         if fresh is not None:
-            # A stream is accepted by the system, also for a process that is about to end.
+            # The system accepts TCP connections even for a process that is about to end.
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
         verdict = self.monitors.check(gone=True)

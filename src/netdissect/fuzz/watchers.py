@@ -1,4 +1,4 @@
-"""Monitors as users name them: `exec:COMMAND`, `memory:200`, `rules`."""
+"""Parses monitors as given on the command line: `exec:COMMAND`, `memory:200`, `rules`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ __all__ = ["parse_monitors"]
 
 
 def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
-    """Return the monitors that the command line names.
+    """Return the monitors given on the command line.
 
-    `exec:COMMAND` runs the target, restarts it and sees it exit; `log:REGEX` searches what it
-    prints, `log:FILE:REGEX` a file; `memory:MIB` limits its growth, `cpu:PERCENT` its use of one
-    processor, `latency:MS` the time of its answers; `rules` holds them to the protocol's rules;
-    `pid:N` watches a process that runs already.
+    `exec:COMMAND` runs the target, notices its exit and restarts it; `pid:N` watches a process that
+    is already running. `log:REGEX` searches the target's output, `log:FILE:REGEX` a file.
+    `memory:MIB` limits growth, `cpu:PERCENT` the share of one processor, `latency:MS` answer times;
+    `rules` checks that answers follow the rules of the protocol.
 
     Raises:
-        UsageError: no such monitor, or one without the process that it needs.
+        UsageError: an unknown monitor, or one without the process that it needs.
     """
     monitors: list[Monitor] = []
     process: ProcessMonitor | int | None = None
-    # The process first: what watches its memory, processor or log asks for it.
+    # The process first: monitors of its memory, processor and log refer to it.
     for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
         kind, _, value = text.partition(":")
         amount = parse_count(value)
@@ -51,7 +51,7 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
             monitors.append(_log_monitor(value, process))
         elif kind in _OF_PROCESS and amount is not None:
             if process is None:
-                raise UsageError(f"{kind}: needs exec: or pid: beside it")
+                raise UsageError(f"{kind}: also needs exec: or pid:")
             monitors.append(_OF_PROCESS[kind](amount, process))
         elif kind == "latency" and amount is not None:
             monitors.append(LatencyMonitor(amount))
@@ -59,7 +59,7 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
             monitors.append(RulesMonitor())
         else:
             raise UsageError(
-                f"{quoted(text)} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
+                f"{quoted(text)} is not a monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
                 "memory:MIB, cpu:PERCENT, latency:MS, rules"
             )
     return Monitors(monitors)
@@ -83,5 +83,5 @@ def _log_monitor(value: str, process: ProcessMonitor | int | None) -> LogMonitor
     if colon and Path(file).is_file():
         return LogMonitor(Path(file), pattern)
     if not isinstance(process, ProcessMonitor):
-        raise UsageError("log:REGEX needs exec: beside it; a log of its own is log:FILE:REGEX")
+        raise UsageError("log:REGEX also needs exec:; use log:FILE:REGEX to search a file")
     return LogMonitor(process.log, value)

@@ -1,4 +1,4 @@
-"""Several copies of one run, each with a target of its own; what they find they share."""
+"""Runs several workers in processes of their own, each with its own target and a shared corpus."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from netdissect.model.errors import NetdissectError
 __all__ = ["run_workers"]
 
 _TELL_SECONDS = 0.5
-"""Seconds between two accounts of a worker."""
+"""Interval at which a worker sends its report."""
 _HEAD = 4
 
 Run = Callable[[int, Callable[[FuzzReport], None]], FuzzReport]
-"""Runs the worker of a number, and calls what it is given with the account so far."""
+"""Runs worker N and calls the given function with the report so far."""
 
 
 @dataclass(slots=True)
 class _Worker:
-    """A forked process and the pipe on which it sends accounts."""
+    """A forked process and the pipe on which it sends reports."""
 
     pid: int
     pipe: int
@@ -38,14 +38,15 @@ class _Worker:
     done: bool = False
 
     def read(self) -> bool:
-        """Take what has arrived; return False at the end."""
+        """Read what has arrived; return False at the end of the pipe."""
         data = os.read(self.pipe, 1 << 16)
         self.rest += data
         while len(self.rest) >= _HEAD:
             size = int.from_bytes(self.rest[:_HEAD], "big")
             if len(self.rest) < _HEAD + size:
                 break
-            # It comes from a process of our own, over a pipe that nobody else holds.
+            # Safe to unpickle: it comes from our own process, over a pipe that nobody else has
+            # open.
             found = pickle.loads(bytes(self.rest[_HEAD : _HEAD + size]))  # noqa: S301
             del self.rest[: _HEAD + size]
             self.done, self.report, self.error = found[0], found[1] or self.report, found[2]
@@ -55,10 +56,10 @@ class _Worker:
 def run_workers(
     count: int, run: Run, progress: Callable[[FuzzReport], None] = lambda _report: None
 ) -> FuzzReport:
-    """Run workers 0 to `count` - 1; return one account of all.
+    """Run workers 0 to `count` - 1; return their combined report.
 
     Raises:
-        NetdissectError: a worker could not run; the others are ended then.
+        NetdissectError: a worker failed to run; the others are stopped.
     """
     workers = [_start(number, run) for number in range(count)]
     chooser = selectors.DefaultSelector()
@@ -69,7 +70,7 @@ def run_workers(
             try:
                 _take(chooser, workers, progress)
             except KeyboardInterrupt:
-                # They have heard it too where it came from the keyboard; once more does no harm.
+                # A signal from the keyboard has reached them already; another one does no harm.
                 _end(workers)
     finally:
         _end(workers)
@@ -107,7 +108,7 @@ def _sum(workers: list[_Worker]) -> FuzzReport:
 
 
 def _end(workers: list[_Worker]) -> None:
-    """Let all that still run come to their end: they leave their sessions and targets."""
+    """Stop all workers that are still running; they close their sessions and targets."""
     for each in workers:
         if not each.done:
             os.kill(each.pid, signal.SIGINT)
@@ -115,7 +116,7 @@ def _end(workers: list[_Worker]) -> None:
 
 def _start(number: int, run: Run) -> _Worker:
     receive, send = os.pipe()
-    # What is buffered would be written by both processes.
+    # Buffered output would be written by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
@@ -130,7 +131,7 @@ def _start(number: int, run: Run) -> _Worker:
         _work(number, run, send, parent)
         status = 0
     finally:
-        # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
+        # A forked copy must run no exit handlers and print no traceback.
         os._exit(status)
 
 
@@ -139,7 +140,7 @@ def _work(number: int, run: Run, send: int, parent: int) -> None:
 
     def progress(report: FuzzReport) -> None:
         nonlocal told
-        # The parent is gone, and nobody takes the account.
+        # The parent is gone: nobody reads the report.
         if os.getppid() != parent:
             raise KeyboardInterrupt
         if time.monotonic() - told >= _TELL_SECONDS:

@@ -1,4 +1,4 @@
-"""Sessions with real targets, one module a protocol."""
+"""Drivers: sessions with real targets, one module per protocol."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Driver", "Key", "driven", "driver_class"]
 
 
 def driven() -> dict[str, tuple[str, ...]]:
-    """Return the protocols that have a driver, each with what it runs over; the first is usual."""
+    """Return protocol -> its transports, the default one first, for all protocols with a driver."""
     return {known.name: tuple(known.drivers) for known in registry.protocols() if known.drivers}
 
 
@@ -22,11 +22,11 @@ def driver_class(
 
     Args:
         protocol: name of the protocol.
-        transport: `udp` or `tcp`; by default the one that the dialect has, else the usual one.
+        transport: `udp` or `tcp`; None = that of the dialect, else the default one.
         dialect: name of a dialect, with or without the protocol's prefix.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such driver.
     """
     rows = registry.get(protocol).drivers
     if not rows:

@@ -1,4 +1,4 @@
-"""What a driver is: the client side of a protocol, as far as mutants need one to be let in."""
+"""The base class of drivers: a client that is complete enough for a server to accept mutants."""
 
 from __future__ import annotations
 
@@ -15,43 +15,42 @@ from netdissect.fuzz.target import Link, Target, Transport
 __all__ = ["Driver", "Key"]
 
 Key = int | str
-"""What an acknowledgement names: the number of a sent unit."""
+"""Identifies a sent unit in acknowledgements: its number."""
 
 _PENDING_LIMIT = 4096
-"""Sent units at most whose acknowledgement is waited for."""
+"""Maximum number of sent units that wait for an acknowledgement."""
 _TYPE_LIMIT = 512
-"""(type, state) pairs of one session at most: names come from the target."""
+"""Maximum number of (type, state) pairs per session: the target chooses the names."""
 _MOVE_LIMIT = 256
-"""Different changes of state of one session at most: names come from the target."""
+"""Maximum number of distinct state changes per session: the target chooses the names."""
 _SLOW_CLASS = 3
-"""Answers within 2 to this power ms are of one class of time; others of one for each power of 2."""
+"""Answer times up to 2**3 ms form one class; above, each power of 2 is a class."""
 _COMPANY = 0.005
-"""Seconds that a wait lets other sessions alone."""
+"""Maximum time for which waiting does not serve other sessions, in seconds."""
 _POLL = 0.02
-"""Seconds that a wait for the target sleeps at most between two looks at the timers."""
+"""Maximum sleep between two checks of the timers, in seconds."""
 
 
 class Driver(ABC):
-    """A session with the target. Time is passed in or read from `clock`; nothing runs by itself.
+    """A session with the target. Time is passed in or read from `clock`; there are no threads.
 
-    A driver connects, answers what the protocol wants answered, and puts live values into steps.
-    It never judges the target: monitors do.
+    A driver connects, answers what the protocol requires to be answered, and inserts live values
+    into steps. It does not judge the target; `Watch` and the monitors do.
     """
 
     protocol: ClassVar[str]
     """Name of the protocol."""
     transport: ClassVar[Transport] = "udp"
-    """What it runs over."""
+    """`udp` or `tcp`."""
     dialects: ClassVar[tuple[str, ...]]
     """Dialects that it speaks; the first is the default."""
     traits: ClassVar[Traits]
-    """What a generator has to know of the protocol."""
+    """What the generator needs to know about the protocol."""
     quick_seconds: ClassVar[float] = 0.15
-    """Time within which a living server on this machine answers in a session: after a longer
-    silence somebody else has to show that it lives."""
+    """Time within which a healthy server on this machine answers in a session. After a longer
+    silence, another session has to show that it is well."""
     patient_seconds: ClassVar[float] = 0.3
-    """Silence after which a session is given up although the server lives: a mutant has ended it.
-    """
+    """Silence after which a session is given up although the server is well: a mutant ended it."""
 
     def __init__(
         self,
@@ -66,31 +65,33 @@ class Driver(ABC):
         self.state = self.traits.stages[0]
         """One of the stages, or `closed`."""
         self.close_reason = ""
-        """Why the session is closed, in the target's words."""
+        """Why the session was closed, in the target's words."""
         self.answers = 0
-        """Messages of the target that were understood."""
+        """Number of messages of the target that were understood."""
         self.received: Counter[tuple[str, str]] = Counter()
-        """(type, state) -> messages of the target."""
+        """(type, state) -> number of messages of the target."""
         self.accepted: Counter[str] = Counter()
-        """Kind of step ("control", "mutant") -> how many the target acknowledged."""
+        """Kind of step (`control`, `mutant`) -> number that the target acknowledged."""
         self.expected: Counter[str] = Counter()
-        """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
+        """Kind of step -> number sent that a target acknowledges if it accepts them."""
         self.unanswered = 0
-        """Messages sent since the target has last been heard in this session."""
+        """Number of messages sent since the target last sent something in this session."""
         self.sent_at = float("-inf")
         """When the last one was sent."""
         self.number = 0
-        """Ordinal of the session in its run."""
+        """Number of the session in its run."""
         self.moves: Counter[tuple[str, str, str]] = Counter()
-        """(state, next state, what the target sent, empty where that was not it) -> how often."""
+        """(state, next state, message of the target that caused it or "") -> number of transitions.
+        """
         self.meanwhile: Callable[[], None] = lambda: None
-        """Called while this session waits: others have to be kept alive."""
+        """Called while this session waits, to keep the others alive."""
         self.notice: Callable[[Driver, str], None] = lambda _session, _sign: None
-        """Called with what the target does for the first time in this session."""
+        """Called with (self, sign) when the target does something for the first time in this
+        session."""
         self.timed: Callable[[float], None] = lambda _seconds: None
-        """Called with the time that the target took to answer a question."""
+        """Called with the seconds that the target took to answer a probe."""
         self.learnt: dict[str, bytes] = {}
-        """What the sessions of one run have learnt of the target; they share it."""
+        """What the sessions of one run have learnt about the target; shared by all of them."""
         self._pending: dict[Key, tuple[str, float]] = {}
         self._sign_at = float("-inf")
         self._proven = 0
@@ -99,7 +100,7 @@ class Driver(ABC):
         self._mutant_at: float | None = None
         self._latest = ""
 
-    # --- what a protocol must say -------------------------------------------------------------
+    # --- implemented by each protocol ------------------------------------------------------------
 
     @abstractmethod
     def begin(self) -> None:
@@ -107,21 +108,21 @@ class Driver(ABC):
 
     @abstractmethod
     def handle(self, octets: bytes, now: float) -> None:
-        """Take one datagram (or piece of a stream) of the target, and answer it if need be."""
+        """Process one datagram (or piece of a stream) of the target, and answer it if required."""
 
     @abstractmethod
     def tick(self, now: float) -> None:
-        """Send what is due: keepalives and repetitions."""
+        """Send what is due: keepalives and retransmissions."""
 
     @abstractmethod
     def probe(self, now: float) -> None:
-        """Send something that a living target answers in this state."""
+        """Send something that a healthy target answers in this state."""
 
     @abstractmethod
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Return the bytes to send, with live values, and the number that will be acknowledged.
+        """Return (bytes to send with live values, key that will be acknowledged or None).
 
-        Bytes too damaged to hold live values are returned as they are.
+        Bytes too damaged to hold live values are returned unchanged.
         """
 
     @abstractmethod
@@ -129,31 +130,33 @@ class Driver(ABC):
         """Tell the target that the session ends."""
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether a message would end a good session: it closes, or spoils the stream."""
+        """Return whether a message would end a session, by closing it or desynchronising the
+        stream.
+        """
         del octets
         return False
 
     def risks(self, step: Step) -> bool:
-        """Return whether a step would end this session, as it goes out with live values."""
+        """Return whether a step, sent with live values, would end this session."""
         return self.ends(step.octets)
 
     def retire(self) -> bool:
-        """Get ready to leave; return whether the server would understand a good-bye now: some know
-        no way out of an unfinished handshake.
+        """Prepare to close; return whether the server would understand a disconnect now. Some
+        cannot be left during the handshake.
         """
         return True
 
     def left(self) -> bool:
-        """Return whether the server knows that we have left; True where it never says so."""
+        """Return whether the server has confirmed the disconnect; True if it never does."""
         return True
 
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
-        """Cut the start of a TCP stream of one dialect into whole frames, each with its framing."""
+        """Split the start of a TCP stream of one dialect into frames, each with its framing."""
         del dialect
         return (stream,)
 
-    # --- what all have in common --------------------------------------------------------------
+    # --- common to all ------------------------------------------------------------------------
 
     @classmethod
     def connect(
@@ -164,26 +167,26 @@ class Driver(ABC):
         stage: str = CONNECTED,
         timeout: float = 5.0,
     ) -> Driver:
-        """Return a session in `stage`, or a `closed` one where the target did not let it in."""
+        """Return a session in `stage`, or a `closed` one if the target did not accept it."""
         driver = cls(Link(target, cls.transport), dialect)
         if not driver.open(stage, timeout) and driver.state != "closed":
             driver.end("no answer")
         return driver
 
     def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Bring the session to `stage`; return whether that worked within `timeout` seconds."""
+        """Bring the session to `stage`; return whether it got there within `timeout` seconds."""
         self.start(stage)
         return self.until(lambda: self.reached(stage), timeout)
 
     def start(self, stage: str = CONNECTED) -> None:
-        """Set out for `stage`; `reached` tells when it is there."""
+        """Start toward `stage`; `reached` returns whether it is there."""
         if stage != "fresh":
             before, self.state = self.state, "connecting"
             self._moved(before, "")
             self.begin()
 
     def reached(self, stage: str) -> bool:
-        """Return whether messages can be sent that belong to `stage`."""
+        """Return whether messages that belong to `stage` can be sent now."""
         return self.state == stage
 
     @property
@@ -192,18 +195,18 @@ class Driver(ABC):
         return self.state != "closed" and not self.link.closed
 
     def pump(self, wait: float = 0.0) -> None:
-        """Handle what has arrived and send what is due; keep doing so for `wait` seconds."""
+        """Process what has arrived and send what is due, for `wait` seconds."""
         end = self.clock() + wait
         self._turn(0.0)
         while self.is_open and (left := end - self.clock()) > 0:
             self._turn(left)
 
     def until(self, done: Callable[[], bool], timeout: float) -> bool:
-        """Handle what arrives until `done()`; return whether that came within `timeout` seconds."""
+        """Pump until `done()` is true; return whether it became so within `timeout` seconds."""
         end = self.clock() + timeout
         while not done():
             left = end - self.clock()
-            # One refusal is enough here: nobody listens.
+            # One refusal suffices: nothing listens there.
             if left <= 0 or not self.is_open or self.link.refused:
                 return False
             self._turn(min(left, _COMPANY))
@@ -211,7 +214,7 @@ class Driver(ABC):
         return True
 
     def _turn(self, wait: float) -> None:
-        """Handle the next arrivals, waiting a little for the first; look at the timers once."""
+        """Process what arrives, waiting briefly for the first, and check the timers once."""
         for octets in self.link.receive(min(_POLL, wait)):
             self._take(octets)
         if self.is_open:
@@ -222,7 +225,7 @@ class Driver(ABC):
         now = self.clock()
         self.unanswered = 0
         self.handle(octets, now)
-        # Servers send of themselves too, and some go on with that when they have ceased to read.
+        # Servers also send on their own, and some continue to although they no longer read.
         if self.is_open and self.proofs() != self._proven:
             self._proven, self._sign_at = self.proofs(), now
         if self.state != before:
@@ -245,12 +248,12 @@ class Driver(ABC):
     def send(
         self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
     ) -> None:
-        """Send what `stamp` returned; `note` says in capture files what it is."""
+        """Send what `stamp` returned; `note` is its comment in capture files."""
         if kind == "mutant" and self._mutant_at is None:
             self._mutant_at = self.clock()
         if key is not None:
             self.expected[kind] += 1
-            # Sent again under the same number, it is the youngest once more.
+            # A number that is sent again becomes the newest.
             self._pending.pop(key, None)
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
@@ -267,20 +270,20 @@ class Driver(ABC):
             self._sign_at = self.clock()
 
     def oldest_pending(self) -> Key | None:
-        """Return the unit that waits for an acknowledgement for longest, None where none does."""
+        """Return the unit that has waited longest for an acknowledgement; None if none waits."""
         return next(iter(self._pending), None)
 
     def forget_mutant(self, key: Key) -> bool:
-        """Wait for a mutant no longer: something else goes out under its number."""
+        """Stop waiting for a mutant, because something else is sent under its number."""
         if self._pending.get(key, ("", 0.0))[0] != "mutant":
             return False
         del self._pending[key]
         return True
 
     def undecided(self) -> int:
-        """Return how many controls wait for an acknowledgement although the target has answered
-        nothing in this session since they were sent: it was over, which says nothing of them. An
-        answer so soon after one may be to what went before it.
+        """Return the number of unacknowledged controls that were sent after the last answer of the
+        target in this session: it was over by then, so they were neither accepted nor refused.
+        Those sent just before that answer count, too, as it may be to an earlier message.
         """
         return sum(
             kind == "control" and self._sign_at < sent + self.quick_seconds
@@ -292,7 +295,7 @@ class Driver(ABC):
 
         Args:
             type_name: its type.
-            ours: it is what was sent to the target, so its type says nothing of the target.
+            ours: it only returns what was sent to the target, so its type is no sign.
         """
         self.answers += 1
         self._latest = type_name
@@ -308,48 +311,48 @@ class Driver(ABC):
 
         Args:
             timeout: seconds to wait for the answer.
-            certain: only the answer to a question of now counts, not signs of life just before.
+            certain: only the answer to a new probe counts, not what arrived just before.
         """
-        del certain  # every protocol asks; one that need not always do so overrides this
+        del certain  # sends a probe in any case; overridden where that is not always needed
         self.pump()
         before = self.proofs()
         self.probe(self.clock())
         return self.until(lambda: self.proofs() > before, timeout) and self.is_open
 
     def silence(self, now: float) -> float:
-        """Return for how many seconds the target has owed an answer in this session, 0 where it
-        owes none. Does not wait: it asks, and later calls see whether an answer has come.
+        """Return for how many seconds an answer has been overdue in this session; 0 if none is.
+        This does not wait: it sends a probe, and later calls see whether it was answered.
         """
         self.ask(now)
         return self.owed(now)
 
     def ask(self, now: float, *, again: bool = False) -> None:
-        """Ask the target something, unless it owes an answer; `again`: also then."""
+        """Send a probe unless one is unanswered; with `again`, even then."""
         if again or not self.owed(now):
             self._asked, self._owed = (now, self.proofs()), True
             self.probe(now)
 
     def owed(self, now: float) -> float:
-        """Return for how many seconds the target has not answered what it was asked last."""
+        """Return for how many seconds the last probe has been unanswered; 0 if it was answered."""
         if self._asked is None or self.proofs() > self._asked[1]:
             return 0.0
         return now - self._asked[0]
 
     def proofs(self) -> int:
-        """Return how often the target has shown that it lives and knows the session: here, every
-        message of it counts. Drivers that can tell the answer to a probe count those.
+        """Return how often the target has shown that it is well and knows the session. By default
+        every message counts; drivers that recognise the answer to a probe count those.
         """
         return self.answers
 
     def reads_since(self, moment: float) -> bool:
-        """Return whether the target has answered something well after `moment`: what it read
-        before that was answered by then.
+        """Return whether the target has answered something well after `moment`, and has therefore
+        read what was sent before.
         """
         return self._sign_at > moment + self.quick_seconds
 
     def drain(self, timeout: float) -> None:
-        """Give the target up to `timeout` seconds to acknowledge the controls, also of a session
-        that has ended since.
+        """Give the target up to `timeout` seconds to acknowledge the controls, even if the session
+        has ended.
         """
         end = self.clock() + timeout
         while not self.link.closed and (wait := end - self.clock()) > 0:
@@ -360,7 +363,7 @@ class Driver(ABC):
             if not busy and not arrived:
                 return
             if busy and self.is_open:
-                # What was lost on the way is sent again.
+                # Retransmit what was lost.
                 self.tick(self.clock())
 
     def end(self, reason: str) -> None:
@@ -369,17 +372,17 @@ class Driver(ABC):
         self.close_reason = reason
 
     def shut(self) -> None:
-        """Close the socket of a session that has been left."""
+        """Close the socket of a session that was closed."""
         self.link.close()
         before, self.state = self.state, "closed"
         if before != self.state:
             self._moved(before, "")
 
     def close(self, wait: float = _POLL) -> None:
-        """Leave, also a session that may have ended already, and close the socket.
+        """Disconnect, even if the session may have ended, and close the socket.
 
         Args:
-            wait: seconds in which the server may still give us what is needed to leave.
+            wait: seconds to wait for what is needed from the server to disconnect.
         """
         if self.state != CONNECTED and self.is_open:
             self.pump(wait)

@@ -121,7 +121,7 @@ class EoudpDriver(Driver):
         return self._pongs if self._form.by_flag else self._accepts
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in id and time, and the newest id received into acknowledgements."""
+        """Insert id and time, and the newest received id into acknowledgements."""
         form, data, shift = self._form, bytearray(step.octets), dict(step.shift)
         if len(data) < form.head:
             return bytes(data), None

@@ -79,7 +79,7 @@ class Message(NamedTuple):
     delta: int | None
     """Its reliable number less the datagram's base; None for one that is not reliable."""
     fragments: int | None
-    """Fragments that its transfer announces, None where it announces none."""
+    """Fragments that its transfer announces, None if it announces none."""
 
 
 class Builder:
@@ -114,7 +114,7 @@ class Builder:
         return self.build(number, (PACKET_ACK, payload))
 
     def read(self, data: bytes) -> list[Message] | None:
-        """Return the messages of a datagram, None where it is damaged."""
+        """Return the messages of a datagram, None if it is damaged."""
         if len(data) < HEAD or (found := self._reader(data, 0, len(data))) is None:
             return None
         return [self._message(row) for row in found[5]]
@@ -270,7 +270,7 @@ class KnetDriver(Driver):
         return self._pongs if self.state == CONNECTED else self.answers
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in PacketID, reliable base, and the newest PacketID into acknowledgements."""
+        """Insert PacketID and reliable base, and the newest PacketID into acknowledgements."""
         data = step.octets
         if self.state == CONNECTED and self.ends(data):
             self._left |= not self._builder.disconnects(data)

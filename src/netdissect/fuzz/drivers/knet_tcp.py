@@ -1,7 +1,7 @@
 """A kNet client over TCP: messages behind their lengths, and pings. There are no other numbers, so
 a ping that is answered is what shows that a message was taken.
 
-Source: docs/protocols/knet.md, over TCP; kNet `TCPMessageConnection`.
+Source: docs/protocols/knet.md, "over TCP"; kNet `TCPMessageConnection`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def frame(number: int, payload: bytes) -> bytes:
 
 
 def frames(stream: bytes) -> Iterator[bytes]:
-    """Cut whole messages, each with its length, off the start of a stream."""
+    """Split whole messages, each with its length, off the start of a stream."""
     at = 0
     while at < len(stream):
         try:
@@ -136,10 +136,10 @@ class KnetTcpDriver(Driver):
         return frame(PING_REQUEST, bytes([number])), number
 
     def leave(self) -> None:
-        """Do nothing: a FIN is the way to leave."""
+        """Do nothing: closing the socket sends the FIN that ends a session."""
 
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
-        """Cut the start of a stream into messages with their lengths."""
+        """Split the start of a stream into messages with their lengths."""
         del dialect
         return frames(stream)

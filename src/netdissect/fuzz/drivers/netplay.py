@@ -96,7 +96,7 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
 
 
 def frames(stream: bytes) -> Iterable[bytes]:
-    """Cut whole binary frames off the start of a stream."""
+    """Split whole binary frames off the start of a stream."""
     at = 0
     while at + LENGTH_OCTETS <= len(stream):
         size = int.from_bytes(stream[at : at + LENGTH_OCTETS], "big")
@@ -108,7 +108,7 @@ def frames(stream: bytes) -> Iterable[bytes]:
 
 
 def chunked(stream: bytes) -> Iterable[bytes]:
-    """Cut whole frames of bin3, in their chunks, off the start of a stream."""
+    """Split whole frames of bin3, in their chunks, off the start of a stream."""
     first = 0
     for start, end, position, need in chunk_spans(stream):
         if need < LENGTH_OCTETS + SHORTEST or end > len(stream):
@@ -126,7 +126,7 @@ def joined(message: bytes) -> bytes:
 
 
 def lines(stream: bytes) -> Iterable[bytes]:
-    """Cut whole text messages, two lines each, off the start of a stream."""
+    """Split whole text messages, two lines each, off the start of a stream."""
     rows = stream.split(b"\n")[:-1]
     for at in range(0, len(rows) - 1, 2):
         yield rows[at] + b"\n" + rows[at + 1] + b"\n"
@@ -265,11 +265,11 @@ class NetplayDriver(Driver):
         return self._serial
 
     def leave(self) -> None:
-        """Do nothing: closing the socket is the way to leave."""
+        """Do nothing: closing the socket ends the session."""
 
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
-        """Cut the start of a stream into whole messages."""
+        """Split the start of a stream into whole messages."""
         return _SPLITTERS.get(dialect, frames)(stream)
 
     def send(

@@ -57,7 +57,7 @@ class Messages:
         return bytes(getattr(self._module, name)(**fields))
 
     def read(self, data: bytes) -> Layer | None:
-        """Return the message, None where not all of its fields can be read."""
+        """Return the message, None if not all of its fields can be read."""
         packet = message_layer(data, self.dialect)(data)
         return packet if packet.fault is None and data else None
 
@@ -301,7 +301,7 @@ class RiptideDriver(Driver):
         return self._pongs if self.state == CONNECTED else self.answers
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in the next sequence id, and the newest id received into acknowledgements."""
+        """Insert the next sequence id, and the newest received id into acknowledgements."""
         data = step.octets
         if not data:
             return data, None

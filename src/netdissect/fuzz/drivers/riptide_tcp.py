@@ -29,7 +29,7 @@ def frame(message: bytes, dialect: str) -> bytes:
 
 
 def frames(stream: bytes, dialect: str) -> Iterator[bytes]:
-    """Cut whole messages, each with its length, off the start of a stream."""
+    """Split whole messages, each with its length, off the start of a stream."""
     head = prefix_octets(dialect)
     at = 0
     while at + head <= len(stream):
@@ -85,7 +85,7 @@ class RiptideTcpDriver(RiptideDriver):
         return self.ends(step.octets) or self._breaks(inner)
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put the live values into the message behind the length."""
+        """Insert the live values into the message after the length."""
         self._out_of_step |= sum(map(len, frames(step.octets, self.dialect))) != len(step.octets)
         head, message = step.octets[: self._head], step.octets[self._head :]
         stamped, key = super().stamp(step.with_octets(message))
@@ -93,5 +93,5 @@ class RiptideTcpDriver(RiptideDriver):
 
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
-        """Cut the start of a stream into messages with their lengths."""
+        """Split the start of a stream into messages with their lengths."""
         return frames(stream, dialect)

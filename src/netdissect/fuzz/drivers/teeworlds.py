@@ -372,7 +372,7 @@ class TeeworldsDriver(Driver):
     # --- steps --------------------------------------------------------------------------------
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in token, ack and the numbers of vital chunks."""
+        """Insert the token, ack and the numbers of vital chunks."""
         data = step.octets
         if data[:1] and data[0] & tw.CONNLESS_FLAG:
             return self._stamp_connless(data, step), None

@@ -26,9 +26,9 @@ class Opened:
     payload: bytearray
     """What follows, decompressed."""
     packed: bool
-    """True where the payload was compressed and could be read."""
+    """True if the payload was compressed and could be read."""
     sealed: bool
-    """True where it claims to be compressed and cannot be read: it stays as it is."""
+    """True if it claims to be compressed and cannot be read: it stays as it is."""
 
     @classmethod
     def of(cls, data: bytes, form: Form) -> Opened | None:

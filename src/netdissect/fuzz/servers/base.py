@@ -1,6 +1,6 @@
-"""Minimal servers: a peer for tests, tutorials and Scapy users.
+"""Minimal servers: peers for tests, tutorials and Scapy users.
 
-They play one protocol's server side as far as a client needs it; nothing more.
+Each implements the server side of one protocol as far as a client needs it.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ __all__ = [
 Address: TypeAlias = tuple[Any, ...]
 """A peer's socket address."""
 Replies: TypeAlias = "list[tuple[bytes, Address]]"
-"""Datagrams to send, with their receivers."""
+"""(datagram, receiver) pairs to send."""
 
 PEER_LIMIT = 64
-"""Peers that a server knows at once; a new one takes the place of the one silent for longest."""
+"""Maximum number of peers; a new one replaces the one that has been silent for longest."""
 _TICK = 0.05
-"""Seconds at most between two looks at the timers."""
+"""Maximum time between two checks of the timers, in seconds."""
 
 
 class PlantedBugError(Exception):
-    """What a server with a planted bug dies of."""
+    """Raised when a planted bug kills the server."""
 
 
 @dataclass(slots=True)
 class Event:
-    """One message of a client, as far as the bugs that servers share look at it."""
+    """The properties of a client's message that shared planted bugs use."""
 
     slot: object
-    """Its client."""
+    """The client."""
     number: int | None = None
-    """Sequence number; None where it has none."""
+    """Sequence number; None if it has none."""
     newest: int = 0
-    """Newest number of the client before it."""
+    """Newest number received from the client before."""
     span: int = 1 << 16
     """Modulus of the numbers."""
     window: int = 32
-    """Numbers behind the newest that are remembered."""
+    """Size of the receive window: how many numbers before the newest are remembered."""
     leaves: bool = False
     """Whether it ends the connection."""
     enters: bool = False
@@ -55,13 +55,13 @@ class Event:
     fragment: tuple[int, int, bool] | None = None
     """(transfer, index, whether it is the first) of a fragment."""
     key: object = None
-    """What a table of the server would keep of it for ever."""
+    """The key that the planted unbounded table keeps."""
     content: bytes = b""
-    """What it holds of the application's."""
+    """The content for the application."""
 
 
 def off_by_one(_server: Server, event: Event) -> None:
-    """Die of the oldest number of the window, whose bit is one behind the last."""
+    """Fail at the oldest number of the window, whose bit is one beyond the last."""
     if event.number is not None:
         ahead = (event.number - event.newest) % event.span
         if ahead == event.window + 1:
@@ -69,7 +69,7 @@ def off_by_one(_server: Server, event: Event) -> None:
 
 
 def number_wrap(_server: Server, event: Event) -> None:
-    """Compare numbers as if they never began again at 0."""
+    """Fail to wrap numbers around when comparing them."""
     if event.number is not None:
         behind = (event.newest - event.number) % event.span
         if event.number > event.newest and 0 < behind < event.span // 4:
@@ -77,7 +77,7 @@ def number_wrap(_server: Server, event: Event) -> None:
 
 
 def stale_fragment(server: Server, event: Event) -> None:
-    """Add a fragment to the transfer of its number, also where that is not there any more."""
+    """Add a fragment to its transfer even if that is complete and gone."""
     if event.fragment is not None:
         transfer, index, first = event.fragment
         known = server.transfers.setdefault(event.slot, set())
@@ -88,7 +88,7 @@ def stale_fragment(server: Server, event: Event) -> None:
 
 
 def double_free(server: Server, event: Event) -> None:
-    """Free the slot of a client as often as it says that it leaves."""
+    """Free the slot of a client each time it disconnects."""
     if event.enters:
         server.freed.discard(event.slot)
     elif event.leaves:
@@ -98,7 +98,7 @@ def double_free(server: Server, event: Event) -> None:
 
 
 def unbounded_table(server: Server, event: Event) -> None:
-    """Keep for ever what clients name; the memory for it ends."""
+    """Keep every name that clients send, until the table is full."""
     if event.key is not None:
         server.table.add(event.key)
         if len(server.table) > TABLE_BUG:
@@ -106,7 +106,7 @@ def unbounded_table(server: Server, event: Event) -> None:
 
 
 def gates(_server: Server, event: Event) -> None:
-    """Die of a message that passes one check after the other; say how many it has passed."""
+    """Fail at a message that passes all checks; log how many it has passed."""
     passed = 0
     for at, nibble in _GATES:
         if len(event.content) <= at or event.content[at] & 0xF != nibble:
@@ -116,7 +116,7 @@ def gates(_server: Server, event: Event) -> None:
 
 
 def steps(server: Server, event: Event) -> None:
-    """Die of messages of a client that come in one order; any other takes it back to the start."""
+    """Fail when a client's messages come in one certain order; any other message starts over."""
     if len(event.content) <= _STEPS_AT:
         return
     reached = server.steps.get(event.slot, 0)
@@ -141,43 +141,43 @@ SHARED_BUGS: dict[str, Callable[[Server, Event], None]] = {
     "gates": gates,
     "steps": steps,
 }
-"""Name -> what dies of it. A server lists those that its protocol can have among its `BUGS`."""
+"""Name -> planted bug. A server lists in `BUGS` those that its protocol can have."""
 TABLE_BUG = 300
-"""Entries for which the planted table has room."""
+"""Number of entries that fit into the planted table."""
 _GATES = ((2, 0xA), (5, 0x3), (8, 0xD), (11, 0x6))
-"""(byte of a content, its low four bits): what each check of the planted bug wants."""
+"""(index of a content byte, its low four bits) that each check of the planted bug requires."""
 _STEPS_AT, _STEPS = 2, (0xA, 0x3, 0xD)
-"""The byte, and its low four bits in each of the messages that have to follow each other."""
+"""Index of the byte, and its low four bits in each of the consecutive messages."""
 
 
 class Server(ABC):
-    """The server side of a protocol without sockets: bytes in, bytes out, time passed in."""
+    """The server side of a protocol without sockets: bytes in, bytes out, time as an argument."""
 
     DIALECT: ClassVar[str]
-    """Dialect that it speaks unless told otherwise."""
+    """Default dialect."""
     BUGS: ClassVar[tuple[str, ...]] = ()
     """Names of the bugs that can be planted."""
     TRANSPORT: ClassVar[Literal["udp", "tcp"]] = "udp"
-    """What it runs over."""
+    """`udp` or `tcp`."""
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         self.dialect = dialect or self.DIALECT
         self.bugs = bugs
         self.closing: set[Address] = set()
-        """Peers whose TCP connection the server wants closed."""
+        """Peers whose TCP connection is to be closed."""
         self.silent = False
-        """True when a planted bug has made the server deaf."""
+        """True once a planted bug has made the server stop answering."""
         self.transfers: dict[object, set[int]] = {}
         self.freed: set[object] = set()
         self.table: set[object] = set()
         self.steps: dict[object, int] = {}
-        """What the planted bugs remember."""
+        """State of the planted bugs."""
 
     def event(self, event: Event) -> None:
-        """Let the planted bugs look at a message.
+        """Run the planted bugs on a message.
 
         Raises:
-            PlantedBugError: the server dies of it.
+            PlantedBugError: one of them kills the server.
         """
         for name in self.bugs & SHARED_BUGS.keys():
             SHARED_BUGS[name](self, event)
@@ -188,40 +188,40 @@ class Server(ABC):
 
     @abstractmethod
     def tick(self, now: float) -> Replies:
-        """Return what is due: repetitions."""
+        """Return what is due, such as retransmissions."""
 
 
 class _Heard(Protocol):
-    """What a server knows of a client."""
+    """The state that a server keeps for a client."""
 
     heard: float
-    """When it last sent something."""
+    """When the client last sent something."""
 
 
 P = TypeVar("P", bound=_Heard)
 
 
 class DatagramServer(Server, Generic[P]):
-    """A server whose clients are told apart by their addresses."""
+    """A server that identifies clients by their addresses."""
 
     TIMEOUT_SECONDS: ClassVar[float] = 10.0
-    """Silence after which a client is forgotten."""
+    """Silence after which a client times out, in seconds."""
 
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._peers: dict[Address, P] = {}
         self.delivered = 0
-        """Messages of clients that the server took."""
+        """Number of messages accepted from clients."""
 
     def _add(self, address: Address, peer: P) -> P:
-        """Take a client in; where there are too many, the one silent for longest goes."""
+        """Add a client; if there are too many, drop the one silent for longest."""
         while len(self._peers) >= PEER_LIMIT:
             del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
         self._peers[address] = peer
         return peer
 
     def _living(self, now: float) -> list[tuple[Address, P]]:
-        """Forget the clients that are silent; return the others."""
+        """Drop clients that have timed out; return the others."""
         for address, peer in list(self._peers.items()):
             if now - peer.heard > self.TIMEOUT_SECONDS:
                 del self._peers[address]
@@ -236,12 +236,12 @@ class StreamServer(Server):
     def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self.streams: dict[Address, bytes] = {}
-        """What each peer has sent and nobody has read yet."""
+        """Peer -> received bytes that are not processed yet."""
         self.delivered = 0
-        """Messages read."""
+        """Number of messages read."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
-        """Take bytes of a stream; no bytes at all mean that it has ended."""
+        """Process bytes of a stream; empty bytes mean that it has ended."""
         del now
         if not data:
             self.streams.pop(peer, None)
@@ -251,16 +251,16 @@ class StreamServer(Server):
         return replies + self.read(peer)
 
     def greeting(self, peer: Address) -> Replies:
-        """Return what a peer gets before it is answered for the first time."""
+        """Return what is sent to a new peer first."""
         del peer
         return []
 
     @abstractmethod
     def read(self, peer: Address) -> Replies:
-        """Take the whole messages off a peer's stream; return the answers."""
+        """Process the complete messages of a peer's stream; return the answers."""
 
     def tick(self, now: float) -> Replies:
-        """Return nothing: there are no timers, TCP tells who is gone."""
+        """Return nothing: there are no timers, and TCP reports closed connections."""
         del now
         return []
 
@@ -270,7 +270,7 @@ def open_listener(server: Server, port: int = 0) -> socket.socket:
     kind = socket.SOCK_DGRAM if server.TRANSPORT == "udp" else socket.SOCK_STREAM
     listener = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
-        # A restarted server must get its port although old connections linger.
+        # A restarted server must get its port even while old connections linger.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     if kind is socket.SOCK_STREAM:
@@ -285,7 +285,7 @@ def serve(
     stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answer until `stop()`; a planted bug that kills the server is first named on stderr."""
+    """Serve until `stop()`; a planted bug that kills the server is named on stderr first."""
     links: dict[Address, socket.socket] = {}
     try:
         while not stop():
@@ -305,7 +305,7 @@ def turn(
     links: dict[Address, socket.socket],
     clock: Callable[[], float],
 ) -> None:
-    """Answer what has arrived, waiting a moment for it; `links` holds the TCP connections."""
+    """Wait briefly and answer what has arrived; `links` holds the TCP connections."""
     (_udp_turn if server.TRANSPORT == "udp" else _tcp_turn)(server, listener, links, clock)
 
 
@@ -354,14 +354,14 @@ def _tcp_turn(
             server.closing.add(to)
     for peer in list(server.closing):
         server.handle(b"", peer, clock())
-        # It may have gone by itself.
+        # The peer may have closed it already.
         if peer in links:
             links.pop(peer).close()
     server.closing.clear()
 
 
 def _sent(link: socket.socket, octets: bytes) -> bool:
-    """Return whether all of it has gone: a stream with a hole in it is no stream any more."""
+    """Return whether everything was sent: a stream with a gap is useless."""
     try:
         return link.send(octets) == len(octets)
     except OSError:

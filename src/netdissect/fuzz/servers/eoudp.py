@@ -25,7 +25,7 @@ __all__ = ["EoudpServer"]
 
 @dataclass(slots=True)
 class _Peer:
-    """What the server knows of one client."""
+    """The state kept for one client."""
 
     heard: float
     number: int = 1
@@ -76,7 +76,7 @@ class EoudpServer(DatagramServer[_Peer]):
         return replies
 
     def tick(self, now: float) -> Replies:
-        """Send the packet counters every second; forget clients that are silent."""
+        """Send the packet counters every second; drop clients that time out."""
         replies: Replies = []
         for address, peer in self._living(now):
             if now - peer.told >= INFO_SECONDS:

@@ -26,7 +26,7 @@ _FRAGMENTS_BUG = 1 << 20
 
 @dataclass(slots=True)
 class _Peer:
-    """What the server knows of one client."""
+    """The state kept for one client."""
 
     heard: float
     number: int
@@ -73,7 +73,7 @@ class KnetServer(DatagramServer[_Peer]):
         return replies
 
     def tick(self, now: float) -> Replies:
-        """Forget clients that are silent."""
+        """Drop clients that time out."""
         self._living(now)
         return []
 
@@ -93,7 +93,7 @@ class KnetServer(DatagramServer[_Peer]):
         return number
 
     def _tell(self, data: bytes, messages: list[Message], known: _Peer, peer: Address) -> None:
-        """Show the planted bugs what has come."""
+        """Run the shared planted bugs on what was received."""
         number = packet_id(data) if len(data) >= HEAD else None
         self.event(Event(peer, number, known.newest, PACKET_SPAN, 32))
         for each in messages:

@@ -52,7 +52,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Peer:
-    """What the server knows of one client."""
+    """The state kept for one client."""
 
     client_id: int
     heard: float
@@ -146,7 +146,7 @@ class RiptideServer(DatagramServer[_Peer]):
         return []
 
     def tick(self, now: float) -> Replies:
-        """Repeat Welcomes that are not confirmed; forget clients that are silent."""
+        """Repeat Welcomes that are not confirmed; drop clients that time out."""
         replies: Replies = []
         for address, peer in self._living(now):
             if not peer.connected and now >= peer.repeat_at and peer.welcomes < RESEND_LIMIT:
@@ -223,7 +223,7 @@ class RiptideServer(DatagramServer[_Peer]):
     def _tell(
         self, data: bytes, packet: Any, kind: str, known: _Peer | None, peer: Address
     ) -> None:
-        """Show the planted bugs what has come."""
+        """Run the shared planted bugs on what was received."""
         number = getattr(packet, "sequence_id", None) if known is not None else None
         newest = 0 if known is None else known.received.newest
         key = getattr(packet, "message_id", None)

@@ -34,7 +34,7 @@ def _message(name: str, **fields: Any) -> bytes:
 
 @dataclass(slots=True)
 class _Peer:
-    """What the server knows of one client."""
+    """The state kept for one client."""
 
     token: bytes
     """Token that the client gave for packets to it."""
@@ -82,7 +82,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
         return replies
 
     def tick(self, now: float) -> Replies:
-        """Send snapshots; repeat what is not acknowledged; forget clients that are silent."""
+        """Send snapshots; repeat what is not acknowledged; drop clients that time out."""
         replies: Replies = []
         for address, peer in self._living(now):
             if peer.playing and now - peer.snapped >= SNAP_SECONDS:
