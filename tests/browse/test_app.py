@@ -140,7 +140,7 @@ def test_the_pictures_are_what_is_drawn(name: str, update_expected: bool) -> Non
             await pilot.press(*keys.split())
             await until(app, pilot, then)
             await asyncio.sleep(0.5)
-            app.board.renew()
+            app.board.redraw()
             await pilot.pause()
             return app.export_screenshot(title=f"netdissect browse {LOSSY.name}")
 
@@ -163,7 +163,7 @@ def test_a_screen_that_is_drawn_anew_leaves_no_garbage() -> None:
             gc.disable()
             try:
                 for _ in range(5):
-                    app.board.renew()
+                    app.board.redraw()
                     await pilot.pause()
                 assert gc.collect() < 5 * 24
             finally:

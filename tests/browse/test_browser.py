@@ -14,14 +14,15 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from scapy.utils import rdpcap, wrpcap
 
+from netdissect.browse import output
 from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer, lanes
-from netdissect.browse.keys import ACTIONS, COMMANDS, HELP, help_lines, hints, press
+from netdissect.browse.keys import COMMANDS, HELP, help_lines, hints, press
 from netdissect.browse.layout import draw, pane_at
+from netdissect.browse.navigation import search
+from netdissect.browse.output import write
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
-from netdissect.browse.taking import write
-from netdissect.browse.time import ladder
-from netdissect.browse.walking import search
+from netdissect.browse.units import ladder
 from netdissect.cli import browse
 from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
@@ -33,6 +34,7 @@ from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule
 from netdissect.render.console import cells, line_plain, narrowed
+from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock
 from samples import unit
@@ -68,7 +70,7 @@ def find(browser: Browser, code: str) -> None:
     """Put the cursor of the findings on a code."""
     keys(browser, "5")
     end = time.monotonic() + 10
-    while not browser.findings.rows and time.monotonic() < end:
+    while not browser.findings.kinds and time.monotonic() < end:
         time.sleep(0.01)
         browser.tick()
         screen(browser)
@@ -223,7 +225,7 @@ def test_a_small_screen_leaves_out_and_cuts_nothing(path: Path) -> None:
 
 
 def test_a_long_search_goes_on_beside_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netdissect.browse.walking._AT_ONCE_S", 0)
+    monkeypatch.setattr("netdissect.browse.navigation._SEARCH_S", 0)
     browser = opened()
     keys(browser, "2 g")
     search(browser, "disconnect")
@@ -521,11 +523,11 @@ def test_hostile_text_is_neither_obeyed_nor_markup(lossy: Browser) -> None:
     assert "[red]name[/red]" in shown
     lossy.open(PACKETS)
     lossy.packets.go(0)
-    lossy.packets._texts[0] = text
+    lossy.packets._summaries[0] = text
     seen = screen(lossy, 160, 50)
     assert "[red]name" in seen
     assert "\x1b" not in seen
-    lossy.packets._texts.clear()
+    lossy.packets._summaries.clear()
     lossy.open(CONNECTIONS)
 
 
@@ -629,8 +631,8 @@ def test_lanes_are_zoomed_around_a_unit_and_back() -> None:
     assert "|10 s" in screen(browser)
     keys(browser, "+ +")
     wait(browser, "|3.0 s")
-    assert browser.units.part is not None
-    start, end = browser.units.part
+    assert browser.units.window.part is not None
+    start, end = browser.units.window.part
     assert all(start <= unit.copies[0].time_ns <= end for unit in browser.units.units)
     assert 0 < len(browser.units.units) < everything
     keys(browser, "( j )")
@@ -836,12 +838,11 @@ def test_help_and_docs_tell_every_key_there_is() -> None:
     assert HELP in (CAPTURES.parent / "docs/commands/browse.md").read_text()
     shown = {"enter": "Enter", "backspace": "Backspace", "tab": "Tab", "shift+tab": "S-Tab",
              "escape": "Esc"}  # fmt: skip
-    named = {key for key, _, _ in COMMANDS}
-    assert {key for key in ACTIONS if key not in {"b", ":"}} == named
-    for key in ACTIONS:
+    for key in ["b", ":", *(command.key for command in COMMANDS)]:
         word = shown.get(key, key)
         assert re.search(rf"(?<!\S){re.escape(word)}:?(?!\S)", HELP), key
-    assert len({name for _, name, _ in COMMANDS}) == len(COMMANDS)
+    for part in ("key", "name"):
+        assert len({getattr(command, part) for command in COMMANDS}) == len(COMMANDS)
 
 
 def test_a_command_is_given_by_its_name(lossy: Browser) -> None:
@@ -878,7 +879,7 @@ def test_what_is_under_the_cursor_is_explained() -> None:
     assert not browser.help
     browser.open(PACKETS, frame=221)
     keys(browser, "e")
-    assert "a retransmission" in screen(browser)
+    assert "Retransmission" in screen(browser)
     keys(browser, "q tab j e")
     assert "riptide.type_id" in screen(browser)
     assert "from bit 0 of byte 0" in screen(browser)
@@ -894,6 +895,52 @@ def test_what_is_under_the_cursor_is_explained() -> None:
     wait(browser, "of sending")
     keys(browser, "e")
     assert "were acknowledged within" in screen(browser)
+    browser.index.close()
+
+
+def test_packets_are_listed_by_message_as_far_as_they_are_seen() -> None:
+    browser = opened(CAPTURES / "knet" / "udp_loss8.client.pcap")
+    packets = browser.packets
+    keys(browser, "i")
+    assert browser.said == "packets can be listed by message; 2 shows them"
+    keys(browser, "2 g i")
+    expected = [
+        (number, message)
+        for number in range(len(packets))
+        for message in range(max(1, len(packets.record(number).messages)))
+    ]
+    assert len(expected) > len(packets) + 10
+    shown = []
+    for _ in expected:
+        shown.append((packets.cursor, packets.message))
+        lines = screen(browser).splitlines()
+        chosen = [line for line in lines if line.startswith("▌")]
+        record = packets.record(packets.cursor)
+        assert len(chosen) == 1
+        assert (f" {record.frame} " in chosen[0][:9]) == (packets.message == 0)
+        said = safe(record.messages[packets.message].summary)
+        assert said[:20] in chosen[0]
+        assert record.dissection is not None
+        views = record.dissection.messages
+        node = views[packets.message].node if views else record.dissection.root
+        assert browser.tree.node() is node
+        assert output.line_text(browser).endswith(said[-20:]) or packets.message == 0
+        keys(browser, "j")
+    assert shown == expected
+    for place in reversed(expected[-50:]):
+        assert (packets.cursor, packets.message) == place
+        keys(browser, "k")
+    keys(browser, "g pagedown")
+    assert (packets.cursor, packets.message) == expected[packets.page]
+    packets.select(3)
+    assert (packets.cursor, packets.message) in expected
+    keys(browser, "G")
+    last = screen(browser).splitlines()
+    assert all(line.strip() for line in last[3 : 3 + packets.page])
+    packets.move(2)
+    keys(browser, "i")
+    assert packets.message == 0
+    assert "what, by message" not in screen(browser)
     browser.index.close()
 
 
@@ -945,7 +992,7 @@ def test_a_port_is_decoded_as_a_protocol(tmp_path: Path) -> None:
     assert "riptide-2.2" in [info.name for info in browser.prompt.offers()]
     browser.prompt.paste("2")
     press(browser, "enter")
-    again = browser.restarted
+    again = browser.replacement
     assert again is not None
     again.read()
     assert [entry.dialect for entry in again.loaded.entries] == ["riptide-2.2"]

@@ -22,13 +22,13 @@ from netdissect.render.console import Line, rich_style
 __all__ = ["BrowserApp"]
 
 _TICK_S = 0.25
-"""How often is looked for what has become known."""
-_ASKED_S = 0.15
-"""For so long after a key the reading gives way."""
+"""Interval at which results of background work are looked for."""
+_YIELD_S = 0.15
+"""After a key, reading leaves the processor to the screen for this long."""
 _SWITCH_S = 0.001
-"""How long another thread may run on before this one answers a key."""
-_DRAGGED = 3
-"""Columns from which on a click is a drag."""
+"""How long another thread may run before Python switches to the one that answers keys."""
+_DRAG_COLUMNS = 3
+"""A click that moves by at least this many columns is a drag."""
 _STYLES = {"focus": Style(bold=True, reverse=True)}
 _ASCII = str.maketrans({
     "→": ">", "←": "<", "»": ">", "○": "o", "✗": "x", "·": ".", "─": "-", "│": "|", "▌": ">",
@@ -38,7 +38,7 @@ _ASCII = str.maketrans({
 
 
 def style_of(names: str) -> Style:
-    """Return the look of style names, one or several."""
+    """Return the look of one or more style names, separated by spaces."""
     found = _STYLES.get(names)
     if found is None:
         found = Style()
@@ -52,15 +52,15 @@ class _Row(Strip):
     """A line of the screen."""
 
     def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
-        """Return the parts between columns; not kept, as Textual does: a strip that is all in one
-        part would keep itself, until a search for garbage that is rare while a capture is read.
+        """Return the parts between cuts, without keeping them as Textual does. A strip in one part
+        would refer to itself, and garbage collection is rare while a capture is read.
         """
         found = list(cuts)
         return [self] if found == [self.cell_length] else super().divide(found)
 
 
 class Board(Widget):
-    """The whole screen: lines that the browser draws."""
+    """The only widget: lines that the browser draws."""
 
     can_focus = True
     DEFAULT_CSS = "Board { width: 100%; height: 100%; }"
@@ -71,8 +71,8 @@ class Board(Widget):
         self.lines: list[Line] = []
         self._stale = True
 
-    def renew(self) -> None:
-        """Draw again."""
+    def redraw(self) -> None:
+        """Draw everything again."""
         self._stale = True
         self.refresh()
 
@@ -95,7 +95,7 @@ class Board(Widget):
 
     def on_resize(self) -> None:
         """Draw for the new size."""
-        self.renew()
+        self.redraw()
 
 
 class BrowserApp(App[int]):
@@ -110,67 +110,67 @@ class BrowserApp(App[int]):
         self.browser = browser
         self.board = Board(browser)
         self._switch = sys.getswitchinterval()
-        self._dragged: tuple[int, int] | None = None
+        self._drag_start: tuple[int, int] | None = None
 
     def compose(self) -> ComposeResult:
-        """Return the one widget there is."""
+        """Return the only widget."""
         yield self.board
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         self.board.focus()
         sys.setswitchinterval(_SWITCH_S)
         self.browser.begin()
         self.set_interval(_TICK_S, self._tick)
 
     def on_unmount(self) -> None:
-        """Have what still runs end."""
+        """Stop reading, and all background work."""
         sys.setswitchinterval(self._switch)
         self.browser.backend.stop()
 
     def _tick(self) -> None:
-        if self.browser.backend.told_to_end():
+        if self.browser.backend.must_exit():
             self.exit(0)
         if self.browser.tick():
-            self.board.renew()
+            self.board.redraw()
 
     async def on_event(self, event: events.Event) -> None:
-        """Take keys before anything else does; all of them are the browser's."""
+        """Give keys to the browser before Textual acts on them."""
         if isinstance(event, events.Key):
-            self.browser.backend.loaded.asked_until = time.monotonic() + _ASKED_S
+            self.browser.backend.loaded.yield_until = time.monotonic() + _YIELD_S
             press(self.browser, event.key, event.character)
             self._after()
         else:
             await super().on_event(event)
 
     def _after(self) -> None:
+        """Do what the browser has asked for, and redraw."""
         browser = self.browser
         if browser.copied is not None:
             self.copy_to_clipboard(browser.copied)
             browser.copied = None
-        if browser.restarted is not None:
+        if browser.replacement is not None:
             browser.backend.stop()
-            again = Browser(
-                browser.restarted, plain=browser.plain, expression=browser.expression
+            self.browser = self.board.browser = Browser(
+                browser.replacement, plain=browser.plain, expression=browser.expression
             )
-            self.browser = self.board.browser = again
-            again.begin()
+            self.browser.begin()
         if browser.leaving:
             self.exit(0)
-        self.board.renew()
+        self.board.redraw()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Take pasted text where something is typed."""
+        """Insert pasted text into the line being typed."""
         if self.browser.prompt is not None:
             self.browser.prompt.paste(event.text)
             self._after()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scroll what is under the pointer."""
+        """Scroll the pane under the pointer."""
         self._wheel(event, 3)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scroll what is under the pointer."""
+        """Scroll the pane under the pointer."""
         self._wheel(event, -3)
 
     def _wheel(self, event: events.MouseEvent, by: int) -> None:
@@ -178,34 +178,36 @@ class BrowserApp(App[int]):
             self.browser, event.x, event.y, (self.size.width, self.size.height)
         )
         self.browser.panes[number].move(by)
-        self.board.renew()
+        self.board.redraw()
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Begin to drag."""
-        self._dragged = event.x, event.y
+        """Start a drag."""
+        self._drag_start = event.x, event.y
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Show the time of lanes or of a plot over which the pointer was dragged."""
-        before, self._dragged = self._dragged, None
+        """End a drag over lanes or a plot: show the span of time that it covers."""
+        start, self._drag_start = self._drag_start, None
         browser, size = self.browser, (self.size.width, self.size.height)
-        if before is None or abs(event.x - before[0]) < _DRAGGED or browser.help:
+        if start is None or abs(event.x - start[0]) < _DRAG_COLUMNS or browser.help:
             return
-        places = [layout.pane_at(browser, *place, size) for place in (before, (event.x, event.y))]
+        places = [layout.pane_at(browser, *place, size) for place in (start, (event.x, event.y))]
         pane = browser.panes[0]
         if {number for number, _ in places} != {0}:
             return
         if pane is browser.plots:
-            # The first column is that of the cursor.
-            ends = [browser.plots.moment(x - 1, size[0] - 1) for x in (before[0], event.x)]
+            # The first column has the sign of the cursor.
+            ends = [browser.plots.time_at(x - 1, size[0] - 1) for x in (start[0], event.x)]
             if ends[0] is not None and ends[1] is not None:
-                browser.say(browser.plots.span(ends[0], ends[1]))
+                browser.say(browser.plots.select_span(ends[0], ends[1]))
         elif pane is browser.units and max(line for _, line in places) < len(browser.units.lanes):
-            began, ended = (browser.units.moment(x, size[0]) for x in (before[0], event.x))
-            browser.say(browser.units.span(began, ended))
+            began, ended = (browser.units.time_at(x, size[0]) for x in (start[0], event.x))
+            browser.say(browser.units.select_span(began, ended))
         self._after()
 
     def on_click(self, event: events.Click) -> None:
-        """Select what is under the pointer; a double click opens it, one on a heading sorts."""
+        """Put the cursor on the line under the pointer. A double click opens it; a click on a
+        heading sorts.
+        """
         browser = self.browser
         width, height = self.size
         number, line = layout.pane_at(browser, event.x, event.y, (width, height))
@@ -215,7 +217,7 @@ class BrowserApp(App[int]):
         if pane is browser.connections and line < 0:
             browser.sort()
         elif pane.selects and line >= 0:
-            pane.go(pane.top + line)
+            pane.select(line)
             if event.chain == 2:  # noqa: PLR2004 - a double click
                 browser.deeper()
         self._after()

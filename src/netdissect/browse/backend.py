@@ -1,4 +1,4 @@
-"""What the browser asks of the rest of the program."""
+"""The interface between the browser and the capture that it shows."""
 
 from __future__ import annotations
 
@@ -17,54 +17,59 @@ __all__ = ["Backend", "Entry", "Loaded"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One connection in the list."""
+    """A connection in the list."""
 
     number: int
     dialect: str
     client: str
     server: str
     severity: str = ""
-    """Of its worst finding; "" = none, or not known yet."""
+    """Severity of its worst finding; "" = none, or not known yet."""
     again: int | None = None
     """Copies that were sent again; None = not known yet."""
     verdict: str = ""
-    """In few words."""
+    """One short line."""
     badness: int = 0
+    """Sort key of "worst first": larger is worse."""
     first_ns: int = 0
     last_ns: int = 0
     datagrams: int = 0
     slowest_ms: float = 0.0
-    """By how much its slowest unit was late."""
+    """The largest delay of a unit beyond the round-trip time."""
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What is known of the capture so far. One thread writes it; `version` grows as it changes."""
+    """What is known of the capture so far. One thread writes it and increments `version` at each
+    change.
+    """
 
     version: int = 0
     share: float | None = 0.0
-    """How much of the file is read; None = its size is not known."""
+    """How much of the file has been read, 0 to 1; None = its size is unknown."""
     first_ns: int = 0
     done: bool = False
     live: str = ""
-    """How a capture that runs goes, for the title; "" for a file, and once it has ended."""
+    """State of a running capture, for the title; "" for a file, and after the capture has ended."""
     entries: list[Entry] = field(default_factory=list)
-    """Worst first; empty until the capture is read, unless it runs."""
+    """Worst first. Of a file they are empty until all of it has been read."""
     anomalies: list[Anomaly] = field(default_factory=list)
-    asked_until: float = 0.0
-    """Until when (monotonic clock) the reading gives way to the answer to a key."""
+    yield_until: float = 0.0
+    """Until this time (monotonic clock, s), reading leaves the processor to the screen: a key was
+    pressed.
+    """
     notes: list[str] = field(default_factory=list)
-    """What must be said above the list: a file cut short, a bound that was hit."""
+    """Warnings shown above the list: a file that is cut short, a limit that was reached."""
 
     @property
     def ready(self) -> bool:
-        """Whether more than a list may be made of it: all is there, or all that there is yet."""
+        """Whether there are connections to show: the file was read, or the capture is running."""
         return self.done or bool(self.live)
 
 
 class Backend(Protocol):
-    """The capture, and what can be done with it. Every method but `read`, `select`, `history`,
-    `write` and `report` is quick; those run in threads of their own.
+    """The capture, and what can be done with it. `read`, `select`, `history`, `write` and `report`
+    are slow and run in threads of their own; all other methods return at once.
     """
 
     name: str
@@ -72,40 +77,42 @@ class Backend(Protocol):
     loaded: Loaded
 
     def read(self) -> None:
-        """Read the capture once: fills `index` and `loaded`."""
+        """Read the capture to its end; fills `index` and `loaded`."""
 
-    def told_to_end(self) -> bool:
-        """Return whether a signal asks the program to end, or its terminal has gone."""
+    def must_exit(self) -> bool:
+        """Return whether a signal ends the program, or its terminal is gone."""
 
     def status(self) -> int:
-        """Return the exit status of the program, once all is seen."""
+        """Return the exit status of the program."""
 
     def stop(self) -> None:
-        """Have what runs end soon."""
+        """Make all slow methods return soon."""
 
     def halt(self) -> bool:
-        """Read no further, and keep what was read; return whether anything is left to read."""
+        """Stop reading but keep what was read; return False if there was nothing left to read."""
 
     def connection(self, number: int) -> ConnectionReport | None:
-        """Return the report of a connection; None while it is not known."""
+        """Return the report of a connection; None if it is not known yet."""
 
     def check(self, text: str) -> str | None:
-        """Return what is wrong with a filter; None where it is right."""
+        """Return what is wrong with a filter; None if nothing is."""
 
     def select(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield frames that match a filter, and which of a frame's rows each is, from 0."""
+        """Yield the frames that match a filter, each with the index (from 0) of the matching
+        datagram among those of its frame.
+        """
 
     def history(self, number: int) -> History | None:
-        """Return everything that is drawn of a connection."""
+        """Return the data for the plots and units of a connection."""
 
     def write(self, path: str, frames: Sequence[int]) -> str:
-        """Write frames to a file and return what to say."""
+        """Write frames to a capture file; return a message about it."""
 
     def report(self, path: str) -> str:
-        """Write the report and return what to say."""
+        """Write the HTML report; return a message about it."""
 
     def decoded_as(self, rule: str) -> Backend:
-        """Return the same capture, to be read from its beginning with one more rule of `-d`.
+        """Return the same capture with one more rule of `-d`, to be read from its beginning.
 
         Raises:
             NetdissectError: no such rule, or this cannot be done.
@@ -113,10 +120,10 @@ class Backend(Protocol):
         """
 
     def protocols(self) -> Sequence[FieldInfo]:
-        """Return what a port may be decoded as."""
+        """Return the protocols and dialects that a port can be decoded as."""
 
     def fields(self) -> Sequence[FieldInfo]:
-        """Return the fields that a filter may name."""
+        """Return the fields that filters may contain."""
 
     def codes(self) -> dict[str, CodeRow]:
         """Return the catalogue of findings."""

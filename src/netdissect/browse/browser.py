@@ -1,4 +1,4 @@
-"""Five views of one capture with one selection: what keys do, and what stands where."""
+"""The state of the program: five views of one capture with one selection."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 from netdissect.browse.backend import Backend, Entry
-from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame
-from netdissect.browse.drawn import Drawn
-from netdissect.browse.errands import Errands
+from netdissect.browse.background import Background
+from netdissect.browse.cache import ResultCache
+from netdissect.browse.connections import SORTS, Connections, deciding_frame
+from netdissect.browse.findings import Findings
 from netdissect.browse.packets import Octets, Packets, Tree
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
 from netdissect.browse.places import Place, Places
+from netdissect.browse.plots import Plots
 from netdissect.browse.prompt import Prompt
-from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
+from netdissect.browse.units import Units
 from netdissect.model.names import FieldInfo
 from netdissect.model.reports import ConnectionReport
 from netdissect.plot.history import History
-from netdissect.render.console import Line
-from netdissect.render.units import Clock, dialect_text
+from netdissect.render.units import Clock
 
 __all__ = ["VIEWS", "Browser"]
 
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
-_LISTED_S = 0.02
-"""A filter that is ahead of the reading looks again after so long."""
+_FILTER_WAIT_S = 0.02
+"""Pause of a filter that waits for the rows of a frame to be listed."""
 _LISTS_S = 1.0
-"""While the capture is read, lists are made anew so often."""
+"""While the capture is being read, the lists are updated this often."""
 
 
 class Browser:
-    """The state. Its methods are called by one thread; work that takes long runs in others and
-    hands its result to `tick`.
+    """The state. One thread calls its methods; slow work runs in the background, and `tick` takes
+    its results.
     """
 
     def __init__(self, backend: Backend, *, plain: bool = False, expression: str = "") -> None:
-        """Take the capture, whether signs are ASCII only, and the first filter."""
+        """Take the capture, whether to show ASCII only, and the first filter."""
         self.backend = backend
         self.index = backend.index
         self.plain = plain
@@ -46,41 +47,45 @@ class Browser:
         self.view = CONNECTIONS
         self.focus = 0
         self.full = False
-        """Whether one pane has all the room."""
+        """Whether one pane fills the screen."""
         self.help = False
-        """Whether a text has all the room: the keys, or what is `explained`."""
-        self.explained: tuple[str, list[str]] | None = None
-        """A title and paragraphs."""
-        self.restarted: Backend | None = None
-        """The same capture, to be read anew: decoded otherwise."""
+        """Whether a text fills the screen: the keys, or an `explanation`."""
+        self.explanation: tuple[str, list[str]] | None = None
+        """Its title and paragraphs; None = the keys."""
+        self.replacement: Backend | None = None
+        """The same capture decoded in another way, to be opened instead of this one."""
         self.prompt: Prompt | None = None
         self.said = ""
-        """What was done last, or went wrong."""
+        """Message in the last line, until the next key."""
         self.leaving = False
         self.copied: str | None = None
-        """Text for the clipboard of the terminal."""
+        """Text to put on the clipboard."""
         self.connection: int | None = None
         """The connection that views 2 to 5 show; None = all."""
         self.expression = ""
         self._make_panes(backend)
         self._matching: array[int] | None = None
-        """Rows that match the filter; None = there is none."""
+        """Rows that match the filter; None = no filter."""
         self._places = Places()
         self.pending = ""
-        """First key of two."""
+        """First key of a command of two keys."""
         self._rows: tuple[tuple[int, bool], int, array[int]] | None = None
-        """((connection, whether all is read), rows looked through, those of it)."""
-        self._errands = Errands(self.say)
-        self._drawn = Drawn(backend, self._errands, self._rows_of)
+        """(connection and whether all of the capture was read; rows examined; rows of the
+        connection)
+        """
+        self._background = Background(self.say)
+        self.cache = ResultCache(backend, self._background, self.rows_of)
         self._generation = 0
-        self._counting = False
+        self.counting = False
+        """Whether the findings are being counted."""
         self._uncounted = True
-        """Whether the findings are not those of what is shown."""
+        """Whether the findings must be counted again."""
         self._filters: list[str] = []
         self.searched = ""
-        """Text that `n` looks for; empty = marks."""
+        """Text that `n` searches for; "" = `n` goes to marks."""
         self.sought = ""
-        """The text that is looked for beside the screen: another one ends it."""
+        """Text that a search in the background looks for; that search ends when another one starts.
+        """
         self._seen = (-1, -1)
         self._lists_due = False
         self._lists_at = 0.0
@@ -90,18 +95,18 @@ class Browser:
     def _make_panes(self, backend: Backend) -> None:
         self.connections = Connections(self.clock)
         self.verdict = Text()
-        self.packets = Packets(self.index)
-        self.packets.clock = self.clock
+        self.packets = Packets(self.index, self.clock)
         self.tree = Tree()
         self.octets = Octets()
+        self._message_shown: tuple[int | None, int] | None = None
+        """Row and message that the tree shows, if the packets are listed by message."""
         self.units = Units(self.clock)
         self.ladder = Text()
-        self.plots: Plots = Plots()
-        self.plots.plain = self.plain
+        self.plots = Plots(plain=self.plain)
         self.point = Text()
         self.findings = Findings(backend.codes())
         self.meaning = Text()
-        self.helped = Text()
+        self.help_text = Text()
         self._panes: tuple[tuple[Pane, ...], ...] = (
             (self.connections, self.verdict),
             (self.packets, self.tree, self.octets),
@@ -113,12 +118,12 @@ class Browser:
     # -- work --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to read the capture."""
-        self._errands.run(self.backend.read)
+        """Start reading the capture."""
+        self._background.run(self.backend.read)
 
     def tick(self) -> bool:
-        """Take what has become known; return whether anything has."""
-        changed = self._errands.take()
+        """Take results of background work and new rows; return whether to redraw the screen."""
+        changed = self._background.collect()
         loaded = self.backend.loaded
         if loaded.done:
             self._settle()
@@ -135,13 +140,13 @@ class Browser:
         return changed
 
     def pause(self) -> None:
-        """Let what comes wait, or take what has come; the capture goes on."""
+        """Hide rows that are captured from now on, or show them again. The capture continues."""
         self.packets.paused = self.index.rows if self.packets.paused is None else None
         waits, self._seen = self.packets.paused is not None, (-1, -1)
         self.say("paused; p goes on, nothing is lost" if waits else "")
 
     def _forget(self, first: int) -> None:
-        """Let go of rows that the capture no longer keeps."""
+        """Drop rows that the capture no longer has."""
         if self._rows is not None:
             asked, end, rows = self._rows
             self._rows = asked, max(first, end), rows[bisect_left(rows, first) :]
@@ -151,22 +156,22 @@ class Browser:
         self._apply()
 
     def _settle(self) -> None:
-        """Follow the rows to their places: some had come late."""
+        """Adapt to a new order of the rows: some were listed too late."""
         here = self.packets.row()
         moved = self.index.settle()
         if moved is None:
             return
         self.sought = ""
-        self._places.moved(moved)
+        self._places.move(moved)
         self._rows = None
-        self.packets.moved(None if here is None else moved(here))
+        self.packets.renumbered(None if here is None else moved(here))
         if self.expression:
             self.filter(self.expression)
         else:
             self._apply()
 
-    def _take_lists(self) -> None:
-        """Take connections and findings as they are known now; while loading once a second."""
+    def take_lists(self) -> None:
+        """Update connections and findings; once a second while the capture is being read."""
         now = time.monotonic()
         soon = self.backend.loaded.done or not self.connections.all
         if not self._lists_due or (not soon and now < self._lists_at):
@@ -178,6 +183,7 @@ class Browser:
             self._apply()
 
     def _so_far(self) -> list[Entry]:
+        """Return the connections while the capture is being read: without verdicts."""
         found: dict[int, Entry] = {}
         for party in list(self.index.parties):
             if party.connection is None:
@@ -191,53 +197,38 @@ class Browser:
         return list(found.values())
 
     def say(self, text: str) -> None:
-        """Say something in the last line until the next key."""
+        """Show a message in the last line until the next key."""
         self.said = text
 
     # -- what is shown -----------------------------------------------------------------------------
 
     @property
     def panes(self) -> tuple[Pane, ...]:
-        """Return the panes of the view, the list first."""
-        return (self.helped,) if self.help else self._panes[self.view]
+        """The panes of the view, the list first."""
+        return (self.help_text,) if self.help else self._panes[self.view]
 
     @property
     def pane(self) -> Pane:
-        """Return the pane in focus."""
+        """The pane that has the focus."""
         return self.panes[min(self.focus, len(self.panes) - 1)]
 
     def chosen(self) -> int | None:
-        """Return the number of the connection that is selected."""
+        """Return the number of the selected connection."""
         if self.connection is not None:
             return self.connection
         if self.view == PACKETS:
             row = self.packets.row()
-            return None if row is None else self.index.parties[self.index.owners[row]].connection
+            return None if row is None else self.index.party(row).connection
         entry = self.connections.entry()
         return None if entry is None else entry.number
 
     def history(self) -> History | None:
-        """Return what is drawn of the connection, where it is there; else have it gathered."""
+        """Return the history of the selected connection; None if it is still being made."""
         number = self.chosen()
-        return None if number is None else self._drawn.history(number)
+        return None if number is None else self.cache.history(number)
 
-    def refresh(self, width: int) -> None:
-        """Bring the lower panes up to date with the cursor above them."""
-        self._take_lists()
-        number = self.chosen()
-        if self.view == CONNECTIONS:
-            self._show_verdict(number, width)
-        elif self.view == PACKETS:
-            self._show_packet(width)
-        elif self.view == TIME:
-            self._show_units(width)
-        elif self.view == PLOTS:
-            self.plots.show(self.history())
-            self.point.show("the point under ▼", self.plots.about() or self._waiting())
-        else:
-            self._show_meaning(width)
-
-    def _show_packet(self, width: int) -> None:
+    def show_packet(self, width: int) -> None:
+        """Show the datagram under the cursor, its tree and its bytes."""
         row = self.packets.row()
         record, said = None, ""
         if row is not None:
@@ -247,114 +238,58 @@ class Browser:
                 part for part in (f"#{record.frame}", fate, record.dialect, ends) if part
             )
         self.tree.show(record, said)
-        self.octets.look(record, self.tree.node(), width)
+        self._follow_message(row)
+        self.octets.show_field(record, self.tree.node(), width)
 
-    def _waiting(self) -> list[Line]:
-        if self.chosen() is None:
-            return [[(" No connection is selected.", "dim")]]
-        if not self.backend.loaded.ready:
-            return [[(" Drawn when the whole capture is read.", "dim")]]
-        return [[(" Reading this connection…", "dim")]] if self._drawn.busy else []
+    def _follow_message(self, row: int | None) -> None:
+        """Put the cursor of the tree on the message under the cursor, if that is another one."""
+        shown = (row, self.packets.message) if self.packets.by_message else None
+        if shown != self._message_shown and shown is not None:
+            self.tree.find_message(self.packets.message)
+        self._message_shown = shown
 
-    def _show_verdict(self, number: int | None, width: int) -> None:
-        report = None if number is None else self.backend.connection(number)
-        if number is None:
-            done = self.backend.loaded.done
-            self.verdict.show("nothing is shown" if done else "reading", self._nothing())
-            return
-        named = f"connection {number}"
-        lines = self._drawn.lanes(number, width)
-        if report is not None:
-            named += f"  {dialect_text(report.dialects)}  {report.client} → {report.server}"
-            now_ns = self.index.times[-1] if self.backend.loaded.live and self.index.rows else None
-            lines = answer(report, self.clock, width, lines, now_ns)
-        self.verdict.show(named, lines)
-
-    def _nothing(self) -> list[Line]:
-        loaded = self.backend.loaded
-        if not loaded.done:
-            return [[(" Reading…", "dim")]]
-        if self.connections.all:
-            return [[(" No connection matches the filter. Esc takes it back.", "")]]
-        return [
-            [(" No connection of a known protocol in this file.", "title")],
-            [(f" {self.index.rows:,} datagrams were read. 2 lists them all the same.", "")],
-            [(" --decode-as udp.port==N,PROTOCOL reads a port as a protocol.", "")],
-        ]
-
-    def _rows_of(self, number: int) -> array[int]:
-        known, end = self._rows, self.index.rows
-        # Connections are numbered anew when all is read.
-        asked = (number, self.backend.loaded.done)
-        of, first, rows = (asked, 0, array("I")) if known is None or known[0] != asked else known
+    def rows_of(self, number: int) -> array[int]:
+        """Return the rows of a connection. They are kept, and only new rows are examined."""
+        # Connections get other numbers when all of the capture has been read.
+        key = (number, self.backend.loaded.done)
+        first, rows = 0, array("I")
+        if self._rows is not None and self._rows[0] == key:
+            _, first, rows = self._rows
+        end = self.index.rows
         if first < end:
-            rows = rows + self.index.rows_of(number, first, end)
-            self._rows = of, end, rows
+            rows = rows + self.index.rows_of(number, first, end)  # other threads have the old array
+            self._rows = key, end, rows
         return rows
 
-    def _show_units(self, width: int) -> None:
-        number, history = self.chosen(), self.history()
-        shown = self.packets.chosen
-        if number is not None and (rows := self._rows_of(number)):
-            self.units.of((self.index.times[rows[0]], self.index.times[rows[-1]]))
-        units = [] if history is None else self.units.inside(history.slowest())
-        if self._matching is not None and shown is not None:
-            units = [unit for unit in units if any(
-                among(self.index, shown, copy.frame) for copy in unit.copies)]  # fmt: skip
-        if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
-            *map(id, self.units.units)}):  # fmt: skip
-            self.units.show(units)
-        self.units.lanes = [] if number is None else self._drawn.lanes(
-            number, width, self.units.part)  # fmt: skip
-        unit = self.units.unit()
-        if unit is None:
-            said = [[(" Nothing here is numbered and acknowledged.", "dim")]]
-            self.ladder.show("units", self._waiting() or said)
-        else:
-            self.ladder.show(f"ladder of {unit.space} {unit.wire_seq}",
-                             ladder(unit, self.clock, width))  # fmt: skip
-
-    def _show_meaning(self, width: int) -> None:
-        self._count_findings()
-        if not self.findings.rows:
-            busy = self._counting or not self.backend.loaded.done
-            said = " Reading…" if busy else " Nothing was found here."
-            self.meaning.show("what it means", [[(said, "dim")]])
+    def count_findings(self) -> None:
+        """Count the findings in the background, unless they are being counted."""
+        if self.counting or not self._uncounted:
             return
-        row, _, _, example = self.findings.rows[min(self.findings.cursor,
-                                                    len(self.findings.rows) - 1)]  # fmt: skip
-        self.meaning.show(f"{row.code} ({row.severity.label}, {row.group})",
-                          explained(row, example, self.clock, width))  # fmt: skip
-
-    def _count_findings(self) -> None:
-        """Have the findings counted anew, one count at a time."""
-        if self._counting or not self._uncounted:
-            return
-        self._counting, self._uncounted = True, False
+        self.counting, self._uncounted = True, False
         anomalies, connection = self.backend.loaded.anomalies, self.connection
         shown, filtered = self.packets.chosen, self._matching is not None
 
         def work() -> Callable[[], None]:
-            rows = self.findings.counted(
+            kinds = self.findings.count(
                 self.index, anomalies, connection, shown, filtered=filtered
             )
 
             def keep() -> None:
-                self._counting = False
-                self.findings.take(rows)
+                self.counting = False
+                self.findings.take(kinds)
 
             return keep
 
-        self._errands.run(work)
+        self._background.run(work)
 
     # -- selection ---------------------------------------------------------------------------------
 
     def here(self) -> Place:
-        """Return where one is."""
+        """Return the current place."""
         return Place(self.view, self.focus, self.connection, self.packets.row())
 
     def open(self, view: int, *, frame: int | None = None, back: bool = True) -> None:
-        """Go to a view, and in it to a frame."""
+        """Go to a view, and there to a frame; remember the current place if `back`."""
         if back:
             self._places.back.append(self.here())
         number = None if self.packets.held else self.chosen()
@@ -366,7 +301,7 @@ class Browser:
             self.to_frame(frame)
 
     def to_frame(self, frame: int) -> None:
-        """Put the cursor of the packets on a frame, or on the next that is shown."""
+        """Put the cursor of the packets on a frame, or on the next one that is shown."""
         if not len(self.packets):
             return
         self.packets.go(self.packets.place(self.index.near(frame)))
@@ -375,34 +310,39 @@ class Browser:
             self.say(f"frame {frame} is not shown here; this is the nearest")
 
     def scope(self, number: int | None) -> None:
-        """Show one connection alone in views 2 to 5; None = all."""
+        """Show one connection in views 2 to 5; None = all."""
         if number is not None:
             self.connections.held = True
         self.connection = number
         self._apply()
 
     def _apply(self) -> None:
+        """Show the rows that match the filter and belong to the chosen connection."""
         rows = self._matching
         if self.connection is not None:
-            mine, both = self._rows_of(self.connection), bytearray(self.index.rows)
-            for row in rows or ():
-                both[row] = 1
-            rows = mine if rows is None else array("I", (row for row in mine if both[row]))
+            mine = self.rows_of(self.connection)
+            if rows is None:
+                rows = mine
+            else:
+                matching = bytearray(self.index.rows)  # a set would take 60 times the memory
+                for row in rows:
+                    matching[row] = 1
+                rows = array("I", (row for row in mine if matching[row]))
         self.packets.show(rows, self.connection)
         self._uncounted = True
 
     def filter(self, text: str) -> None:
-        """Show only what matches, in all views."""
+        """Show only what matches a filter, in all views; "" = everything."""
         self._generation += 1
         generation = self._generation
-        self.expression, self._matching, self.connections.kept = text, None, None
+        self.expression, self._matching, self.connections.matching = text, None, None
         if not text:
             self._apply()
             self.connections.take(self.connections.all)
             return
         self._filters.append(text)
         self._matching = found = array("I")
-        self.connections.kept = numbers = set[int]()
+        self.connections.matching = numbers = set[int]()
         self._apply()
 
         def work() -> Callable[[], None]:
@@ -410,13 +350,13 @@ class Browser:
             for frame, nth in self.backend.select(text):
                 if generation != self._generation:
                     break
-                while not self._listed(frame):
-                    time.sleep(_LISTED_S)
-                # One that is not there yet moves all others when it comes: this begins anew then.
+                while not self._is_listed(frame):
+                    time.sleep(_FILTER_WAIT_S)
+                # If a row is listed later, `_settle` starts the filter again.
                 row = index.row_of(frame)
                 if row is not None and row + nth < index.rows and index.frames[row + nth] == frame:
                     found.append(row + nth)
-                    party = index.parties[index.owners[row + nth]]
+                    party = index.party(row + nth)
                     if party.connection is not None:
                         numbers.add(party.connection)
             return done
@@ -427,31 +367,31 @@ class Browser:
                 self._apply()
                 self.connections.take(self.connections.all)
 
-        self._errands.run(work)
+        self._background.run(work)
 
-    def _listed(self, frame: int) -> bool:
-        """Return whether all rows of a frame are listed: a filter may be ahead of the reading."""
+    def _is_listed(self, frame: int) -> bool:
+        """Return whether all rows of a frame are listed; filters may read faster than that."""
         index = self.index
         return self.backend.loaded.done or bool(index.rows and index.keys[index.rows - 1] > frame)
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def typed(
+    def ask(
         self, label: str, done: Callable[[str], None], text: str = "",
-        among: Sequence[FieldInfo] = (),
+        names: Sequence[FieldInfo] = (),
     ) -> None:  # fmt: skip
-        """Have something typed, perhaps one of a few words."""
-        self.prompt = Prompt(label, done, text=text, fields=among)
+        """Ask for a line of text and call `done` with it; `names` can be completed."""
+        self.prompt = Prompt(label, done, text=text, fields=names)
 
     def ask_filter(self) -> None:
-        """Have the filter typed."""
+        """Ask for the filter."""
         self.prompt = Prompt(
             "Filter /", self.filter, text=self.expression,
             fields=self.backend.fields(), check=self.backend.check, history=self._filters,
         )  # fmt: skip
 
     def deeper(self) -> None:
-        """Go one level deeper; from a text that has all the room back to what it covers."""
+        """Go one level deeper; close a text that fills the screen."""
         if self.help:
             self.help = False
         elif self.view == CONNECTIONS:
@@ -461,10 +401,10 @@ class Browser:
         elif self.view == PACKETS:
             self.focus = 1
         elif self.view == FINDINGS:
-            first, self.findings.held = self.findings.first(), True
-            if first is not None:
-                self.open(PACKETS, frame=first)
-            elif self.findings.rows:
+            kind, self.findings.held = self.findings.kind(), True
+            if kind is not None and kind.first is not None:
+                self.open(PACKETS, frame=kind.first)
+            elif kind is not None:
                 self.say("no single frame shows this; 1 has the verdict, 4 plots")
         else:
             frame = self._frame_here()
@@ -472,7 +412,7 @@ class Browser:
                 self._scoped(frame)
 
     def _frame_here(self) -> int | None:
-        """Return the frame of the point or of the last copy under the cursor."""
+        """Return the frame of the point, or of the unit's last copy, under the cursor."""
         if self.view == PLOTS:
             point = self.plots.here()
             return None if point is None else point.frame
@@ -494,22 +434,22 @@ class Browser:
         self._places.back.append(self.here())
         self.scope(number)
         self.open(PACKETS, back=False, frame=None if report is None else deciding_frame(report))
-        self._deciding_field(report)
+        self._to_deciding_field(report)
 
-    def _deciding_field(self, report: ConnectionReport | None) -> None:
+    def _to_deciding_field(self, report: ConnectionReport | None) -> None:
         """Put the cursor of the tree on the field that says how the connection ended."""
         row = self.packets.row()
         if row is None or report is None or report.diagnosis is None:
             return
         record, ending = self.packets.record(row), report.diagnosis.ending
         self.tree.cursor = 0
-        self._show_packet(80)
+        self.show_packet(80)
         if ending.frame == record.frame:
             types = [part for message in record.messages for part in message.type.split(".")[-1:]]
             self.tree.find([word for word in (ending.reason, *types) if word])
 
     def back(self, place: Place | None = None) -> None:
-        """Go back to where one was, or to a place."""
+        """Go to a place; by default to the previous one."""
         if place is None:
             if not self._places.back:
                 return
@@ -521,7 +461,7 @@ class Browser:
             self.packets.go(self.packets.place(place.row))
 
     def sort(self) -> None:
-        """Change the order of the list."""
+        """Use the next order of the list."""
         if self.view == TIME:
             self.units.by_time = not self.units.by_time
             self.units.show(self.units.units if self.units.by_time else [])
@@ -530,18 +470,18 @@ class Browser:
         self.connections.sort = names[(names.index(self.connections.sort) + 1) % len(names)]
         self.connections.take(self.connections.all)
 
-    def beside(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Have something done that takes long; what it returns is called with the next tick."""
-        self._errands.run(work)
+    def in_background(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Run slow work in a thread; the next tick calls the function that it returns."""
+        self._background.run(work)
 
-    def errand(self, work: Callable[[], str]) -> None:
-        """Have something done that takes long, and say what it says."""
+    def report_when_done(self, work: Callable[[], str]) -> None:
+        """Run slow work in a thread, and show the message that it returns."""
 
         def body() -> Callable[[], None]:
             text = work()
             return lambda: self.say(text)
 
-        self._errands.run(body)
+        self._background.run(body)
 
     def mark(self, name: str) -> None:
         """Remember this place under a letter."""
@@ -549,7 +489,7 @@ class Browser:
         self.say(f"mark {name} is set")
 
     def to_mark(self, name: str) -> None:
-        """Go to a place that was marked."""
+        """Go to the place that is remembered under a letter."""
         place = self._places.marks.get(name)
         if place is None:
             self.say(f"there is no mark {name}")

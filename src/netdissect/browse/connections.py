@@ -1,4 +1,4 @@
-"""Connections, one a line, worst first; and the answer about one of them."""
+"""The list of connections, and the diagnosis of one of them with its lanes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from netdissect.browse.backend import Entry
-from netdissect.browse.pane import Pane, padded
+from netdissect.browse.pane import NARROW, WIDE, Pane, padded
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
@@ -35,21 +35,20 @@ SORTS: dict[str, Callable[[Entry], float]] = {
     "slowest": lambda entry: -entry.slowest_ms,
     "most datagrams": lambda entry: -entry.datagrams,
 }
-"""Order -> its key."""
+"""Name of an order -> its sort key."""
 
-_NARROW = 60  # below, columns are left out
-_WIDE = 110  # from here on the server and the duration have columns, too
+
 _WIDTHS = ((13, 16), (14, 21))
-"""Columns of dialect and client: of 80, and where there are more."""
-_QUIET_NS = 2_000_000_000
-"""A silence in a capture that runs is told from here on."""
+"""Columns of the protocol and the client: on a screen of 80 columns, and on a wide one."""
+_SILENT_NS = 2_000_000_000
+"""From this length on, a silence in a running capture is mentioned."""
 _LABEL = 9
 _MAX_SAMPLED = 400_000
-"""Rows that lanes are drawn from; of more, every n-th."""
+"""Lanes are drawn from at most this many rows, evenly spread over the connection."""
 
 
 class Connections(Pane):
-    """The list."""
+    """The list of connections."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -58,8 +57,8 @@ class Connections(Pane):
         self.sort = "worst"
         self.reverse = False
         self.traffic = False
-        """Whether the columns are those of the traffic, not of who and where."""
-        self.kept: set[int] | None = None
+        """Whether to show columns about the traffic instead of the endpoints."""
+        self.matching: set[int] | None = None
         """Numbers of connections that match the filter; None = all."""
         self._clock = clock
 
@@ -67,17 +66,17 @@ class Connections(Pane):
         return len(self.shown)
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Take the connections as they are known now; a cursor that was moved stays on its own."""
+        """Show these connections; a cursor that the user has moved stays on its connection."""
         before = self.entry()
         self.all = entries
-        kept = self.kept
-        found = [entry for entry in entries if kept is None or entry.number in kept]
+        matching = self.matching
+        found = [entry for entry in entries if matching is None or entry.number in matching]
         self.shown = sorted(found, key=SORTS[self.sort], reverse=self.reverse)
         if before is not None and self.held:
             self.find(before.number)
 
     def _traffic(self, entry: Entry) -> Line:
-        """Return when and how much."""
+        """Return the columns about the traffic."""
         known = entry.again is not None
         slowest = duration(entry.slowest_ms) if known and entry.slowest_ms else "-"
         return [
@@ -86,7 +85,7 @@ class Connections(Pane):
         ]
 
     def find(self, number: int) -> None:
-        """Put the cursor on a connection."""
+        """Put the cursor on the connection with this number."""
         for place, entry in enumerate(self.shown):
             if entry.number == number:
                 self.cursor = place
@@ -99,14 +98,14 @@ class Connections(Pane):
         """Return the heading."""
         order = f"{self.sort} {'last' if self.reverse else 'first'}"
         number = f"   {'#':<{self._digits()}} "
-        if width < _NARROW:
+        if width < NARROW:
             return [[(f"{number}verdict, {order}", "dim")]]
         if self.traffic:
             return [[(f"{number}{'begins':>10} {'lasted':>9} {'datagrams':>10} {'slowest':>9}"
                       f" {'again':>6}  verdict, {order}", "dim")]]  # fmt: skip
-        server = f"{'server':<22}" if width >= _WIDE else ""
-        more = f"{'lasted':>9} " if width >= _WIDE else ""
-        dialect, client = _WIDTHS[width >= _WIDE]
+        server = f"{'server':<22}" if width >= WIDE else ""
+        more = f"{'lasted':>9} " if width >= WIDE else ""
+        dialect, client = _WIDTHS[width >= WIDE]
         return [[(f"{number}{'protocol':<{dialect}} {'client':<{client}}{server}{more}{'again':>6}"
                   f"  verdict, {order}", "dim")]]  # fmt: skip
 
@@ -120,7 +119,7 @@ class Connections(Pane):
         line: Line = [
             (f"{letter} ", entry.severity), (f"{entry.number:<{self._digits()}} ", "title")
         ]  # fmt: skip
-        if width >= _NARROW:
+        if width >= NARROW:
             again = "?" if entry.again is None else f"{entry.again}{'»' if entry.again else ' '}"
             line += self._traffic(entry) if self.traffic else _ends(entry, width)
             line.append((f"{again:>6}  ", "resend" if entry.again else "dim"))
@@ -130,13 +129,13 @@ class Connections(Pane):
 
 
 def _ends(entry: Entry, width: int) -> Line:
-    """Return who talks to whom."""
-    dialect, client = _WIDTHS[width >= _WIDE]
+    """Return the columns with the protocol and the endpoints."""
+    dialect, client = _WIDTHS[width >= WIDE]
     line: Line = [
         *padded([(entry.dialect, "protocol")], dialect),
         *padded([(f" {fit_end(entry.client, client - 1)}", "c2s")], client + 1),
     ]
-    if width >= _WIDE:
+    if width >= WIDE:
         line += [*padded([(entry.server, "s2c")], 22), (f"{_lasted(entry):>9} ", "")]
     return line
 
@@ -146,8 +145,8 @@ def _lasted(entry: Entry) -> str:
 
 
 def deciding_frame(report: ConnectionReport) -> int:
-    """Return the frame that decides the verdict: the one that says so, else the one from which on
-    its cause holds, else the last.
+    """Return the frame that decides the verdict: the one that ended the connection, else the one at
+    which its cause appears, else the last one.
     """
     found = report.diagnosis
     if found is not None:
@@ -161,8 +160,15 @@ def answer(
     report: ConnectionReport, clock: Clock, width: int, lanes: Sequence[Line] = (),
     now_ns: int | None = None,
 ) -> list[Line]:  # fmt: skip
-    """Return the answer about a connection, with its frames; `lanes` stand above what is not read
-    first, `now_ns` is the time of the newest packet of a capture that runs.
+    """Return the diagnosis of a connection with the frames it is based on.
+
+    Args:
+        report: the connection.
+        clock: how times are shown.
+        width: columns of the screen.
+        lanes: stand after the verdict and before the details.
+        now_ns: time of the newest packet of a running capture; None = not running.
+
     """
     lines: list[Line] = []
 
@@ -188,7 +194,7 @@ def answer(
         there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
         trip = duration(found.lag.path_ms)
         say(f"Lost → {there}, ← {back}; round trip {trip}; {seen_at(report.vantage)}.", "dim")
-    lines += [[], *_spaces(report)] if width >= _NARROW and report.spaces else []
+    lines += [[], *_spaces(report)] if width >= NARROW and report.spaces else []
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
     return lines
@@ -199,11 +205,11 @@ _COUNTS = (
     ("net copies", "duplicates"), ("acked", "acked"), ("unacked", "unacked"),
     ("unknown", "unknown"),
 )  # fmt: skip
-"""Column -> what of a space it holds."""
+"""(heading of a column, attribute of a space that it shows)"""
 
 
 def _spaces(report: ConnectionReport) -> list[Line]:
-    """Return what was numbered in each direction, and what became of it."""
+    """Return a table of the sequence spaces and what became of their units."""
     size = max(len(space.space) for space in report.spaces)
     heads = "".join(f"{name:>{max(8, len(name) + 1)}}" for name, _ in _COUNTS)
     lines: list[Line] = [[(f" {'':{size + 2}}{heads}", "dim")]]
@@ -217,12 +223,12 @@ def _spaces(report: ConnectionReport) -> list[Line]:
 
 
 def _waiting(report: ConnectionReport, now_ns: int, say: Callable[[str, str], None]) -> None:
-    """Say which side has waited for the other for how long, and when it gives up."""
+    """Report which side has been waiting for the other, for how long, and when it gives up."""
     for timer in report.timeouts:
         if timer.last_heard_ns is None or timer.due_ns is None or timer.fired:
             continue
         quiet, patience = now_ns - timer.last_heard_ns, timer.due_ns - timer.last_heard_ns
-        if quiet > _QUIET_NS:
+        if quiet > _SILENT_NS:
             other = SIDES[1 - SIDES.index(timer.side)]
             lasted = f"{duration(quiet / 1e6)} of {duration(patience / 1e6)}"
             then = f"then the {timer.side} gives up"
@@ -232,7 +238,7 @@ def _waiting(report: ConnectionReport, now_ns: int, say: Callable[[str, str], No
 def _frames(
     report: ConnectionReport, found: Diagnosis, clock: Clock, say: Callable[[str, str], None]
 ) -> None:
-    """Say on which frames the verdict rests."""
+    """Report the frames that the verdict is based on."""
     facts = [
         f"{verdict.side} last heard #{verdict.last_heard_frame} at"
         f" {clock.show(verdict.last_heard_ns)}, due {clock.show(verdict.due_ns)}"
@@ -246,10 +252,11 @@ def _frames(
 
 
 _RANK = " ·?○»✗"
+"""Signs of a lane, worst last."""
 _WORDS = ("", "sent", "unknown", "copied by the network", "sent again", "never acknowledged")
-"""What these signs mean."""
+"""Meaning of each of these signs."""
 _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
-"""Mark of a row -> its place among these signs, the worst first."""
+"""Mark of a row -> index of its sign in _RANK, worst first."""
 
 
 def _columns(width: int) -> int:
@@ -257,8 +264,8 @@ def _columns(width: int) -> int:
     return max(10, width - _LABEL - 3)
 
 
-def moment_at(column: int, width: int, span: tuple[int, int]) -> int:
-    """Return the time at a column of the screen, with lanes of a span on it."""
+def time_at(column: int, width: int, span: tuple[int, int]) -> int:
+    """Return the time at a column of the screen, if the lanes show this span."""
     columns = _columns(width)
     inside = max(0, min(columns - 1, column - _LABEL - 1))
     return span[0] + inside * (span[1] - span[0]) // columns
@@ -267,11 +274,11 @@ def moment_at(column: int, width: int, span: tuple[int, int]) -> int:
 def lanes(
     index: Index, rows: Sequence[int], width: int, part: tuple[int, int] | None = None
 ) -> list[Line]:
-    """Return two lanes, one a direction: each column shows the worst of what it holds.
+    """Return two lanes, one per direction; each column shows the worst thing that happened in it.
 
     Args:
-        index: what is known of the rows.
-        rows: those of a connection.
+        index: knows the time and the marks of each row.
+        rows: rows of a connection, in order.
         width: columns of the screen.
         part: first and last moment of what is shown; None = all.
 
@@ -292,7 +299,7 @@ def lanes(
         marks = index.marks[row]
         at = max(0, min(columns - 1, (index.times[row] - first) * columns // span))
         rank = next((rank for bit, rank in _RANKS if marks & bit), 1)
-        lane = ways[index.parties[index.owners[row]].direction or 0]
+        lane = ways[index.party(row).direction or 0]
         lane[at] = max(lane[at], rank)
         if marks & FINDING:
             events[at] = "!"
@@ -304,7 +311,7 @@ def lanes(
         line += [(_RANK[rank], styles[rank]) for rank in lane]
         lines.append(line)
     lines.append([(f" {'found':<{_LABEL}}", "dim"), ("".join(events), "note")])
-    if width >= _NARROW:
+    if width >= NARROW:
         there = {rank for lane in ways for rank in lane}
         legend = [
             (f"  {sign} {word}", style)

@@ -1,43 +1,46 @@
-"""The whole screen as lines: title, filter, panes with rules between them, and the keys."""
+"""Composes the screen as lines: title, filter, panes separated by rules, and the keys."""
 
 from __future__ import annotations
 
 from netdissect.browse.browser import VIEWS, Browser
-from netdissect.browse.explaining import paragraphs
+from netdissect.browse.details import refresh
+from netdissect.browse.explanations import paragraphs
 from netdissect.browse.keys import help_lines, hints
-from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, Pane, padded
+from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, WIDE, Pane, padded
 from netdissect.render.console import Line, cells, narrowed
 
 __all__ = ["draw", "pane_at"]
 
-SMALLEST = (40, 10)  # columns and rows below which nothing can be read
-_ONE_PANE = (60, 15)  # below, the lower pane has no room
-_WIDE = 110  # from here on packets and their tree stand side by side
+SMALLEST = (40, 10)
+"""Columns and rows below which the screen shows nothing but a message."""
+_ONE_PANE = (60, 15)
+"""On a screen with fewer columns or rows, one pane fills the screen."""
+
 _NOTES = 4
-"""Lines above the list: a pipe, cut short, stopped, bounds that were hit."""
+"""Lines for warnings above the list."""
 _LOWER = 10
-"""Lines of a ladder or an explanation, with its rule, while the list above it needs the others."""
+"""Lines of the lower pane, with its rule, where it shows a ladder or an explanation."""
 _LEAST_LOWER = 4
-"""Lines below a list on a small screen that are worth something."""
+"""A lower pane with fewer lines is not shown."""
 _NO_OCTETS = 20
-"""Below so many lines the bytes are left out."""
+"""On a screen with fewer lines, the bytes are left out."""
 
 
 def draw(browser: Browser, width: int, height: int) -> list[Line]:
-    """Return the lines of the screen, each exactly as wide as it is."""
+    """Return the lines of the screen, each of exactly `width` columns."""
     if width < SMALLEST[0] or height < SMALLEST[1]:
         said = [padded([("make the window larger; q quits", "")], width)]
         return said + [padded([], width)] * (height - 1)
-    inner = _left(browser, width)
     if browser.help:
-        if browser.explained is not None:
-            named, texts = browser.explained
-            browser.helped.show(named, paragraphs(texts, width))
+        if browser.explanation is not None:
+            title, texts = browser.explanation
+            browser.help_text.show(title, paragraphs(texts, width))
         else:
-            browser.helped.show("keys", help_lines(width, plain=browser.plain))
-    browser.refresh(inner if browser.view != PACKETS or inner == width else width - inner - 1)
-    told = browser.backend.loaded.notes[:_NOTES]
-    notes = [padded([(f"! {note}", "warn")], width) for note in told]
+            browser.help_text.show("keys", help_lines(width, plain=browser.plain))
+    left = _left(browser, width)
+    refresh(browser, width if left == width else width - left - 1)
+    warnings = browser.backend.loaded.notes[:_NOTES]
+    notes = [padded([(f"! {note}", "warn")], width) for note in warnings]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
     body = _body(browser, width, height - len(lines) - 1)
     below = browser.said or hints(browser, width - 1)
@@ -46,18 +49,19 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
 
 
 def _left(browser: Browser, width: int) -> int:
-    """Return the columns of the list: all, or where tree and bytes stand beside it, its part."""
-    wide = width >= _WIDE and browser.view == PACKETS and not browser.full and not browser.help
+    """Return the columns of the list; fewer than `width` if tree and bytes are beside it."""
+    wide = width >= WIDE and browser.view == PACKETS and not browser.full and not browser.help
     return width * 55 // 100 if wide else width
 
 
 def _title(browser: Browser, width: int) -> Line:
+    """Return the first line: the file and the views."""
     loaded = browser.backend.loaded
     views: Line = []
     for number, name in enumerate(VIEWS):
-        here = number == browser.view
-        text = f"[{number + 1} {name}]" if here else f" {number + 1} {name} "
-        views.append((text, "title" if here else "dim"))
+        current = number == browser.view
+        text = f"[{number + 1} {name}]" if current else f" {number + 1} {name} "
+        views.append((text, "title" if current else "dim"))
     if width < _ONE_PANE[0]:
         views = [views[browser.view]]
     size = sum(cells(text) for text, _ in views)
@@ -69,6 +73,7 @@ def _title(browser: Browser, width: int) -> Line:
 
 
 def _filter(browser: Browser, width: int) -> list[Line]:
+    """Return the line of the filter, or that of the prompt with a line about it."""
     prompt = browser.prompt
     if prompt is None:
         shown, total = len(browser.packets), browser.index.rows - browser.packets.first
@@ -95,7 +100,7 @@ def _filter(browser: Browser, width: int) -> list[Line]:
 
 
 def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bool]]:
-    """Return which panes are seen, how high each is with its rule, and whether it has one."""
+    """Return (pane, its rows with its rule, whether it has a rule) for each visible pane."""
     panes = browser.panes
     small = width < _ONE_PANE[0] or height < _ONE_PANE[1] - 3
     if browser.full or small or len(panes) == 1:
@@ -112,7 +117,7 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
     if len(seen) == 2:  # noqa: PLR2004 - list and detail
         listed = len(seen[0]) + len(seen[0].head(width))
         share = height * 45 // 100
-        if browser.view != CONNECTIONS:  # a verdict is long, a ladder and a meaning seldom are
+        if browser.view != CONNECTIONS:  # a verdict needs more lines than a ladder
             share = max(share, height - _LOWER)
         upper = max(3, min(share, listed + 1))
         return [(seen[0], upper, False), (seen[1], height - upper, True)]
@@ -126,6 +131,7 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
 
 
 def _body(browser: Browser, width: int, height: int) -> list[Line]:
+    """Return the lines of the panes."""
     left = _left(browser, width)
     if left < width:
         return _beside(browser, left, width, height)
@@ -136,7 +142,7 @@ def _body(browser: Browser, width: int, height: int) -> list[Line]:
 
 
 def _beside(browser: Browser, left: int, width: int, height: int) -> list[Line]:
-    """Return the list on the left, tree and bytes on the right."""
+    """Return the list on the left, and tree and bytes on the right."""
     listed, tree, octets = browser.panes
     right = width - left - 1
     below = _octets(browser, height)
@@ -149,18 +155,19 @@ def _beside(browser: Browser, left: int, width: int, height: int) -> list[Line]:
 
 
 def _octets(browser: Browser, height: int) -> int:
-    """Return the lines of the bytes, with their rule, where they stand beside the list."""
+    """Return the rows of the bytes, with their rule, if they are beside the list."""
     return min(height // 2, 2 + len(browser.panes[2]))
 
 
 def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: bool) -> list[Line]:
+    """Return the lines of a pane, with its title in a rule above them if `ruled`."""
     focused = pane is browser.pane
     if not ruled:
         return pane.draw(width, height, focused=focused)
     if height <= 0:
         return []
     lines = pane.draw(width, height - 1, focused=focused)
-    # The rule of the pane that has the keys is heavy: not by its colour alone.
+    # The focused pane has a heavy rule, for those who see no colour.
     rule, style = ("━", "title") if focused else ("─", "dim")
     below = pane.hidden(height - 1 - len(pane.head(width)))
     more = f" {below:,} more ↓ {rule}" if below and not pane.selects else ""
@@ -170,7 +177,7 @@ def _with_rule(browser: Browser, pane: Pane, width: int, height: int, *, ruled: 
 
 
 def pane_at(browser: Browser, column: int, row: int, size: tuple[int, int]) -> tuple[int, int]:
-    """Return the pane at a place of the screen, and which of its lines stands there, from 0."""
+    """Return the pane at a place of the screen, and which of its lines (from 0; -1: its rule)."""
     width, height = size
     top = 1 + len(_filter(browser, width)) + len(browser.backend.loaded.notes[:_NOTES])
     left, height = _left(browser, width), height - top - 1

@@ -1,4 +1,4 @@
-"""Where one was: the way back, and marks."""
+"""Places the user can return to: the way back, and marks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MAX_BACK = 50
 
 
 class Place(NamedTuple):
-    """Where one was."""
+    """What the screen showed, and the row under the cursor of the packets."""
 
     view: int
     focus: int
     connection: int | None
     row: int | None
 
-    def moved(self, to: Callable[[int], int]) -> Place:
-        """Return the same place where row n has become `to(n)`."""
-        return self if self.row is None else self._replace(row=to(self.row))
+    def moved(self, new_row: Callable[[int], int]) -> Place:
+        """Return the same place after row n has become `new_row(n)`."""
+        return self if self.row is None else self._replace(row=new_row(self.row))
 
 
 class Places:
@@ -30,9 +30,10 @@ class Places:
 
     def __init__(self) -> None:
         self.back: deque[Place] = deque(maxlen=MAX_BACK)
+        """The way back, the newest place at its end."""
         self.marks: dict[str, Place] = {}
 
-    def moved(self, to: Callable[[int], int]) -> None:
-        """Follow the rows: n has become `to(n)`."""
-        self.back = deque((place.moved(to) for place in self.back), MAX_BACK)
-        self.marks = {name: place.moved(to) for name, place in self.marks.items()}
+    def move(self, new_row: Callable[[int], int]) -> None:
+        """Adapt all places after row n has become `new_row(n)`."""
+        self.back = deque((place.moved(new_row) for place in self.back), MAX_BACK)
+        self.marks = {name: place.moved(new_row) for name, place in self.marks.items()}

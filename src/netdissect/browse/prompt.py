@@ -1,4 +1,4 @@
-"""One line to type into: the filter, a search, a frame, a file."""
+"""One line of input: the filter, a search text, a frame number, a file name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from netdissect.model.names import FieldInfo
 __all__ = ["MAX_TYPED", "Prompt"]
 
 MAX_TYPED = 1000
-"""Characters that are taken."""
+"""Characters that a line may have."""
 _WORD = re.compile(r"[\w.]*\Z")
 _NAME = re.compile(r"[\w.-]*\Z")
 
 
 class Prompt:
-    """What is typed, and what is to be done with it."""
+    """A line being typed, and the function that takes it."""
 
     def __init__(
         self,
@@ -28,27 +28,36 @@ class Prompt:
         check: Callable[[str], str | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
-        """Take what stands before it, and what is called with the text; of a filter also how it is
-        checked, as only there a minus is no part of a name.
+        """Take the label, and the function called with the text.
+
+        Args:
+            label: what stands before the text.
+            done: called with the text when Enter is pressed.
+            text: what stands there already.
+            fields: names that Tab completes.
+            check: returns what is wrong with a filter, or None. Only a filter has one, and only in
+                a filter a minus sign ends a name.
+            history: what was typed before, for Up and Down.
+
         """
         self.label = label
         self.done = done
         self.text = text
         self.at = len(text)
-        """Place of the cursor."""
+        """Position of the cursor."""
         self.fault: str | None = None
         self._fields = fields
         self._check = check
         self._history = [*history, text]
-        self._place = len(self._history) - 1
+        self._shown = len(self._history) - 1
 
     @property
     def has_offers(self) -> bool:
-        """Return whether what is typed can be completed."""
+        """Whether what is typed can be completed."""
         return bool(self._fields)
 
     def offers(self) -> list[FieldInfo]:
-        """Return the fields that the word at the cursor may become."""
+        """Return the names that the word before the cursor may become."""
         word = self._word()
         if not word or not self._fields:
             return []
@@ -60,7 +69,7 @@ class Prompt:
         return match[0] if match else ""
 
     def press(self, key: str, character: str | None) -> bool:
-        """Take a key; return True where typing ends, by Enter or Esc."""
+        """Process a key; return True if it ends the input (Enter or Esc)."""
         if key == "escape":
             return True
         if key == "enter":
@@ -87,9 +96,9 @@ class Prompt:
             self.at = 0 if key == "home" else len(self.text)
             return
         elif key in {"up", "down"}:
-            self._place += 1 if key == "down" else -1
-            self._place = max(0, min(len(self._history) - 1, self._place))
-            before, after = self._history[self._place], ""
+            self._shown += 1 if key == "down" else -1
+            self._shown = max(0, min(len(self._history) - 1, self._shown))
+            before, after = self._history[self._shown], ""
         elif key == "tab":
             before = self._completed(before)
         elif character and character.isprintable() and len(self.text) < MAX_TYPED:
@@ -98,20 +107,21 @@ class Prompt:
         self.fault = None
 
     def paste(self, text: str) -> None:
-        """Take text that is pasted, without line breaks and controls."""
+        """Insert pasted text without line breaks and control characters."""
         for character in text[:MAX_TYPED]:
             self._edit("", character)
 
     def _completed(self, before: str) -> str:
-        """Return the text with its last word as long as all offers agree; one alone whole."""
+        """Return the text with its last word extended as far as all offered names agree; if they do
+        not agree on more, with the first of them.
+        """
         names = [info.name for info in self.offers()]
         if not names:
             return before
         word = self._word()
         shared = names[0]
-        for name in names:
-            while not name.startswith(shared):
-                shared = shared[:-1]
+        while not all(name.startswith(shared) for name in names):
+            shared = shared[:-1]
         if len(shared) <= len(word):
             shared = names[0]
         return before[: len(before) - len(word)] + shared

@@ -88,7 +88,7 @@ class Browsed:
         self._halted.set()
         return True
 
-    def told_to_end(self) -> bool:
+    def must_exit(self) -> bool:
         """Return whether a signal asks the program to end, or its terminal has gone."""
         return interrupt.pending() or interrupt.hang_up()
 
@@ -113,7 +113,7 @@ class Browsed:
                 loaded.first_ns = session.first_ns or 0
                 for count, packet in enumerate(packets):
                     pipeline.feed(packet)
-                    if not count % _SLICE and time.monotonic() < loaded.asked_until:
+                    if not count % _SLICE and time.monotonic() < loaded.yield_until:
                         time.sleep(_YIELD_S)  # a key was pressed: its answer goes first
                 # What is behind the oldest packet of a flow not yet recognised may still change
                 # its row.

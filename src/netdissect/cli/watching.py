@@ -146,7 +146,7 @@ class Watched(Browsed):
         super().stop()
         self.feed.stop()
 
-    def told_to_end(self) -> bool:
+    def must_exit(self) -> bool:
         """Return whether a signal asks the program to end, or its terminal has gone."""
         self._live.while_seen()
         return self._live.ended

@@ -462,6 +462,10 @@ class Index(Records):
         # One at a time: a list of a million numbers takes 40 MB for a moment.
         return array("I", (row for row, owner in enumerate(owners, first) if owner in mine))
 
+    def party(self, row: int) -> Party:
+        """Return who sent the datagram of a row."""
+        return self.parties[self.owners[row]]
+
     def length(self, row: int) -> int:
         """Return how many bytes a row has."""
         start, end = self._span(row)
@@ -492,7 +496,7 @@ class Index(Records):
 
     def record(self, row: int) -> DatagramRecord:
         """Return the record of a row, decoded now. What became of its units stands in `marks`."""
-        party = self.parties[self.owners[row]]
+        party = self.party(row)
         payload = self.payload(row)
         record = DatagramRecord(
             frame=self.frames[row],

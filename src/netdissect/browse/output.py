@@ -1,4 +1,4 @@
-"""What is taken along from where the cursor is: its line, its value as a filter, files."""
+"""What the user takes out of the program: copied lines, filters on values, files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from netdissect.browse.browser import Browser
 from netdissect.browse.pane import CONNECTIONS, FINDINGS
 from netdissect.render.console import line_plain
 
-__all__ = ["report", "text_here", "value_filter", "write"]
+__all__ = ["line_text", "report", "value_filter", "write"]
+
+_COPIED_COLUMNS = 500
 
 
-def text_here(browser: Browser) -> str:
+def line_text(browser: Browser) -> str:
     """Return the line under the cursor as text."""
     pane = browser.pane
-    if not len(pane):
-        return ""
-    return line_plain(pane.line(pane.cursor if pane.selects else pane.top, 500)).strip()
+    return line_plain(pane.current(_COPIED_COLUMNS)).strip() if len(pane) else ""
 
 
 def value_filter(browser: Browser) -> str | None:
-    """Return the filter that asks for the value under the cursor."""
+    """Return a filter that matches the value under the cursor; None if there is no such filter."""
     if browser.view == CONNECTIONS:
         entry = browser.connections.entry()
         return None if entry is None else f"conn.id == {entry.number}"
@@ -47,11 +47,11 @@ def write(browser: Browser, path: str) -> None:
     for row in packets.rows():
         frames.extend((index.frames[row], *index.joined.get(row, ())))
     browser.say("writing…")
-    browser.errand(lambda: browser.backend.write(path, frames))
+    browser.report_when_done(lambda: browser.backend.write(path, frames))
 
 
 def report(browser: Browser, path: str) -> None:
-    """Write the report."""
+    """Write the HTML report of the capture to a file."""
     if path:
         browser.say("writing…")
-        browser.errand(lambda: browser.backend.report(path))
+        browser.report_when_done(lambda: browser.backend.report(path))

@@ -1,4 +1,4 @@
-"""What stands under the cursor, explained in full."""
+"""What is under the cursor, explained in full sentences."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from netdissect.render.units import counted
 __all__ = ["explain", "paragraphs"]
 
 _FATES = (
-    (AGAIN, "» Its sender has sent something in this datagram before: a retransmission."),
-    (COPY, "○ The network has copied this datagram: its sender sent it once."),
+    (AGAIN, "» Retransmission: its sender has sent something in this datagram before."),
+    (COPY, "○ Duplicate: the network copied this datagram; its sender sent it once."),
     (LOST, "✗ Something in it was never acknowledged, although its sender waited for that."),
-    (GONE, "x Something in it is lost. By design, nobody sends that again."),
-    (UNKNOWN, "? This capture cannot tell whether something in it arrived, or who made a copy."),
+    (GONE, "x Something in it is lost. By design, its sender does not send that again."),
+    (UNKNOWN, "? This capture cannot tell whether something in it arrived, or whether its sender or"
+              " the network made a copy."),
     (ACKED, "✓ What it carries was acknowledged."),
-)
+)  # fmt: skip
 _UNITS = {
-    "acked": "Its receiver has said that it is there.",
-    "unacked": "Its receiver never said that it is there.",
-    "given_up": "Its sender has given it up.",
-    "unknown": "Whether it arrived cannot be told: the answer may lie behind the end of the"
-    " capture, or the capture holds one direction only.",
+    "acked": "Its receiver has acknowledged it.",
+    "unacked": "Its receiver never acknowledged it.",
+    "given_up": "Its sender has given up on it.",
+    "unknown": "Whether it arrived is unknown: the acknowledgement may come after the end of the"
+    " capture, or the capture contains one direction only.",
 }
 
 
 def paragraphs(texts: list[str], width: int) -> list[Line]:
-    """Return texts as lines, with an empty one between them."""
+    """Return texts as lines, with an empty line after each."""
     lines: list[Line] = []
     for text in texts:
         rows = textwrap.wrap(text, max(20, width - 3), break_on_hyphens=False)
@@ -40,19 +41,19 @@ def paragraphs(texts: list[str], width: int) -> list[Line]:
 
 
 def explain(browser: Browser) -> None:
-    """Show what is under the cursor in full; say so where there is nothing."""
+    """Show an explanation of what is under the cursor, or a message that there is none."""
     title, found = _of(browser)
     if not found:
         browser.say("there is nothing here to explain")
         return
-    browser.explained, browser.help, browser.focus = (title, found), True, 0
+    browser.explanation, browser.help, browser.focus = (title, found), True, 0
 
 
 def _of(browser: Browser) -> tuple[str, list[str]]:
-    asked = {CONNECTIONS: _connection, PLOTS: _plot, FINDINGS: _finding, TIME: _unit}
+    topics = {CONNECTIONS: _connection, PLOTS: _plot, FINDINGS: _finding, TIME: _unit}
     if browser.view == PACKETS:
         return _field(browser) if browser.focus else _datagram(browser)
-    return asked[browser.view](browser)
+    return topics[browser.view](browser)
 
 
 def _finding(browser: Browser) -> tuple[str, list[str]]:
@@ -78,8 +79,8 @@ def _unit(browser: Browser) -> tuple[str, list[str]]:
     ]  # fmt: skip
     if unit.rtt_ambiguous:
         found.append(
-            "~ It was sent more than once, and the acknowledgement does not say which copy it is"
-            " for: its time is counted from the first."
+            "~ It was sent more than once, and the acknowledgement does not say for which copy it"
+            " is: its time counts from the first copy."
         )
     return f"{unit.space} {unit.wire_seq}", [text for text in found if text]
 
@@ -87,29 +88,30 @@ def _unit(browser: Browser) -> tuple[str, list[str]]:
 def _connection(browser: Browser) -> tuple[str, list[str]]:
     entry = browser.connections.entry()
     if entry is None:
-        return "why nothing was recognised", _strange(browser)
+        return "why nothing was recognised", _unrecognised(browser)
     report = browser.backend.connection(entry.number)
     if report is None or report.diagnosis is None:
         return "", []
-    told = report.diagnosis
-    found = [told.verdict, told.cause.text, *(f"Ruled out: {text}." for text in told.ruled_out)]
-    found.append(told.settles or "")
+    diagnosis = report.diagnosis
+    found = [diagnosis.verdict, diagnosis.cause.text,
+             *(f"Ruled out: {text}." for text in diagnosis.ruled_out),
+             diagnosis.settles or ""]  # fmt: skip
     if report.explain:
         found.append(f"Recognised by: {', '.join(report.explain)}.")
     return f"connection {entry.number}", [text for text in found if text]
 
 
-def _strange(browser: Browser) -> list[str]:
-    """Say what was read, if nothing of it is of a known protocol."""
+def _unrecognised(browser: Browser) -> list[str]:
+    """Return what was read, if none of it is of a known protocol."""
     if not browser.backend.loaded.done or browser.backend.loaded.entries:
         return []
     parties = sorted(browser.index.parties, key=lambda party: -party.rows)[:5]
     return [
-        "A flow is recognised by what several of its datagrams say, not by its port. None of those"
-        " in this file says what a known protocol says.",
+        "A flow is recognised by the contents of several datagrams, not by its port. No flow in"
+        " this file matches a known protocol.",
         *(f"{counted(party.rows, 'datagram')} {party.src} → {party.dst} ({party.transport})"
           for party in parties),
-        "D reads a port as a protocol, whatever it looks like.",
+        "D decodes a port as a protocol, whatever its datagrams look like.",
     ]  # fmt: skip
 
 
@@ -139,11 +141,11 @@ def _field(browser: Browser) -> tuple[str, list[str]]:
     name = f"{record.protocol}.{node.name}"
     known = next((info for info in browser.backend.fields() if info.name == name), None)
     first, size = node.bit_offset, node.bit_length
-    where = f"{counted(size, 'bit')} from bit {first % 8} of byte {first // 8} on." if size else (
-        "It takes no room on the wire: it follows from other fields.")  # fmt: skip
+    where = f"{counted(size, 'bit')} from bit {first % 8} of byte {first // 8}." if size else (
+        "It is not on the wire: it is derived from other fields.")  # fmt: skip
     kind = "" if known is None else f" ({known.kind})"
     meaning = "" if known is None or not known.meaning else f" {known.meaning}."
     found = [f"{name}{kind}.{meaning}", where]
     if known is not None:
-        found.append("* filters on the value that it has here.")
+        found.append("* filters on the value it has here.")
     return node.name, found

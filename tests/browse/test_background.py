@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from netdissect.browse.errands import Errands
+from netdissect.browse.background import Background
 
 
 @pytest.mark.parametrize(
@@ -14,13 +14,13 @@ from netdissect.browse.errands import Errands
      (OSError(28, "No space left on device", "x.pcap"), ["x.pcap: No space left on device"]), (KeyError("x"), ["KeyError: 'x'"]),
      (KeyboardInterrupt(), [])],
 )  # fmt: skip
-def test_what_ends_an_errand_is_told_once_and_never_printed(
+def test_an_error_in_the_background_is_shown_once_and_never_printed(
     error: BaseException | None, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal too: the thread that waits ends with it, and has the terminal to put in order."""
+    """Nor is a signal: the main thread ends, and has to restore the terminal."""
     printed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", printed.append)
-    told: list[str] = []
+    shown: list[str] = []
     brought = []
 
     def work() -> Any:
@@ -28,10 +28,10 @@ def test_what_ends_an_errand_is_told_once_and_never_printed(
             raise error
         return lambda: brought.append(1)
 
-    errands = Errands(told.append)
+    background = Background(shown.append)
     before = set(threading.enumerate())
-    errands.run(work)
+    background.run(work)
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
-    assert errands.take() is (not isinstance(error, KeyboardInterrupt))
-    assert (told, printed, brought) == (said, [], [] if error else [1])
+    assert background.collect() is (not isinstance(error, KeyboardInterrupt))
+    assert (shown, printed, brought) == (said, [], [] if error else [1])

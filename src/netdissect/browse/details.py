@@ -1,0 +1,103 @@
+"""Fills the lower panes of each view with what is under the cursor of its list."""
+
+from __future__ import annotations
+
+from netdissect.browse.browser import Browser
+from netdissect.browse.connections import answer
+from netdissect.browse.findings import contains_frame, explained
+from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME
+from netdissect.browse.units import ladder
+from netdissect.render.console import Line
+from netdissect.render.units import dialect_text
+
+__all__ = ["refresh"]
+
+
+def refresh(browser: Browser, width: int) -> None:
+    """Update the lists and the lower panes before they are drawn in `width` columns."""
+    browser.take_lists()
+    if browser.view == CONNECTIONS:
+        _show_verdict(browser, width)
+    elif browser.view == PACKETS:
+        browser.show_packet(width)
+    elif browser.view == TIME:
+        _show_units(browser, width)
+    elif browser.view == PLOTS:
+        browser.plots.show(browser.history())
+        browser.point.show("the point under ▼", browser.plots.about() or _waiting(browser))
+    else:
+        _show_meaning(browser, width)
+
+
+def _waiting(browser: Browser) -> list[Line]:
+    """Return why nothing can be shown yet; [] if there is nothing to wait for."""
+    if browser.chosen() is None:
+        return [[(" No connection is selected.", "dim")]]
+    if not browser.backend.loaded.ready:
+        return [[(" Drawn when the whole capture is read.", "dim")]]
+    return [[(" Reading this connection…", "dim")]] if browser.cache.busy else []
+
+
+def _show_verdict(browser: Browser, width: int) -> None:
+    number, loaded = browser.chosen(), browser.backend.loaded
+    if number is None:
+        title = "nothing is shown" if loaded.done else "reading"
+        browser.verdict.show(title, _no_connection(browser))
+        return
+    report = browser.backend.connection(number)
+    title = f"connection {number}"
+    lines = browser.cache.lanes(number, width)
+    if report is not None:
+        title += f"  {dialect_text(report.dialects)}  {report.client} → {report.server}"
+        now_ns = browser.index.times[-1] if loaded.live and browser.index.rows else None
+        lines = answer(report, browser.clock, width, lines, now_ns)
+    browser.verdict.show(title, lines)
+
+
+def _no_connection(browser: Browser) -> list[Line]:
+    if not browser.backend.loaded.done:
+        return [[(" Reading…", "dim")]]
+    if browser.connections.all:
+        return [[(" No connection matches the filter. Esc takes it back.", "")]]
+    return [
+        [(" No connection of a known protocol in this file.", "title")],
+        [(f" {browser.index.rows:,} datagrams were read. 2 lists them all the same.", "")],
+        [(" --decode-as udp.port==N,PROTOCOL reads a port as a protocol.", "")],
+    ]
+
+
+def _show_units(browser: Browser, width: int) -> None:
+    number, history = browser.chosen(), browser.history()
+    pane, index = browser.units, browser.index
+    if number is not None and (rows := browser.rows_of(number)):
+        pane.set_span((index.times[rows[0]], index.times[rows[-1]]))
+    units = [] if history is None else pane.inside(history.slowest())
+    shown = browser.packets.chosen
+    if browser.expression and shown is not None:
+        units = [
+            unit
+            for unit in units
+            if any(contains_frame(index, shown, copy.frame) for copy in unit.copies)
+        ]
+    if {*map(id, units)} != {*map(id, pane.units)}:
+        pane.show(units)
+    pane.lanes = [] if number is None else browser.cache.lanes(number, width, pane.window.part)
+    unit = pane.unit()
+    if unit is None:
+        nothing: list[Line] = [[(" Nothing here is numbered and acknowledged.", "dim")]]
+        browser.ladder.show("units", _waiting(browser) or nothing)
+    else:
+        title = f"ladder of {unit.space} {unit.wire_seq}"
+        browser.ladder.show(title, ladder(unit, browser.clock, width))
+
+
+def _show_meaning(browser: Browser, width: int) -> None:
+    browser.count_findings()
+    kind = browser.findings.kind()
+    if kind is None:
+        busy = browser.counting or not browser.backend.loaded.done
+        text = " Reading…" if busy else " Nothing was found here."
+        browser.meaning.show("what it means", [[(text, "dim")]])
+        return
+    title = f"{kind.row.code} ({kind.row.severity.label}, {kind.row.group})"
+    browser.meaning.show(title, explained(kind, browser.clock, width))
