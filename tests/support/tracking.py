@@ -15,7 +15,7 @@ from netdissect.model.policy import (
 )
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
 MS = 1_000_000
@@ -48,7 +48,7 @@ def space(recorder=None, **changes):
     anomalies = []
     made = Space(rule(**changes), 0, Findings(1, {}, anomalies.append), recorder)
     made.peer_seen = True
-    made.setting.started = True
+    made.context.started = True
     return made, anomalies
 
 
@@ -88,7 +88,7 @@ def policy(**changes):
     return Policy(**(values | changes))
 
 
-def connection(recorder: Scribe | None = None, transport="udp", **changes):
+def connection(recorder: ConnectionRecorder | None = None, transport="udp", **changes):
     """Return a connection of the toy policy, and its anomalies."""
     anomalies = []
     made = Connection(

@@ -30,8 +30,8 @@ def filled(count=40, **changes):
 def test_rules(ack, base, bits, named) -> None:
     made, _ = filled(ack=ack)
     made.ack(base, bits, 99, 99 * MS)
-    assert set(range(1, 41)) - set(made.kept.outstanding) == named
-    assert made.answers.acked == len(named)
+    assert set(range(1, 41)) - set(made.store.outstanding) == named
+    assert made.ack_stats.acked == len(named)
 
 
 @given(
@@ -55,7 +55,7 @@ def test_rules_against_a_set_with_wraps(base, bits, first, count, ack) -> None:
     else:
         side = 1 if ack is AckRule.BITS_AFTER else -1
         named = {target} | {target + side * (1 + i) for i in range(16) if bits >> i & 1}
-    assert set(numbers) - set(made.kept.outstanding) == named & set(numbers)
+    assert set(numbers) - set(made.store.outstanding) == named & set(numbers)
 
 
 def test_a_first_transmission_gives_a_sample_and_a_repeated_one_none() -> None:
@@ -66,8 +66,8 @@ def test_a_first_transmission_gives_a_sample_and_a_repeated_one_none() -> None:
     made.ack(1, 0, 4, 30 * MS)
     made.ack(2, 0, 5, 230 * MS)
     made.ack(2, 0, 6, 231 * MS)
-    assert (made.answers.rtt.samples, made.answers.rtt.ambiguous) == (1, 1)
-    assert made.answers.rtt.summary().p50 == 30.0
+    assert (made.ack_stats.rtt.samples, made.ack_stats.rtt.ambiguous) == (1, 1)
+    assert made.ack_stats.rtt.summary().p50 == 30.0
 
 
 def test_an_ack_after_the_last_attempt_timed_out_finds_the_unit_given_up() -> None:
@@ -75,7 +75,7 @@ def test_an_ack_after_the_last_attempt_timed_out_finds_the_unit_given_up() -> No
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 120 * MS)
     made.ack(1, 0, 9, 900 * MS)
-    assert (made.answers.acked, made.attempts.given_up, made.answers.unacked) == (0, 1, 1)
+    assert (made.ack_stats.acked, made.attempts.given_up, made.ack_stats.unacked) == (0, 1, 1)
     assert "attempts-exhausted" in [a.code for a in anomalies]
 
 
@@ -84,7 +84,7 @@ def test_an_ack_before_that_is_in_time() -> None:
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 120 * MS)
     made.ack(1, 0, 9, 300 * MS)
-    assert (made.answers.acked, made.attempts.given_up) == (1, 0)
+    assert (made.ack_stats.acked, made.attempts.given_up) == (1, 0)
 
 
 def test_more_copies_than_permitted_show_that_the_limit_is_off() -> None:
@@ -92,7 +92,7 @@ def test_more_copies_than_permitted_show_that_the_limit_is_off() -> None:
     for attempt in range(RESEND.attempts + 4):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 120 * MS)
     made.end_all(9_000 * MS, 0)
-    assert (made.attempts.given_up, made.answers.unacked) == (0, 1)
+    assert (made.attempts.given_up, made.ack_stats.unacked) == (0, 1)
 
 
 def test_acks_of_the_unsent_and_of_the_unseen_are_reported() -> None:
@@ -112,13 +112,13 @@ def test_acks_of_the_unsent_and_of_the_unseen_are_reported() -> None:
 def test_acks_before_any_unit(started) -> None:
     """Where the capture has the start, what is acknowledged there was never sent."""
     made, anomalies = space()
-    made.setting.started = started
+    made.context.started = started
     made.nack(0, 0xFF, 1, 0)  # what a side says that has heard nothing
     assert not anomalies
     made.ack(5, 0xFFFF, 1, 0)
     made.nack(5, 0xFF, 1, 0)
     assert [item.code for item in anomalies] == ["ack-of-unsent"] * started
-    assert made.setting.findings.repeats == ({"ack-of-unsent": 2} if started else {})
+    assert made.context.findings.repeats == ({"ack-of-unsent": 2} if started else {})
     assert made.acks.feedback is None
 
 
@@ -139,12 +139,12 @@ def test_feedback_tells_each_unit_once(heads, expected) -> None:
     counts = made.acks.feedback.counts()
     assert (counts["delivered"], counts["lost"], counts["assumed_lost"]) == expected
     report = made.report()
-    assert (made.answers.acked, report.extra["lost"]) == expected[:2]
+    assert (made.ack_stats.acked, report.extra["lost"]) == expected[:2]
 
 
 def test_feedback_mid_stream_tells_nothing_of_before() -> None:
     made, _ = space(ack_bits=8, resend=None)
-    made.setting.started = False
+    made.context.started = False
     for number in (500, 501, 502):
         made.unit(number, None, b"x", "Thing", number, number * MS)
     made.nack(501, 0, 1, 0)
@@ -158,9 +158,9 @@ def test_loss_above_the_limit_closes() -> None:
         made.nack(base, 0, base, base * MS)
     assert "poor-quality" in [a.code for a in anomalies]
     told = made.acks.feedback.counts()
-    made.acks.close_silently()
+    made.acks.revert_after_close()
     assert made.acks.feedback.counts() != told
-    assert made.answers.quality.peak == 6  # the header that breaks the rule is taken whole
+    assert made.ack_stats.quality.peak == 6  # the header that breaks the rule is taken whole
 
 
 def test_attempts_above_the_limit_close() -> None:
@@ -174,4 +174,4 @@ def test_attempts_above_the_limit_close() -> None:
             made.unit(number, None, b"x", "Thing", at, at * MS)
         made.ack(number, 0, at, at * MS + MS)
     assert [a.code for a in anomalies].count("poor-quality") == 1
-    assert made.answers.quality.broken_ns is not None
+    assert made.ack_stats.quality.broken_ns is not None

@@ -71,7 +71,7 @@ def test_a_stray_base_turns_nothing_else_bad() -> None:
     findings: list[Any] = []
     lane, _ = lanes()
     _, inner = spaces(lane)
-    inner.setting.findings = Findings(1, {}, findings.append)
+    inner.context.findings = Findings(1, {}, findings.append)
     send(lane, 1, 0, 2, 0)
     inner.ordered([5002, 5003], 10, 10 * MS)
     send(lane, 2, 5002, 2, 10)
@@ -153,7 +153,7 @@ def test_a_late_ack_changes_nothing_and_the_resend_settles_the_message() -> None
     send(lane, 1, 0, 2, 0)
     send(lane, 2, 0, 2, 5010)
     lane.spaces["outer"].ack(1, 0, 5020, 5020 * MS)
-    assert spaces(lane)[1].answers.acked == 0
+    assert spaces(lane)[1].ack_stats.acked == 0
     lane.spaces["outer"].ack(2, 0, 5050, 5050 * MS)
     outer, inner = finish(lane, 5060)
     assert (outer.acked, outer.given_up, outer.extra["timed_out"]) == (1, 1, 1)
@@ -177,10 +177,10 @@ def test_acks_in_a_datagram_that_nobody_reads_do_not_count() -> None:
     send(other, 1, 0, 0, 10)  # a copy: its receiver reads nothing of it
     lane.spaces["outer"].ack(1, 0, 10, 10 * MS)
     outer, _ = spaces(lane)
-    assert (outer.answers.acked, outer.ignored) == (0, 1)
+    assert (outer.ack_stats.acked, outer.ignored) == (0, 1)
     send(other, 2, 0, 0, 20)
     lane.spaces["outer"].ack(1, 0, 20, 20 * MS)
-    assert outer.answers.acked == 1
+    assert outer.ack_stats.acked == 1
 
 
 def test_a_new_epoch_collides_with_the_old_one() -> None:
@@ -269,15 +269,15 @@ def test_what_older_gaps_held_back_is_unknown(monkeypatch) -> None:
     outer, _ = spaces(lane)
     for index in range(4):
         send(lane, 1 + 2 * index, 0, 0, 10 * index)
-    assert outer.came_whole(31 * MS, 30 * MS)
-    assert not outer.came_whole(1 * MS, 3 * MS)
-    assert not outer.setting.findings.limits()
+    assert outer.nothing_missing(31 * MS, 30 * MS)
+    assert not outer.nothing_missing(1 * MS, 3 * MS)
+    assert not outer.context.findings.limits()
     for index in range(4, 8):
         send(lane, 1 + 2 * index, 0, 0, 10 * index)
     outer.numbers.missing = type(outer.numbers.missing)()
-    assert outer.came_whole(65 * MS, 70 * MS)
-    assert not outer.came_whole(1 * MS, 3 * MS)
-    assert outer.setting.findings.limits() == {"MAX_SKIPS": 1}
+    assert outer.nothing_missing(65 * MS, 70 * MS)
+    assert not outer.nothing_missing(1 * MS, 3 * MS)
+    assert outer.context.findings.limits() == {"MAX_SKIPS": 1}
 
 
 def test_the_datagrams_listed_for_a_message_are_bounded(monkeypatch) -> None:

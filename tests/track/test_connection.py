@@ -11,7 +11,7 @@ from netdissect.lookup import hot_path
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
-from netdissect.track import conclusion, quiet
+from netdissect.track import conclusion, silence
 from netdissect.track import connection as module
 from netdissect.track import recorder as recording
 from netdissect.track.conclusion import conclude
@@ -131,8 +131,8 @@ def test_probes_measure_and_rule_the_timer() -> None:
     # The client measured 40 ms itself; the server was told 100.
     assert made.lanes[0].trip.mean_ms == 40.0
     assert made.lanes[1].trip.mean_ms == 100.0
-    assert made.lanes[0].spaces["things"].setting.delay_ns == 80 * MS
-    assert made.lanes[1].spaces["things"].setting.delay_ns == 200 * MS
+    assert made.lanes[0].spaces["things"].context.delay_ns == 80 * MS
+    assert made.lanes[1].spaces["things"].context.delay_ns == 200 * MS
     report = conclude(made, 100 * MS)
     probe = report.probes[0]
     assert (probe.sent, probe.answered, probe.rtt.p50, probe.declared.p50) == (2, 1, 40.0, 100.0)
@@ -259,13 +259,13 @@ def test_the_policy_is_asked_for_each_direction() -> None:
 
 
 def test_spans_of_silence_beyond_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet, "MAX_SPANS", 3)
+    monkeypatch.setattr(silence, "MAX_SPANS", 3)
     made, anomalies = connection(alive_ms=(None, 500.0))
     events = [(Ev.STATE, "begin", None), (Ev.STATE, "established", None)]
     for number in range(8):
         made.datagram(0, 2 * number + 1, 9000 * number * MS, b"", events if not number else [])
         made.datagram(1, 2 * number + 2, 9000 * number * MS, b"", [])
-    made.life.open_ns = 1
+    made.lifetime.open_ns = 1
     for number in range(8, 14):
         made.datagram(1, 2 * number + 2, 9000 * number * MS, b"", [])
     report = conclude(made, 9000 * 13 * MS)
@@ -312,7 +312,7 @@ def test_every_bound_that_is_counted_says_what_it_makes_unknown() -> None:
 def test_what_was_sent_at_once_is_one_question() -> None:
     """One datagram would have answered all of them, and that may have been lost."""
     made, _ = connection(spaces=(rule(resend=None),), alive_ms=(100.0, 100.0))
-    made.life.open_ns = 1
+    made.lifetime.open_ns = 1
     for frame, at_ms in enumerate(range(0, 6000, 100), 1):
         burst = [(Ev.UNIT, "Thing", "things", n, None, b"a") for n in range(20)]
         made.datagram(0, frame, at_ms * MS, b"", burst if at_ms == 1000 else [])
@@ -323,7 +323,7 @@ def test_what_was_sent_at_once_is_one_question() -> None:
 def test_who_gave_its_peer_up_is_not_silent_afterwards() -> None:
     made, _ = connection(alive_ms=(500.0, 500.0))
     feed(made, [(0, 0, *HELLO, (Ev.MESSAGE, "Ping")), (1, 30, *WELCOME)])
-    made.life.open_ns = 1
+    made.lifetime.open_ns = 1
     for number in range(56):
         made.datagram(1, 10 + number, (100 + 100 * number) * MS, b"", [])
     report = conclude(made, 60_000 * MS)
@@ -412,7 +412,7 @@ def test_who_speaks_often_is_missed_sooner(pace_ms: int, quiet: list[tuple[str, 
     timer that runs out later.
     """
     made, _ = connection(alive_ms=(1500.0, None))
-    made.life.open_ns = 1
+    made.lifetime.open_ns = 1
     times = [at for at in range(0, 60_000, pace_ms) if not 30_000 < at < 33_500]
     feed(made, [(0, at, (Ev.MESSAGE, "Thing")) for at in times])
     report = conclude(made, 60_000 * MS)

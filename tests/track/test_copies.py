@@ -61,7 +61,7 @@ def test_where_numbers_change_places_no_gap_shows_the_networks_copy() -> None:
     turned: list[bool | None] = []
     made = repeater()
     made.judge(1, 12, 0)
-    made.came(11, 30 * MS)
+    made.arrived_late(11, 30 * MS)
     made.judge(0, 13, LATER_NS)
     made.add(9 * MS, turned.append, 2 * LATER_NS, copied=True)
     made.judge(0, 14, 3 * LATER_NS)
@@ -87,7 +87,7 @@ def test_where_the_network_copies_a_number_used_up_proves_no_copy_that_comes_soo
 
 
 def test_a_copy_that_a_newer_number_has_overtaken() -> None:
-    """Seen beside the receiver in late_resend_peer: 13 comes before the copy that took 12."""
+    """TypeCount beside the receiver in late_resend_peer: 13 comes before the copy that took 12."""
     assert judged(14, ((1, 13), (0, 14)), copied=True) == [False]
     assert judged(14, ((1, 13), (0, 14 + OVERTAKEN)), copied=True) == [True]
 
@@ -135,7 +135,7 @@ def test_a_skipped_number_that_comes_late_was_used_by_no_copy() -> None:
     turned: list[bool] = []
     made = CountedCopies()
     made.judge(1, 13, 0)
-    made.came(12, MS)
+    made.arrived_late(12, MS)
     made.add(14 * MS, turned.append, 2 * MS, copied=True)
     made.judge(0, 14, LATER_NS)
     assert turned == [True]
@@ -160,7 +160,7 @@ def test_a_skipped_number_that_comes_late_behind_a_copy_was_not_its_own() -> Non
     made.judge(0, 10, 0)
     made.add(MS, turned.append, MS, copied=True)
     made.judge(1, 12, MS + 1)
-    made.came(11, MS + 2)
+    made.arrived_late(11, MS + 2)
     made.judge(0, 13, LATER_NS)
     assert turned == [True]
 
@@ -170,7 +170,7 @@ def test_numbers_wait_for_each_other_as_long_as_they_come_late() -> None:
     turned: list[bool | None] = []
     made = repeater()
     made.judge(1, 12, 0)
-    made.came(11, 30 * MS)
+    made.arrived_late(11, 30 * MS)
     made.judge(0, 13, LATER_NS)
     made.add(MS, turned.append, LATER_NS + MS, copied=True)
     made.judge(0, 14, LATER_NS + 20 * MS)

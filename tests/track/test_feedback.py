@@ -28,7 +28,7 @@ def test_against_a_plain_count(values, window, limit, run, fixed) -> None:
         first = above >= run and broken is None
         if first:
             broken = at
-        assert made.outcome(value, at) is first
+        assert made.add_outcome(value, at) is first
     assert (made.peak, made.broken_ns) == (peak, broken)
 
 
@@ -53,7 +53,7 @@ def test_the_header_that_breaks_the_rule_is_taken_whole() -> None:
         made.unit(number, None, bytes([number]), "Thing", number, number * MS)
     made.nack(6, 0b00000, 20, 20 * MS)  # 1 to 5 are lost, the rule breaks with 3
     made.nack(8, 0b0, 21, 21 * MS)
-    made.acks.close_silently()
+    made.acks.revert_after_close()
     told = made.report().extra
     assert [item.code for item in anomalies] == ["poor-quality"]
     assert (told["delivered"], told["lost"]) == (1, 5)

@@ -6,7 +6,7 @@ import pytest
 
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule
-from netdissect.track import setting
+from netdissect.track import context
 from netdissect.track.conclusion import conclude
 from tracking import MS, connection, rule
 
@@ -44,7 +44,7 @@ def test_what_a_receiver_throws_away_is_told_next_to_it_alone(near, told) -> Non
 
 
 def test_bound_of_what_waits_for_the_place(monkeypatch) -> None:
-    monkeypatch.setattr(setting, "MAX_BESIDE", 2)
+    monkeypatch.setattr(context, "MAX_BESIDE", 2)
     link, _ = made()
     send(link, 0, 1, 0, 1)
     send(link, 0, 2, 0, 3, 4, 5)

@@ -21,13 +21,13 @@ def test_smoothing_is_the_peers_own(samples, smoothed) -> None:
     """Whole milliseconds, cut off, at least 1: as `trunc(0.7 x old + 0.3 x new)` gives them."""
     made = lane()
     for sample in samples:
-        made.measured(sample)
+        made.add_rtt(sample)
     assert made.trip.mean_ms == smoothed
 
 
 def test_peers_that_keep_no_round_trip() -> None:
     made = lane(rtt_smoothing=0.0)
-    made.measured(50)
+    made.add_rtt(50)
     assert made.trip.mean_ms is None
 
 
@@ -55,9 +55,9 @@ def test_the_last_message_of_some_types() -> None:
 def test_a_dialect_learnt_later() -> None:
     made = lane()
     made.adopt(policy(spaces=(rule(resend=ResendRule(7.0)),)))
-    assert made.spaces["things"].setting.delay_ns == 7_000_000
+    assert made.spaces["things"].context.delay_ns == 7_000_000
     made.adopt(policy(spaces=(rule(ack=AckRule.EXACT, resend=ResendRule(9.0)),)))
-    assert made.spaces["things"].setting.delay_ns == 7_000_000  # another kind of space: left as it is
+    assert made.spaces["things"].context.delay_ns == 7_000_000  # another kind of space: left as it is
 
 
 def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come() -> None:
@@ -69,8 +69,8 @@ def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come()
     lane = Lane(policy(spaces=spaces, rtt_smoothing=0.3), 1, Findings(1, {}, None), None)
     found = [lane.spaces["things"].repeats.soonest_ns // MS]
     for stated_ms in (200.0, 200.0, 20.0, 20.0):
-        lane.measured(stated_ms)
+        lane.add_rtt(stated_ms)
         found.append(lane.spaces["things"].repeats.soonest_ns // MS)
     assert found == [25, 25, 100, 73, 54]
-    lane.measured(10.0, own=True)
+    lane.add_rtt(10.0, own=True)
     assert lane.spaces["things"].repeats.soonest_ns // MS == 39

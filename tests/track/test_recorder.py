@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from netdissect.pipeline.messages import reliability
 from netdissect.track import recorder as module
+from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
-from netdissect.track.shelf import Shelf
 from tracking import MS, space
 
 
@@ -90,15 +90,15 @@ def test_of_records_that_have_left_only_what_later_copies_need_is_kept() -> None
 
 
 def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:
-    shelf = Shelf()
-    shelved, plain = (filled((1, 2, 3, 4), (2, 3, 4)) for _ in range(2))
-    shelf._packets = 1
-    shelf.put(shelved[0], before=4)
-    assert [record.seq for record in shelved[0].pending] == [1, 4]  # open, and of a later frame
-    for _, made in (shelved, plain):
+    pruner = Pruner()
+    pruned, plain = (filled((1, 2, 3, 4), (2, 3, 4)) for _ in range(2))
+    pruner._packets = 1
+    pruner.prune(pruned[0], before=4)
+    assert [record.seq for record in pruned[0].pending] == [1, 4]  # open, and of a later frame
+    for _, made in (pruned, plain):
         made.unit(2, None, b"x", "Thing", 300, 300 * MS)
     told = []
-    for recorder, _ in (shelved, plain):
+    for recorder, _ in (pruned, plain):
         record = next(item for item in recorder.rest() if item.seq == 2)
         told.append(reliability(record, record.copies[1], reliable=True).values())
     assert told[0] == told[1]
@@ -106,23 +106,23 @@ def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:
 
 def test_shelved_records_do_not_pile_up_behind_an_open_one() -> None:
     recorder, made = filled((1,), ())
-    shelf = Shelf()
+    pruner = Pruner()
     for number in range(2, 3_000):
         made.unit(number, None, b"x", "Thing", number, number * MS)
         made.ack(number, 0, number, number * MS)
-        shelf.put(recorder, before=number)
+        pruner.prune(recorder, before=number)
         assert len(recorder.pending) <= 130
-    assert len(made.recorder.records) == len(made.recorder.untold) <= len(recorder.pending)
+    assert len(made.recorder.records) == len(made.recorder.unemitted) <= len(recorder.pending)
 
 
 def test_parts_of_a_run_that_have_left_are_not_remembered_as_one() -> None:
     recorder = Recorder(counted=True)
     made, _ = space(recorder.of(1))
     runs = made.recorder
-    parts = runs.split(runs.run(made.setting, 5, 5, 3, 1, MS))
+    parts = runs.split(runs.run(made.context, 5, 5, 3, 1, MS))
     assert list(recorder.ready(HOLD_NS + MS)) == parts
     assert not runs._runs
-    assert not runs.untold
+    assert not runs.unemitted
 
 
 def test_events_and_units_leave_in_order_of_time() -> None:

@@ -59,7 +59,7 @@ def verdicts(made: Space) -> list[bool | None]:
 def test_in_a_network_that_holds_datagrams_back_as_long_as_the_timer_nothing_tells() -> None:
     """It was seen to hold back two numbers of another space: a resend may come just behind then."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=20.0, guard_ms=15.0))
-    other = Space(rule(resend=None), 0, made.setting.findings, None)
+    other = Space(rule(resend=None), 0, made.context.findings, None)
     made.repeats.place(sender_near=False, receiver_near=True)
     for seq, undecided in ((1, 0), (11, 1), (21, 2)):
         for wire, at_ms in ((seq, 0), (seq + 2, 2), (seq + 1, 19)):
@@ -151,7 +151,7 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     made, _ = space(duplicate_window_ms=5.0)
     for at_ms, wire in enumerate((1, 5, 2, 3, 4)):
         send(made, wire, at_ms)
-    assert made.setting.findings.limits() == {"MAX_HELD": 1}
+    assert made.context.findings.limits() == {"MAX_HELD": 1}
 
 
 def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
@@ -166,7 +166,7 @@ def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
 def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.setting.findings.close_resends = (close, close)
+    made.context.findings.close_resends = (close, close)
     made.repeats.place(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):
@@ -236,7 +236,7 @@ def test_without_a_resend_rule_every_repeat_is_the_networks() -> None:
 
 def test_over_tcp_every_repeat_is_the_senders() -> None:
     made, _ = space(resend=None)
-    made.setting.in_stream = True
+    made.context.in_stream = True
     send(made, 1, 0)
     send(made, 1, 0)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
@@ -311,7 +311,7 @@ def test_bound_of_doubtful_copies() -> None:
     made, _ = space()
     for frame in range(module.MAX_DOUBTFUL + 10):
         made.unit(1, None, b"x", "Thing", frame, MS)
-    assert made.setting.findings.limits()["MAX_DOUBTFUL"] > 0
+    assert made.context.findings.limits()["MAX_DOUBTFUL"] > 0
 
 
 def test_copies_of_forgotten_units_are_counted_and_said() -> None:
@@ -320,7 +320,7 @@ def test_copies_of_forgotten_units_are_counted_and_said() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     send(made, 5, 400)
-    assert made.setting.findings.limits()["memory"] == 1
+    assert made.context.findings.limits()["memory"] == 1
     report = finish(made)
     assert (report.units, report.retransmissions, report.duplicates) == (299, 0, 0)
     assert report.extra["forgotten"] == 1
@@ -334,7 +334,7 @@ def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -
         made.unit(1, None, b"x", "Thing", frame, MS)
     made.repeats.place(sender_near=True, receiver_near=False)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (count, 0)
-    assert made.setting.findings.repeats["retransmission"] == count
+    assert made.context.findings.repeats["retransmission"] == count
     made.repeats.place(sender_near=None, receiver_near=None)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, count)
 

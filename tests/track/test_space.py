@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from netdissect.model.policy import AckRule
 from netdissect.track import numbers as module
 from netdissect.track.findings import Findings
-from netdissect.track.kept import MAX_OUTSTANDING
 from netdissect.track.space import Space
+from netdissect.track.unitstore import MAX_OUTSTANDING
 from tracking import MS, rule, space
 
 
@@ -77,7 +77,7 @@ def test_a_number_below_the_first_one_lowers_the_base() -> None:
 
 def test_a_number_before_zero_is_no_further_copy() -> None:
     made, _ = space()
-    made.setting.started = False
+    made.context.started = False
     send(made, 0, 0)
     made.ack(0, 0, 1, MS)
     send(made, 0xFFFF, 2)
@@ -115,7 +115,7 @@ def test_plain_units_wait_for_nothing() -> None:
     made.plain_unit(1, b"a", "Thing", 2, MS)
     report = finish(made)
     assert (report.units, report.duplicates, report.unknown, report.unacked) == (1, 1, 1, 0)
-    assert not made.kept.outstanding
+    assert not made.store.outstanding
 
 
 def test_spaces_that_skip_numbers_report_no_holes() -> None:
@@ -151,8 +151,8 @@ def test_carried_units_are_acked_with_their_carrier() -> None:
     carrier.unit(101, None, b"d2", None, 2, MS)
     inner.unit(3, None, b"3", "Thing", 2, MS)
     carrier.ack(100, 0, 3, 5 * MS)
-    assert (carrier.answers.acked, inner.answers.acked) == (1, 2)
-    assert list(inner.kept.outstanding) == [3]
+    assert (carrier.ack_stats.acked, inner.ack_stats.acked) == (1, 2)
+    assert list(inner.store.outstanding) == [3]
 
 
 def test_a_far_jump_is_reported() -> None:
@@ -218,7 +218,7 @@ def test_numbers_before_the_first_one_of_a_connection_were_never_sent() -> None:
 
 def test_numbers_far_below_are_another_epoch_when_the_next_one_confirms_it() -> None:
     made, _ = space()
-    made.setting.started = False
+    made.context.started = False
     for at, number in enumerate((9000, 9001, 5, 6, 7)):
         send(made, number, at)
     report = finish(made)
@@ -242,8 +242,8 @@ def test_bound_of_open_units() -> None:
     made, _ = space()
     for number in range(2 * MAX_OUTSTANDING):
         send(made, number % 65536, number // 100)
-    assert len(made.kept.outstanding) <= MAX_OUTSTANDING
-    assert made.setting.findings.limits()["MAX_OUTSTANDING"] > 0
+    assert len(made.store.outstanding) <= MAX_OUTSTANDING
+    assert made.context.findings.limits()["MAX_OUTSTANDING"] > 0
     holds(finish(made))
 
 
@@ -253,7 +253,7 @@ def test_bound_of_missing_numbers() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     assert made.numbers.missing.size <= module.MAX_MISSING
-    assert made.setting.findings.limits()["MAX_MISSING"] > 0
+    assert made.context.findings.limits()["MAX_MISSING"] > 0
     holds(finish(made))
 
 
@@ -265,7 +265,7 @@ def test_bound_of_bursts_keeps_the_longest_and_is_told() -> None:
         send(made, number, number)
     assert len(made.numbers.bursts) == module.MAX_BURSTS
     assert {burst.count for burst in made.numbers.bursts} == {8}
-    assert made.setting.findings.limits()["MAX_BURSTS"] == 4  # before the first number nothing is missing
+    assert made.context.findings.limits()["MAX_BURSTS"] == 4  # before the first number nothing is missing
 
 
 STEPS = st.lists(

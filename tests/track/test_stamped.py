@@ -60,7 +60,7 @@ def test_a_copy_that_was_not_seen_gives_no_round_trip() -> None:
     space.ack(1, 600, 9, 700 * MS)
     assert (space.report().acked, space.report().rtt.ambiguous) == (1, 1)
     space.ack(5, 1, 9, 700 * MS)
-    assert space.setting.findings.repeats["ack-of-unsent"] == 1
+    assert space.context.findings.repeats["ack-of-unsent"] == 1
 
 
 def test_each_copy_waits_twice_as_long() -> None:
@@ -68,10 +68,10 @@ def test_each_copy_waits_twice_as_long() -> None:
     space = stamped(recorder.of(1))
     for copy, ms in enumerate((0, 500, 1500, 3500)):
         send(space, 1, copy, ms)
-        assert space.kept.outstanding[1].due_ns == (ms + 500 * 2**copy) * MS
+        assert space.store.outstanding[1].due_ns == (ms + 500 * 2**copy) * MS
     space.repeats.retime(40.0, 10.0)
     send(space, 2, 9, 4000)
-    assert space.kept.outstanding[2].due_ns == (4000 + 80) * MS
+    assert space.store.outstanding[2].due_ns == (4000 + 80) * MS
 
 
 def test_stamps_are_bounded() -> None:
@@ -139,8 +139,8 @@ def test_a_new_space_knows_what_its_template_knows(channels) -> None:
     made.datagram(0, 3, 3 * MS, b"", [unit(1, 1)])
     first, second = (made.lanes[0].spaces[f"reliable[{key}]"] for key in (0, 1))
     assert second.peer_seen
-    assert second.setting.started == first.setting.started
-    assert second.setting.sender_near == first.setting.sender_near
+    assert second.context.started == first.context.started
+    assert second.context.sender_near == first.context.sender_near
     made.learn(made.hints)
     made.lanes[0].adopt(policy(spaces=(rule(name="reliable", key="channel", memory=512,
                                             ack=AckRule.EXACT, ack_bits=0),)))  # fmt: skip
@@ -152,18 +152,18 @@ def test_stamps_that_are_forgotten_are_told(monkeypatch) -> None:
     waiting = stamped()
     for number in range(1, 13):
         send(waiting, number, number, number)
-    assert waiting.setting.findings.limits() == {"MAX_STAMPED": 2}
+    assert waiting.context.findings.limits() == {"MAX_STAMPED": 2}
     settled = stamped()
     for number in range(1, 13):
         send(settled, number, number, number)
         settled.ack(number, number, number, number * MS)
-    assert not settled.setting.findings.limits()
+    assert not settled.context.findings.limits()
     send(settled, 1, 1, 20)
-    assert settled.setting.findings.limits() == {"MAX_STAMPED": 1}
+    assert settled.context.findings.limits() == {"MAX_STAMPED": 1}
 
 
 def test_copies_beyond_those_of_which_stamps_are_kept_are_told() -> None:
     made = stamped()
     for stamp in range(module.MAX_STAMPS + 3):
         send(made, 1, stamp, 500 * stamp)
-    assert made.setting.findings.limits() == {"MAX_STAMPS": 3}
+    assert made.context.findings.limits() == {"MAX_STAMPS": 3}

@@ -138,7 +138,7 @@ def test_numbers_that_begin_anew_unsaid_are_no_copies() -> None:
     space = strided(restarts_at_will=True)
     feed(space, *range(100, 600, 2))
     feed(space, 300, 600, 602)
-    assert (space.report().duplicates, space.setting.findings.repeats) == (0, {"sequence-jump": 1})
+    assert (space.report().duplicates, space.context.findings.repeats) == (0, {"sequence-jump": 1})
     feed(space, *range(210, 260, 2))
     assert (space.report().duplicates, space.report().units) == (0, 250 + 3 + 25)
-    assert space.setting.findings.repeats["numbers-restart"] == 1
+    assert space.context.findings.repeats["numbers-restart"] == 1

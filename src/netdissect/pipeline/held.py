@@ -14,8 +14,8 @@ from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
+from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, Recorder
-from netdissect.track.shelf import Shelf
 
 __all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "Held", "Maker", "advance"]
 
@@ -47,7 +47,7 @@ class Held:
         """The others, as a heap: (frame, how many came before, datagram)."""
         self._newest = 0
         self._count = 0
-        self.shelf = Shelf()
+        self.pruner = Pruner()
 
         self.needs: frozenset[str | None] | None = None
         """As in `Records`: datagrams without such a copy are wanted by nobody; None = all are."""
@@ -171,7 +171,7 @@ def advance(
                         found.append(record)
                 item = held.take(now_ns, oldest)
         if not timeline:
-            held.shelf.put(recorder, held.first().frame if held else packets[place][1] + 1)
+            held.pruner.prune(recorder, held.first().frame if held else packets[place][1] + 1)
         if found:
             return place + 1, found
     return len(packets), found

@@ -20,7 +20,7 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline.servers_live import ServerTotals
 from netdissect.pipeline.stages import Pipeline
-from netdissect.track.conclusion import standing
+from netdissect.track.conclusion import snapshot
 from netdissect.track.connection import Connection
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _source(feed: LiveFeed) -> str:
 def standings(pipeline: Pipeline) -> list[ConnectionReport]:
     """Return reports of the connections that were active last, as they stand."""
     tracked = sorted(pipeline.tracked(), key=lambda one: one.last_ns, reverse=True)
-    found = [standing(one) for one in tracked[:_DIAGNOSED]]
+    found = [snapshot(one) for one in tracked[:_DIAGNOSED]]
     for report in found:
         report.diagnosis = diagnose(report)
     return found
@@ -235,7 +235,7 @@ def _glimpse(connection: Connection) -> ConnectionSnapshot:
         client=connection.endpoints[0],
         server=connection.endpoints[1],
         state=connection.machine.word,
-        first_time_ns=connection.life.first_ns,
+        first_time_ns=connection.lifetime.first_ns,
         last_time_ns=connection.last_ns,
         datagrams=(there.datagrams, back.datagrams),
         octets=(there.octets, back.octets),
@@ -243,7 +243,7 @@ def _glimpse(connection: Connection) -> ConnectionSnapshot:
         retransmissions=_resent(connection),
         rtt_ms=_median(connection),
         anomalies=(chat, note, warn, error),
-        diagnosis=diagnose(standing(connection)),
+        diagnosis=diagnose(snapshot(connection)),
     )
 
 

@@ -32,7 +32,7 @@ from netdissect.pipeline.streams import StreamPort
 from netdissect.pipeline.table import BRIEF, FlowTable, place_of
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
-from netdissect.track.conclusion import conclude, place
+from netdissect.track.conclusion import conclude, conclude_vantage
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
@@ -419,7 +419,7 @@ class Pipeline(PacketSink):
         connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
         if connection is None or not self._table.flooded or self.observer is not None:
             return False
-        heard = connection.heard()
+        heard = connection.datagrams_seen()
         if heard - before >= BRIEF:
             return False
         flow.begun_at = heard
@@ -459,7 +459,7 @@ class Pipeline(PacketSink):
 
     def _placed(self, connection: Connection) -> None:
         """Keep what a first look is for, of a connection that has ended."""
-        near = place(connection)
+        near = conclude_vantage(connection)
         if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:
             self.near[connection.number] = near
         if self.repeated is not None and connection.findings.repeated:
@@ -524,4 +524,4 @@ class Pipeline(PacketSink):
 
 
 def _first_frame(flow: Flow) -> int:
-    return flow.connection.life.first_frame if flow.connection else 0
+    return flow.connection.lifetime.first_frame if flow.connection else 0

@@ -213,7 +213,7 @@ class FlowTable:
 
 def _is_brief(connection: Connection) -> bool:
     """Return whether a connection is brief so far."""
-    return connection.heard() < BRIEF
+    return connection.datagrams_seen() < BRIEF
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.policy import Exhausted, ResendRule
-from netdissect.track.setting import Setting
+from netdissect.track.context import SpaceContext
 from netdissect.track.unit import Unit
 
 __all__ = ["Attempts"]
@@ -21,7 +21,7 @@ MANY: Final = 10
 class Attempts:
     """How often a sender sends a unit, and what it gave up."""
 
-    __slots__ = ("_in_vain", "gave_up_ns", "given_up", "limit", "spent_ns")
+    __slots__ = ("_fate_unknown", "gave_up_ns", "given_up", "limit", "spent_ns")
 
     def __init__(self, resend: ResendRule | None) -> None:
         self.given_up = 0
@@ -31,7 +31,7 @@ class Attempts:
         """When the timer after the last copy was due of a unit that was acknowledged, and yet sent
         as often as it may be or more often.
         """
-        self._in_vain: set[int] | None = None
+        self._fate_unknown: set[int] | None = None
         """Open units sent as often as permitted while the other direction was not heard, or that it
         has answered too late; None before the first one, as in most spaces there is none.
         """
@@ -44,46 +44,47 @@ class Attempts:
         if resend is not None and resend.exhausted is not Exhausted.NEVER:
             self.limit = resend.attempts or 0
 
-    def all_made(self, unit: Unit) -> bool:
+    def exhausted(self, unit: Unit) -> bool:
         """Return True where the unit was sent exactly as often as its sender permits.
 
         More copies than that show a sender whose limit is switched off.
         """
         return self.limit > 0 and unit.copies == self.limit
 
-    def note(self, seq: int, unit: Unit, heard_ns: int) -> None:
+    def note_exhausted(self, seq: int, unit: Unit, heard_ns: int) -> None:
         """Note of a unit that was just sent as often as permitted whether its later half was sent
         while nothing of the other direction was heard: its answers may all have been lost then.
         """
         if heard_ns <= (unit.first_ns + unit.last_ns) >> 1:
-            self.not_lost(seq)
+            self.mark_fate_unknown(seq)
 
-    def not_lost(self, seq: int) -> None:
+    def mark_fate_unknown(self, seq: int) -> None:
         """Note that a unit sent as often as permitted is not known to be lost."""
-        if self._in_vain is None:
-            self._in_vain = set()
-        self._in_vain.add(seq)
+        if self._fate_unknown is None:
+            self._fate_unknown = set()
+        self._fate_unknown.add(seq)
 
-    def give_up(self, setting: Setting, seq: int, unit: Unit) -> None:
+    def give_up(self, context: SpaceContext, seq: int, unit: Unit) -> None:
         """Count and report a unit that was sent as often as permitted."""
         self.given_up += 1
         self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
-        setting.find(
-            "attempts-exhausted", unit.frame, unit.first_ns, setting.direction,
-            f"{seq % (1 << setting.rule.bits)} was sent {unit.copies} times, as often as permitted",
+        context.find(
+            "attempts-exhausted", unit.frame, unit.first_ns, context.direction,
+            f"{seq % (1 << context.rule.bits)} was sent {unit.copies} times, as often as permitted",
             concluded_ns=unit.last_ns, seq=seq, copies=unit.copies,
         )  # fmt: skip
 
-    def tell_loss(self, setting: Setting, seq: int, peer: Any) -> bool:
+    def implies_loss(self, context: SpaceContext, seq: int, peer: Any) -> bool:
         """Return whether no answer to a unit that was given up means that nothing of it came.
 
         Each copy is answered: that all answers were lost where others came is not likely, unless
         the direction of the answers, `peer`, lacks many units for all that its sender has sent each
         again. Of what came back as rarely, nobody can tell which way was lost.
         """
-        if setting.findings.misses or (self._in_vain is not None and seq in self._in_vain):
+        fate_unknown = self._fate_unknown is not None and seq in self._fate_unknown
+        if fate_unknown or context.findings.misses:
             return False
-        other = None if peer is None else peer.spaces.get(setting.rule.name)
+        other = None if peer is None else peer.spaces.get(context.rule.name)
         if other is None or other.numbers.newest == ABSENT:
             return True
         missing, numbers = other.numbers.missing.size, other.numbers
@@ -91,5 +92,5 @@ class Attempts:
 
     def forget(self, seq: int) -> None:
         """Forget a unit that waits no more."""
-        if self._in_vain is not None:
-            self._in_vain.discard(seq)
+        if self._fate_unknown is not None:
+            self._fate_unknown.discard(seq)

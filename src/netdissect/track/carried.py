@@ -13,11 +13,11 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
-from netdissect.track.kept import MAX_OUTSTANDING
 from netdissect.track.ranges import Ranges
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 from netdissect.track.unit import Carried, Unit
+from netdissect.track.unitstore import MAX_OUTSTANDING
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
 
@@ -38,7 +38,11 @@ class CarriedSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
@@ -77,7 +81,7 @@ class CarriedSpace(Space):
             # The numbers on the wire of what shares a record are consecutive, too.
             recorder.counted and (wire_seq & numbers.mask) + count <= numbers.modulus
         )
-        if not together or not 0 < ahead <= self.setting.rule.reach or by.copied:
+        if not together or not 0 < ahead <= self.context.rule.reach or by.copied:
             for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
@@ -85,13 +89,13 @@ class CarriedSpace(Space):
         end: i64 = start + count
         numbers.newest = end - 1
         self.units += count
-        self.kept.max_copies = self.kept.max_copies or 1
+        self.store.max_copies = self.store.max_copies or 1
         self._seen.add(start, end)
         if recorder is not None:
             number = wire_seq & numbers.mask
-            record = recorder.run(self.setting, start, number, count, frame, time_ns)
+            record = recorder.run(self.context, start, number, count, frame, time_ns)
         run = Carried(
-            self, start, count, time_ns, by.number_at_hand, frame, record, is_open=True
+            self, start, count, time_ns, by.current_number, frame, record, is_open=True
         )
         self._runs.append(run)
         self._open += 1
@@ -108,7 +112,7 @@ class CarriedSpace(Space):
     def _shed_runs(self) -> None:
         """Settle a quarter of the open runs as unknown, because there are too many."""
         for run in self._waiting()[: MAX_OUTSTANDING // 4]:
-            self.setting.hit("MAX_OUTSTANDING")
+            self.context.hit("MAX_OUTSTANDING")
             run.open = False
             self._open -= 1
             if self.recorder is not None:
@@ -120,7 +124,7 @@ class CarriedSpace(Space):
             return  # their receiver reads nothing
         numbers = self.numbers
         newest = numbers.modulus if numbers.newest == ABSENT else numbers.newest
-        farthest = self.setting.rule.reach + newest
+        farthest = self.context.rule.reach + newest
         for number in asked:
             if number > farthest:
                 continue  # it stands alone
@@ -128,7 +132,7 @@ class CarriedSpace(Space):
                 self._highest = number
             elif number not in self._seen:
                 self.disordered += 1
-                self.setting.findings.add("order-not-kept", frame, time_ns, self.direction)
+                self.context.findings.add("order-not-kept", frame, time_ns, self.direction)
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
@@ -151,7 +155,7 @@ class CarriedSpace(Space):
             else:
                 units = self.recorder.units_of(run)
             for place, unit in enumerate(units):
-                self.kept.outstanding[int(run.first) + place] = unit
+                self.store.outstanding[int(run.first) + place] = unit
 
     def unit(
         self,
@@ -164,8 +168,8 @@ class CarriedSpace(Space):
     ) -> None:
         """Take one copy of a message."""
         numbers = self.numbers
-        setting = self.setting
-        kept = self.kept
+        context = self.context
+        store = self.store
         del labelled, content
         last = numbers.newest
         if last == ABSENT:
@@ -175,41 +179,41 @@ class CarriedSpace(Space):
             ahead -= numbers.modulus
         seq = last + ahead
         # Where the capture begins later, what came before may be sent again long after.
-        reach = setting.rule.reach
-        near = ahead <= reach and (not setting.started or numbers.first - seq <= reach)
+        reach = context.rule.reach
+        near = ahead <= reach and (not context.started or numbers.first - seq <= reach)
         if near and ahead > 0:
             numbers.newest = seq
         elif seq in self._seen:
             self._repeat(seq, frame, time_ns)
             return
         elif not near:
-            self._take_far(seq, last, frame, time_ns)
+            self._take_stray(seq, last, frame, time_ns)
         else:
             numbers.first = min(numbers.first, seq)
             numbers.out_of_order += 1
-            setting.findings.add("out-of-order", frame, time_ns, self.direction)
+            context.findings.add("out-of-order", frame, time_ns, self.direction)
         self.units += 1
-        kept.max_copies = kept.max_copies or 1
+        store.max_copies = store.max_copies or 1
         self._seen.add(seq, seq + 1)
         record = None
         if self.recorder is not None:
             number = wire_seq & numbers.mask
-            record = self.recorder.first(self.setting, seq, number, type_, frame, time_ns)
-        entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
-        kept.outstanding[seq] = entry
+            record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
+        entry = Unit(time_ns, self._by.current_number, time_ns, frame, record)
+        store.outstanding[seq] = entry
         self._list(entry)
         self._load(Carried.of(self, seq))
-        if len(kept.outstanding) > MAX_OUTSTANDING:
+        if len(store.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
 
-    def _take_far(self, seq: int, last: int, frame: int, time_ns: int) -> None:
+    def _take_stray(self, seq: int, last: int, frame: int, time_ns: int) -> None:
         """Take a number far from all before: the others go on where they were until a number of
         another datagram follows it. Those of one datagram share its base, which may be damaged.
         """
         numbers = self.numbers
-        datagram, far = self._by.number_at_hand, self._far
+        datagram, far = self._by.current_number, self._far
         count = 1
-        if far is not None and 0 < seq - far[0] <= self.setting.rule.reach:
+        if far is not None and 0 < seq - far[0] <= self.context.rule.reach:
             if far[1] != datagram:
                 self._far = None
                 self.singles -= far[2]
@@ -218,7 +222,7 @@ class CarriedSpace(Space):
                 return
             count += far[2]
         else:
-            self.strays.note_jump(seq, frame, time_ns)
+            self.strays.report_jump(seq, frame, time_ns)
         self._far = (seq, datagram, count)
         self.singles += 1
 
@@ -226,37 +230,39 @@ class CarriedSpace(Space):
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
         copied = self._by.copied
         recorded = self.recorder is not None
-        if (recorded or not copied) and seq not in self.kept.outstanding and self._open:
+        if (recorded or not copied) and seq not in self.store.outstanding and self._open:
             self._explode(seq)
-        entry = self.kept.outstanding.get(seq)
+        entry = self.store.outstanding.get(seq)
         if self.recorder is not None:
-            due = time_ns if entry is None else entry.last_ns + self.setting.delay_ns
+            due = time_ns if entry is None else entry.last_ns + self.context.delay_ns
             if entry is not None:
-                self.recorder.again(self.setting, entry, seq, copied, None, frame, time_ns, due)
+                self.recorder.further_copy(
+                    self.context, entry, seq, copied, None, frame, time_ns, due
+                )
             else:
-                self.recorder.late(self.setting, seq, copied, None, frame, time_ns, due)
+                self.recorder.late_copy(self.context, seq, copied, None, frame, time_ns, due)
         if copied:
             self.repeats.duplicates += 1
-            self.setting.findings.add("duplicate", frame, time_ns, self.direction)
+            self.context.findings.add("duplicate", frame, time_ns, self.direction)
             return
         self.repeats.retransmissions += 1
-        self.setting.findings.add("retransmission", frame, time_ns, self.direction)
+        self.context.findings.add("retransmission", frame, time_ns, self.direction)
         again = self._sent_again
         copies = again.pop(seq, 1) + 1
         again[seq] = copies
-        self.kept.max_copies = max(self.kept.max_copies, copies)
+        self.store.max_copies = max(self.store.max_copies, copies)
         if len(again) > MAX_AGAIN:
-            self.setting.hit("MAX_AGAIN")
+            self.context.hit("MAX_AGAIN")
             del again[next(iter(again))]
         if entry is None:
             return
-        before, number = entry.content, self._by.number_at_hand
+        before, number = entry.content, self._by.current_number
         if before != number:
             self._by.resent(before)
         # Messages of one run share theirs.
         entry = Unit(entry.first_ns, number, time_ns, entry.frame, entry.record)
         entry.last_ns = time_ns
-        self.kept.outstanding[seq] = entry
+        self.store.outstanding[seq] = entry
         self._list(entry)
         self._load(Carried.of(self, seq))
 
@@ -268,7 +274,7 @@ class CarriedSpace(Space):
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))
             else:
-                self.setting.hit("MAX_LISTED")
+                self.context.hit("MAX_LISTED")
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -279,53 +285,53 @@ class CarriedSpace(Space):
             return
         item.open = False
         self._open -= 1
-        self.answers.acked += item.count
+        self.ack_stats.acked += item.count
         sample = time_ns - item.sent_ns
-        self.answers.rtt.add_many(max(0, sample), item.count)
+        self.ack_stats.rtt.add_many(max(0, sample), item.count)
         if self.recorder is not None:
             self.recorder.acked_run(item, frame, time_ns)
 
     def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
         copies = self._sent_again.get(seq, 1)
-        self.answers.acked += 1
+        self.ack_stats.acked += 1
         if copies > 1:
-            self.answers.came_late(seq, unit, copies, time_ns)
+            self.ack_stats.add_resent(seq, unit, copies, time_ns)
         else:
-            self.answers.rtt.add(max(0, time_ns - unit.first_ns))
+            self.ack_stats.rtt.add(max(0, time_ns - unit.first_ns))
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
 
-    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+    def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
-        seen = seen and not self.setting.findings.misses
-        self.answers.unacked += seen
+        seen = seen and not self.context.findings.misses
+        self.ack_stats.unacked += seen
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""
-        for seq, entry in list(self.kept.outstanding.items()):
+        for seq, entry in list(self.store.outstanding.items()):
             waited = end_ns - entry.last_ns > patience_ns
-            self.end(seq, entry, seen=self.peer_seen and waited)
-        self.kept.outstanding.clear()
+            self.settle_unacked(seq, entry, seen=self.peer_seen and waited)
+        self.store.outstanding.clear()
         for run in self._waiting():
             waited = end_ns - run.sent_ns > patience_ns
-            unacked = self.peer_seen and waited and not self.setting.findings.misses
-            self.answers.unacked += run.count if unacked else 0
+            unacked = self.peer_seen and waited and not self.context.findings.misses
+            self.ack_stats.unacked += run.count if unacked else 0
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unacked" if unacked else "unknown")
         self._forget_runs()
         if self._seen.merged:
             times = self._seen.merged
-            self.setting.hit("MAX_RANGES", times)
+            self.context.hit("MAX_RANGES", times)
 
     def _shed_oldest(self) -> None:
         """Settle a quarter of the open messages as unknown, because there are too many."""
-        for seq in list(islice(self.kept.outstanding, MAX_OUTSTANDING // 4)):
-            self.setting.hit("MAX_OUTSTANDING")
-            self.end(seq, self.kept.outstanding.pop(seq), seen=False)
+        for seq in list(islice(self.store.outstanding, MAX_OUTSTANDING // 4)):
+            self.context.hit("MAX_OUTSTANDING")
+            self.settle_unacked(seq, self.store.outstanding.pop(seq), seen=False)
 
     def restart(self) -> None:
         """Begin a new epoch with its carrier."""

@@ -12,11 +12,11 @@ from typing import Any, Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.marks import Marks
-from netdissect.track.noting import note_dropped
+from netdissect.track.hashes import DatagramHashes
 from netdissect.track.numbers import Stray
+from netdissect.track.outcomes import record_dropped
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 from netdissect.track.unit import Unit
 
@@ -46,37 +46,41 @@ class CarrierSpace(Space):
         "_before",
         "_began_ns",
         "_busiest",
+        "_delivered_unread",
         "_first_ns",
+        "_gaps",
         "_guard_ns",
-        "_holes",
         "_in_window",
         "_latest_ns",
         "_marks",
         "_quiet_ns",
-        "_reached",
         "_timeout_ns",
         "_window_ns",
-        "asked_rate",
         "collisions",
         "copied",
+        "current_number",
         "ignored",
         "late_acks",
-        "number_at_hand",
         "refused",
+        "requested_rate",
         "restarts",
+        "reverse",
         "singles",
         "stale",
-        "twin",
         "wanted",
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
-        self.twin: CarrierSpace | None = None
+        self.reverse: CarrierSpace | None = None
         """The datagrams of the other direction, which carry the acknowledgements of these."""
-        self.number_at_hand: i64 = 0
+        self.current_number: i64 = 0
         """Extended number of the datagram at hand."""
         self.copied = False
         """True: the datagram at hand is a network copy."""
@@ -97,7 +101,7 @@ class CarrierSpace(Space):
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
         """Time of the datagram before the last of them."""
-        self._marks = Marks()
+        self._marks = DatagramHashes()
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -110,14 +114,14 @@ class CarrierSpace(Space):
         """End of the present window of one second."""
         self._in_window = self._busiest = 0
         """Datagrams in the present window, and in the fullest one."""
-        self.asked_rate: int | None = None
+        self.requested_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
         # No deque, and below no set: empty ones have hundreds of bytes, and most stay empty.
-        self._holes: list[tuple[int, int, int, int]] = []
+        self._gaps: list[tuple[int, int, int, int]] = []
         """(time before, time after, first number, number behind) of what was skipped lately."""
         self._acked_ns = 0
         """When the newest acknowledged datagram was sent."""
-        self._reached: dict[int, None] = {}
+        self._delivered_unread: dict[int, None] = {}
         """Open datagrams that an acknowledgement has named which their sender did not read."""
         self._before: list[tuple[int, int, Recent]] = []
         """(first, last, missing ones) of earlier epochs, as extended numbers."""
@@ -125,7 +129,7 @@ class CarrierSpace(Space):
     def release(self) -> None:
         """Let go of the other direction too."""
         super().release()
-        self.twin = None
+        self.reverse = None
 
     def unit(
         self,
@@ -145,9 +149,9 @@ class CarrierSpace(Space):
             return
         record = None
         if self.recorder is not None:
-            record = self.recorder.first(self.setting, seq, wire_seq, type_, frame, time_ns)
+            record = self.recorder.first(self.context, seq, wire_seq, type_, frame, time_ns)
         unit = Unit(time_ns, mark, time_ns, frame, record)
-        self.current = self.kept.outstanding[seq] = unit
+        self.current = self.store.outstanding[seq] = unit
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -162,9 +166,9 @@ class CarrierSpace(Space):
         self.plain += 1
         self.current = None
         if self.recorder is not None:
-            record = self.recorder.first(self.setting, seq, wire_seq, type_, frame, time_ns)
+            record = self.recorder.first(self.context, seq, wire_seq, type_, frame, time_ns)
             if record is not None:
-                note_dropped(record, "unknown")
+                record_dropped(record, "unknown")
 
     def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
         """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
@@ -175,7 +179,7 @@ class CarrierSpace(Space):
             last = numbers.begin(wire_seq)
             self._began_ns = time_ns
             self._first_ns = self._first_ns or time_ns
-            self.kept.max_copies = 1
+            self.store.max_copies = 1
         if time_ns < self._window_ns:
             self._in_window += 1
         else:
@@ -185,26 +189,26 @@ class CarrierSpace(Space):
         if ahead == 1:
             seq = numbers.newest = last + 1
         else:
-            if self._is_single(wire_seq, ahead, mark, frame, time_ns, before_ns):
+            if self._is_stray(wire_seq, ahead, mark, frame, time_ns, before_ns):
                 return ABSENT
             last = numbers.newest
             ahead = (wire_seq - last) & numbers.mask
             if 0 < ahead <= numbers.half:
                 seq = last + ahead
-                self._hole(before_ns, time_ns, last + 1, seq)
+                self._add_gap(before_ns, time_ns, last + 1, seq)
                 self._advance(last, seq, frame, time_ns)
             else:
                 seq = last + ahead - (numbers.modulus if ahead else 0)
                 if self._repeated(seq, mark, frame, time_ns):
                     return ABSENT
         self.units += 1
-        self.number_at_hand = seq
+        self.current_number = seq
         self._marks.keep(seq, mark)
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale
         if not self.units & 255:
-            self._shed(time_ns)
+            self._settle_overdue(time_ns)
         return seq
 
     def _roll(self, time_ns: int) -> None:
@@ -221,32 +225,32 @@ class CarrierSpace(Space):
             "mean": round(sent * _SECOND / span, 3) if span > 0 else None,
             "peak": max(self._busiest, self._in_window),
         }
-        if self.asked_rate is not None:
-            found["asked"] = self.asked_rate
+        if self.requested_rate is not None:
+            found["asked"] = self.requested_rate
         return found
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _hole(self, before_ns: int, time_ns: int, low: int, high: int) -> None:
+    def _add_gap(self, before_ns: int, time_ns: int, low: int, high: int) -> None:
         """Note when numbers were skipped."""
-        holes = self._holes
-        if len(holes) == MAX_SKIPS:
-            del holes[0]
-        holes.append((before_ns, time_ns, low, high))
+        gaps = self._gaps
+        if len(gaps) == MAX_SKIPS:
+            del gaps[0]
+        gaps.append((before_ns, time_ns, low, high))
 
     def _heard_ns(self, last: int, time_ns: int) -> int:
         """Return when the datagram before the newest hole came: most are not remembered."""
         del last, time_ns
-        return self._holes[-1][0]
+        return self._gaps[-1][0]
 
-    def _is_single(
+    def _is_stray(
         self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
     ) -> bool:
         """Return True for a number far from all before, which nothing confirms yet; one that
         follows such a number confirms it.
         """
         numbers = self.numbers
-        last = numbers.reached()
+        last = numbers.newest_or_zero()
         reach = numbers.reach
         if not reach < ahead < numbers.modulus - reach - last + numbers.first:
             return False
@@ -255,24 +259,24 @@ class CarrierSpace(Space):
             step = (wire_seq - stray.wire_seq) & numbers.mask
             if 0 < step <= reach:
                 if stray.seq > last:
-                    self._take_back(stray)
+                    self._confirm_stray(stray)
                 return False
         self.singles += 1
-        seq = self.number_at_hand = numbers.extend(wire_seq)
+        seq = self.current_number = numbers.extend(wire_seq)
         # What it carries is acknowledged with it, should the next number confirm it.
-        unit = self._apart(seq, mark, None, frame, time_ns)
+        unit = self._add_isolated(seq, mark, None, frame, time_ns)
         self.strays.add(Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns))
         self._quiet_ns = before_ns
-        self.strays.note_jump(seq, frame, time_ns)
+        self.strays.report_jump(seq, frame, time_ns)
         return True
 
-    def _take_back(self, stray: Stray) -> None:
+    def _confirm_stray(self, stray: Stray) -> None:
         """Count a datagram that stood alone with the others, now that the next one follows it."""
         self.strays.confirm(stray)
         self.singles -= 1
-        self.numbers.apart -= 1
+        self.numbers.isolated -= 1
         seq, unit = stray.seq, stray.unit
-        self._hole(self._quiet_ns, stray.time_ns, stray.last + 1, seq)
+        self._add_gap(self._quiet_ns, stray.time_ns, stray.last + 1, seq)
         self._advance(stray.last, seq, stray.frame, stray.time_ns)
         if unit is None:
             return
@@ -281,27 +285,27 @@ class CarrierSpace(Space):
             self.recorder.adopt(unit, seq, stray.wire_seq)
         self.plain += stray.plain
         if not (stray.plain or stray.acked):
-            self.kept.outstanding[seq] = unit
+            self.store.outstanding[seq] = unit
 
     def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
         """Take a datagram that no acknowledgement and no copy can be told to belong to."""
-        self._apart(seq, mark, None, frame, time_ns)
+        self._add_isolated(seq, mark, None, frame, time_ns)
         self.current = None
 
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
         """Take a number that is not newer; return False for a first copy that came late."""
         numbers = self.numbers
-        setting = self.setting
+        context = self.context
         if seq in numbers.missing:
-            self._came(seq, time_ns)
+            self._arrived_late(seq, time_ns)
         elif seq < numbers.first:
-            numbers.lower(seq)
+            numbers.extend_back(seq)
         else:
             self.current = None
             self.stale = True
             known = self._marks.knows(seq)
             if not known:
-                setting.hit("MAX_MARKS")
+                context.hit("MAX_MARKS")
             same = not known or self._marks.has(seq, mark)
             if same and (not known or self.collisions <= self.repeats.duplicates):
                 self._copy(seq, frame, time_ns)
@@ -311,25 +315,25 @@ class CarrierSpace(Space):
             else:
                 self.collisions += 1
                 self._lone(seq, mark, frame, time_ns)
-                setting.find(
+                context.find(
                     "number-reused", frame, time_ns, self.direction,
                     f"{seq & numbers.mask} is used by another datagram as well", seq=seq,
                 )  # fmt: skip
             return True
-        if setting.started or seq > numbers.first:
+        if context.started or seq > numbers.first:
             numbers.disorder += 1
-            self._sight()
+            self._notify_evidence()
         numbers.out_of_order += 1
-        setting.findings.add("out-of-order", frame, time_ns, self.direction)
+        context.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
 
     def _copy(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a copy that the network has made."""
         self.repeats.duplicates += 1
         self.copied = True
-        self.setting.findings.add("duplicate", frame, time_ns, self.direction)
+        self.context.findings.add("duplicate", frame, time_ns, self.direction)
         if self.recorder is not None:
-            self.recorder.late(self.setting, seq, True, None, frame, time_ns, time_ns)
+            self.recorder.late_copy(self.context, seq, True, None, frame, time_ns, time_ns)
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
@@ -347,9 +351,9 @@ class CarrierSpace(Space):
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement, unless nobody reads the datagram that it is in."""
-        if self.twin is not None and self.twin.stale:
+        if self.reverse is not None and self.reverse.stale:
             self.ignored += 1
-            self._note_reached(base, bits)
+            self._note_unread_ack(base, bits)
             return
         self.acks.take(self, base, bits, frame, time_ns)
 
@@ -360,12 +364,12 @@ class CarrierSpace(Space):
             self.late_acks += 1
             self.time_out(seq, unit)
             return
-        answers = self.answers
-        answers.heard(unit.last_ns, frame)
-        answers.acked += 1
+        ack_stats = self.ack_stats
+        ack_stats.note_answered(unit.last_ns, frame)
+        ack_stats.acked += 1
         self._acked_ns = max(self._acked_ns, unit.first_ns)
-        if answers.took(sample):
-            self._sight()
+        if ack_stats.add_sample(sample):
+            self._notify_evidence()
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=False)
         unit.deliver(frame, time_ns)
@@ -375,21 +379,21 @@ class CarrierSpace(Space):
         if not self._marks.knows(seq):
             self._marks.keep(seq, unit.content)
         self.attempts.given_up += 1
-        self.answers.unacked += 1
-        self.setting.findings.add(
+        self.ack_stats.unacked += 1
+        self.context.findings.add(
             "datagram-timed-out", unit.frame, unit.first_ns, self.direction,
             concluded_ns=unit.first_ns + self._timeout_ns,
         )  # fmt: skip
         if self.recorder is not None:
             self.recorder.dropped(unit, "given_up", lost=self._is_lost(seq, unit))
-        self._reached.pop(seq, None)
+        self._delivered_unread.pop(seq, None)
 
-    def _note_reached(self, base: int, bits: int) -> None:
+    def _note_unread_ack(self, base: int, bits: int) -> None:
         """Note which open datagrams came, as an acknowledgement says that nobody reads."""
         first = self.numbers.extend(base)
-        for seq in self.kept.outstanding:
+        for seq in self.store.outstanding:
             if seq == first or (seq > first and bits >> (seq - first - 1) & 1):
-                self._reached[seq] = None
+                self._delivered_unread[seq] = None
 
     def _is_lost(self, seq: int, unit: Unit) -> bool:
         """Return whether a datagram that was never acknowledged is known not to have come.
@@ -397,28 +401,28 @@ class CarrierSpace(Space):
         Its receiver knew the connection before and has acknowledged what was sent later, and no
         datagram is missing of those in which this acknowledgement would have been.
         """
-        twin = self.twin
-        if twin is None or seq in self._reached:
+        reverse = self.reverse
+        if reverse is None or seq in self._delivered_unread:
             return False
-        if self.setting.receiver_near or self.setting.findings.misses:
+        if self.context.receiver_near or self.context.findings.misses:
             return False
         if unit.first_ns >= self._acked_ns:
             return False
-        rtt = self.answers.rtt
+        rtt = self.ack_stats.rtt
         due_ns = unit.first_ns + PATIENCE_NS + (rtt.highest if rtt.samples else 0)
-        return twin.came_whole(unit.first_ns, due_ns)
+        return reverse.nothing_missing(unit.first_ns, due_ns)
 
-    def came_whole(self, start_ns: int, end_ns: int) -> bool:
+    def nothing_missing(self, start_ns: int, end_ns: int) -> bool:
         """Return whether nothing is missing of what came in a span of time and just after it, all
         of one epoch.
         """
         if start_ns < self._began_ns or self._latest_ns < end_ns:
             return False
-        missing, holes = self.numbers.missing, self._holes
-        if len(holes) == MAX_SKIPS and start_ns <= holes[0][1]:
-            self.setting.hit("MAX_SKIPS")
+        missing, gaps = self.numbers.missing, self._gaps
+        if len(gaps) == MAX_SKIPS and start_ns <= gaps[0][1]:
+            self.context.hit("MAX_SKIPS")
             return False
-        for before_ns, after_ns, low, high in holes:
+        for before_ns, after_ns, low, high in gaps:
             within = before_ns <= end_ns and after_ns >= start_ns
             if within and missing.touches(low, min(high, low + LATEST)):
                 return False
@@ -429,20 +433,20 @@ class CarrierSpace(Space):
 
         So soon that it cannot have timed out, another sender uses the same numbers.
         """
-        unit = self.kept.outstanding.get(seq)
+        unit = self.store.outstanding.get(seq)
         if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
-            del self.kept.outstanding[seq]
+            del self.store.outstanding[seq]
             self.time_out(seq, unit)
 
-    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+    def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a datagram without acknowledgement: timed out, if its sender lived long enough
         and the acknowledgement can only be missing because there was none.
         """
-        seen = seen and not self.setting.findings.misses
-        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.setting.findings.misses:
+        seen = seen and not self.context.findings.misses
+        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.context.findings.misses:
             self.time_out(seq, unit)
             return
-        self.answers.unacked += seen
+        self.ack_stats.unacked += seen
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
@@ -458,11 +462,11 @@ class CarrierSpace(Space):
         if numbers.last is None:
             return
         self.restarts += 1
-        self._holes.clear()
-        self._reached.clear()
+        self._gaps.clear()
+        self._delivered_unread.clear()
         span = (numbers.first, numbers.last, numbers.missing)
         if len(self._before) == MAX_EPOCHS:
-            self.setting.hit("MAX_EPOCHS")
+            self.context.hit("MAX_EPOCHS")
             del self._before[0]
         self._before.append(span)
         super().restart()

@@ -14,14 +14,14 @@ from netdissect.model.reports import (
     SpaceReport,
     TimeoutVerdict,
 )
-from netdissect.track.answers import SETTLED_NS
+from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
-__all__ = ["conclude", "place", "standing"]
+__all__ = ["conclude", "conclude_vantage", "snapshot"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
@@ -76,7 +76,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     return report
 
 
-def place(
+def conclude_vantage(
     connection: Connection,
 ) -> tuple[bool | None, bool | None, bool, tuple[bool, bool]]:
     """Return whether the capture was taken next to (client, server) as `conclude` has it, None
@@ -84,11 +84,11 @@ def place(
     the copies before them; release the connection.
     """
     connection.judge()
-    if _look_for_leaks(connection):
+    if _detect_missed_frames(connection):
         connection.judge()
     stream = connection.stream
     if stream is not None:
-        connection.vantage.update(stream.sight(0), stream.sight(1))
+        connection.vantage.update(stream.evidence(0), stream.evidence(1))
     connection.release()
     near = connection.vantage.near
     findings = connection.findings
@@ -97,11 +97,11 @@ def place(
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
-    if _look_for_leaks(connection):
+    if _detect_missed_frames(connection):
         connection.judge()
     connection.place_for_good()
     patience = _patience_ns(connection)
-    silent = connection.quiet.end(end_ns)
+    silent = connection.silence.end(end_ns)
     for lane in connection.lanes:
         heard_ns = _heard_ns(connection, lane.direction)
         for space in lane.spaces.values():
@@ -110,10 +110,10 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     silent_close = _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns, silent_close)
     if silent_close is not None:
-        connection.quiet.excuse(silent_close, 0)
+        connection.silence.retract(silent_close, 0)
     for found in timeouts:
         if found.fired:
-            connection.quiet.excuse(SIDES.index(found.side), found.last_heard_ns or 0)
+            connection.silence.retract(SIDES.index(found.side), found.last_heard_ns or 0)
     _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     _last_findings(connection, end_ns)
@@ -124,25 +124,25 @@ _SHOWN: Final = frozenset({"handshake", "protocol"})
 """Where what was sent shows who is the client; else it is a guess."""
 
 
-def _look_for_leaks(connection: Connection) -> bool:
+def _detect_missed_frames(connection: Connection) -> bool:
     """Note whether numbers are missing next to their sender, who has sent them all; return whether
     only they show that frames are missing. Where both sides are near, what lost them may stand
     before the capture.
     """
     known = connection.findings.misses
     for lane in connection.lanes:
-        if _is_unheard(connection, lane.direction) and (
-            _goes_on(connection, lane) or _speaks_to(connection, lane.direction)
+        if _not_captured(connection, lane.direction) and (
+            _was_active(connection, lane) or _speaks_to(connection, lane.direction)
         ):
             connection.findings.misses = True
     for space in _spaces(connection):
-        beside = space.setting.sender_near and not space.setting.receiver_near
+        beside = space.context.sender_near and not space.context.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
             connection.findings.misses = True
-    return (connection.findings.misses and not known) or _look_for_losses(connection)
+    return (connection.findings.misses and not known) or _count_earlier_losses(connection)
 
 
-def _look_for_losses(connection: Connection) -> bool:
+def _count_earlier_losses(connection: Connection) -> bool:
     """Note how many units of one side were lost before the capture: numbers that it misses and
     that nobody acknowledges, though others of them are; return whether there are any. Of both
     sides they show no place: programs can lose some before they send them.
@@ -150,7 +150,7 @@ def _look_for_losses(connection: Connection) -> bool:
     if connection.findings.misses or False in connection.vantage.near:
         return False
     missing = [
-        max([each.missing() for each in lane.spaces.values() if each.answers.acked], default=0)
+        max([each.missing() for each in lane.spaces.values() if each.ack_stats.acked], default=0)
         for lane in connection.lanes
     ]
     if 0 not in missing:
@@ -161,7 +161,7 @@ def _look_for_losses(connection: Connection) -> bool:
     return any(lane.missing for lane in connection.lanes)
 
 
-def _is_unheard(connection: Connection, side: int) -> bool:
+def _not_captured(connection: Connection, side: int) -> bool:
     """Return whether the capture has nothing that a side sent."""
     stream = connection.stream
     return not connection.lanes[side].datagrams and (
@@ -179,22 +179,22 @@ def _speaks_to(connection: Connection, side: int) -> bool:
     return connection.roles_from in _SHOWN and handshake != "unanswered"
 
 
-def _goes_on(connection: Connection, lane: Lane) -> bool:
+def _was_active(connection: Connection, lane: Lane) -> bool:
     """Return whether the side of a direction was there, though the capture has nothing of it: the
     other one acknowledges, answers, measures or counts what it sends.
     """
     stream = connection.stream
     other = connection.lanes[1 - lane.direction]
     return (
-        any(space.acks.goes_on for space in lane.spaces.values())
-        or any(track.goes_on for track in lane.probes.values())
+        any(space.acks.sender_present for space in lane.spaces.values())
+        or any(track.sender_present for track in lane.probes.values())
         or any(track.declared.highest > 0 for track in other.probes.values())
         or connection.declared.received[other.direction] > 0
-        or (stream is not None and stream.halves[lane.direction].goes_on)
+        or (stream is not None and stream.halves[lane.direction].sender_present)
     )
 
 
-def standing(connection: Connection) -> ConnectionReport:
+def snapshot(connection: Connection) -> ConnectionReport:
     """Return the report of a connection that goes on, as it stands: nothing in it is settled."""
     return _report(connection, connection.machine.word, [], [], {})
 
@@ -216,9 +216,9 @@ def _report(
         client=connection.endpoints[0],
         server=connection.endpoints[1],
         roles_from=connection.roles_from,
-        first_frame=connection.life.first_frame,
+        first_frame=connection.lifetime.first_frame,
         last_frame=connection.last_frame,
-        first_time_ns=connection.life.first_ns,
+        first_time_ns=connection.lifetime.first_ns,
         last_time_ns=connection.last_ns,
         vantage=connection.vantage.word,
         vantage_basis=connection.vantage.basis,
@@ -253,7 +253,7 @@ def _report(
             connection.declared.clocks[1].summary(),
         ),
         codes=connection.findings.repeats,
-        quiet=connection.quiet.spans,
+        quiet=connection.silence.spans,
         end_hint=_end_hint(connection),
         ended_ns=_ended_ns(connection),
         ceilings=(_ceilings(first), _ceilings(second)),
@@ -268,7 +268,7 @@ def _handshake(connection: Connection) -> str:
     """
     word = connection.machine.handshake
     asked = word == "unanswered" and connection.findings.misses
-    return "not_seen" if asked and any(_is_unheard(connection, way) for way in (0, 1)) else word
+    return "not_seen" if asked and any(_not_captured(connection, way) for way in (0, 1)) else word
 
 
 def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[SpaceReport]:
@@ -276,7 +276,7 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
     stream = connection.stream
     if stream is None:
         return []
-    connection.vantage.update(stream.sight(0), stream.sight(1))
+    connection.vantage.update(stream.evidence(0), stream.evidence(1))
     closed = stream.closed()
     if closed and connection.machine.word != "timed_out":
         connection.machine.close = closed
@@ -305,16 +305,16 @@ def _ended_ns(connection: Connection) -> int | None:
     if stream is not None and stream.first_fin is not None:
         return stream.first_fin[2]
     silent = close["frame"] == connection.last_frame
-    return connection.life.over_ns or (connection.last_ns if silent else None)
+    return connection.lifetime.over_ns or (connection.last_ns if silent else None)
 
 
 def _end_hint(connection: Connection) -> EndHint | None:
     """Return the sign that says most of how a connection ended, though nothing says so."""
     signs = [space.renewed for space in _spaces(connection) if space.renewed is not None]
     machine = connection.machine
-    if machine.answered and machine.close is not None and connection.life.over_ns:
+    if machine.answered and machine.close is not None and connection.lifetime.over_ns:
         side = 1 - SIDES.index(str(machine.close["by"]))
-        signs.append(EndHint("answered", side, connection.last_frame, connection.life.over_ns))
+        signs.append(EndHint("answered", side, connection.last_frame, connection.lifetime.over_ns))
     stream = connection.stream
     if stream is not None and stream.first_fin is not None and stream.fin_unseen:
         side, frame, time_ns = stream.first_fin
@@ -346,7 +346,7 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
             if moment is None or lane.last_ns > moment or end_ns <= moment:
                 continue
             for other in lane.spaces.values():
-                other.acks.close_silently()
+                other.acks.revert_after_close()
             side = SIDES[lane.direction]
             connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
             connection.findings.add(
@@ -366,8 +366,8 @@ def _closing_rule(space: Space) -> tuple[int | None, str]:
         moment = attempts.spent_ns if attempts.gave_up_ns is None else attempts.gave_up_ns
         if moment is not None:
             return moment, resend.exhausted_reason
-    quality = space.answers.quality
-    if quality is not None and quality.broken_ns is not None and not space.setting.findings.misses:
+    quality = space.ack_stats.quality
+    if quality is not None and quality.broken_ns is not None and not space.context.findings.misses:
         return quality.broken_ns, quality.rule.reason
     return None, ""
 
@@ -445,7 +445,7 @@ def _outcome(
 def _quiet_findings(connection: Connection, end_ns: int) -> None:
     # Of one that was closed the rest of the capture tells nothing.
     over_ns = end_ns if connection.machine.close is None else connection.last_ns
-    for span in connection.quiet.spans:
+    for span in connection.silence.spans:
         until_ns = span.to_ns or over_ns
         side = SIDES[span.direction]
         lasted = f"{(until_ns - span.from_ns) / 1e9:.1f} s" + ("" if span.to_ns else ", to the end")
@@ -470,7 +470,7 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
             if first is None or not connection.started or connection.findings.misses:
                 continue
             if space.numbers.skipped_start(first):
-                word = "seen" if space.setting.sender_near is False else "sent"
+                word = "seen" if space.context.sender_near is False else "sent"
                 connection.findings.add(
                     "first-number-skipped", None, None, lane.direction,
                     f"{space.rule.name} starts at {space.numbers.first}; {first} was never {word}",

@@ -10,16 +10,16 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
-from netdissect.track.answers import PAUSE_NS
-from netdissect.track.called import Called
+from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
-from netdissect.track.declared import Declared
+from netdissect.track.declared import DeclaredFacts
 from netdissect.track.findings import Findings
 from netdissect.track.lane import NEVER, Lane
 from netdissect.track.machine import StateRunner
-from netdissect.track.quiet import Life, Quiet
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
+from netdissect.track.scansink import ScanSink
+from netdissect.track.silence import Lifetime, SilenceDetector
 from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Vantage
@@ -47,7 +47,7 @@ _ORDERED: Final = Ev.ORDERED
 _HINTS: Final = Ev.HINTS
 
 
-class Connection(Called):
+class Connection(ScanSink):
     """State of one connection. It takes what was captured by `datagram`, or by `at` and the calls
     of a scanner; `conclude` reports.
     """
@@ -63,7 +63,7 @@ class Connection(Called):
         endpoints: tuple[str, str],
         roles_from: str,
         findings: Findings,
-        recorder: Scribe | None = None,
+        recorder: ConnectionRecorder | None = None,
         explain: tuple[str, ...] = (),
         forced: bool = False,
     ) -> None:
@@ -80,7 +80,7 @@ class Connection(Called):
         self.findings = findings
         self.explain = explain
         self.evicted = False
-        self.released = False
+        self.emitted = False
         """Whether nothing more can come."""
         """Set where the connection had to leave the table before its end."""
         self.mid_stream = False
@@ -91,7 +91,7 @@ class Connection(Called):
         self.lanes[0].pair(self.lanes[1])
         self.machine = StateRunner(policies[0].machine or policies[1].machine)
         self.vantage = Vantage(policies[0].answer_ms)
-        self.declared = Declared()
+        self.declared = DeclaredFacts()
         self.announced: dict[int, TimeoutVerdict] = {}
         """Side -> the timeout that it announced on the wire."""
         self.end_hint: EndHint | None = None
@@ -99,27 +99,29 @@ class Connection(Called):
         self.identity: dict[str, Any] = {}
         self.started = False
         """True where the first datagram is one that begins a connection."""
-        self.life = Life()
+        self.lifetime = Lifetime()
         self.after = (0, 0)
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
-        self.quiet = Quiet(self.lanes, self.life, findings, carried=transport == "tcp")
+        self.silence = SilenceDetector(
+            self.lanes, self.lifetime, findings, over_tcp=transport == "tcp"
+        )
         """Where a side was not heard."""
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
             self.stream = StreamTrack(findings, recorder, self._step_in_time)
-            self.quiet.stream = self.stream
+            self.silence.stream = self.stream
             for half in self.stream.halves:
-                half.on_pause = self.quiet.resumed
-        findings.heard = (*self.lanes, *(self.stream.halves if self.stream is not None else ()))
-        judge, answered = self.judge, self.quiet.answered  # each of them an object
+                half.on_pause = self.silence.resumed
+        findings.directions = (*self.lanes, *(self.stream.halves if self.stream else ()))
+        judge, answered = self.judge, self.silence.answered  # each of them an object
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.on_sight = judge
-                space.answers.on_answer = answered
-                space.setting.in_stream = transport == "tcp"
+                space.on_evidence = judge
+                space.ack_stats.on_answer = answered
+                space.context.in_stream = transport == "tcp"
 
     @property
     def last_ns(self) -> int:
@@ -154,7 +156,7 @@ class Connection(Called):
             lane.silent = False
             self._first(lane.direction, frame, time_ns)
         elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
-            self.quiet.resumed(lane.direction, frame, time_ns, (lane.last_ns, lane.last_frame))
+            self.silence.resumed(lane.direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         if time_ns >= lane.due_ns:
             self._second(lane, frame, time_ns)
         lane.datagrams += 1
@@ -216,7 +218,7 @@ class Connection(Called):
         if self.transport == "tcp":
             lane.due_ns = NEVER
             return
-        if not lane.is_over(time_ns):
+        if not lane.may_roll(time_ns):
             return
         client, server = self.lanes
         lane.roll(frame, time_ns, max(client.latest_ns(), server.latest_ns()))
@@ -234,7 +236,7 @@ class Connection(Called):
     def segment(self, direction: int, frame: int, time_ns: int, octets: int) -> None:
         """Count one TCP segment with data; its messages come through `further`."""
         lane = self.lanes[direction]
-        self.life.begin(frame, time_ns)
+        self.lifetime.begin(frame, time_ns)
         lane.datagrams += 1
         lane.octets += octets
         lane.last_ns = time_ns
@@ -244,7 +246,7 @@ class Connection(Called):
         self, direction: int, frame: int, time_ns: int, segment: TcpSegment
     ) -> None:
         """Take a TCP segment itself, with or without data, before what it makes readable."""
-        if self.life.begin(frame, time_ns):
+        if self.lifetime.begin(frame, time_ns):
             self.started = not segment.mid_stream
         self.after = (time_ns, frame)
         if self.stream is not None:
@@ -271,13 +273,13 @@ class Connection(Called):
         for space in other.spaces.values():
             space.peer_seen = True
         if not other.silent:
-            begun = (self.life.first_ns, self.life.first_frame)
-            self.quiet.resumed(direction, frame, time_ns, begun)
+            begun = (self.lifetime.first_ns, self.lifetime.first_frame)
+            self.silence.resumed(direction, frame, time_ns, begun)
             return
-        self.life.begin(frame, time_ns)
+        self.lifetime.begin(frame, time_ns)
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.setting.started = self.started
+                space.context.started = self.started
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -323,14 +325,14 @@ class Connection(Called):
             return
         asked_ns = time_ns - sample
         if asked_ns - track.answered_ns > PAUSE_NS:
-            self.quiet.answered(asker.direction, asked_ns, frame)
+            self.silence.answered(asker.direction, asked_ns, frame)
         track.answered_ns = asked_ns
         if self.recorder is not None:
             self.recorder.event(
                 "probe", time_ns, frame, lane.direction, f"{event[1]} {event[2]} answered",
                 {"kind": event[1], "id": event[2], "rtt_ms": sample / 1e6},
             )  # fmt: skip
-        asker.measured(max(1.0, sample / 1e6), here=True)
+        asker.add_rtt(max(1.0, sample / 1e6), here=True)
         if sample < lowest > NEAR_NS or track.rtt.samples <= MIN_ANSWERS:
             self.judge()
 
@@ -340,13 +342,13 @@ class Connection(Called):
         track = next(iter(lane.probes.values()), None)
         if track is not None and value >= 0:
             track.declared.add(int(value * 1e6))
-        self.lanes[1 - lane.direction].measured(value)
-        lane.measured(value, own=True)
+        self.lanes[1 - lane.direction].add_rtt(value)
+        lane.add_rtt(value, own=True)
 
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         machine = self.machine.machine
         if machine is not None and event[1] in machine.begins:
-            self.quiet.pleads(lane.direction, time_ns)
+            self.silence.pleads(lane.direction, time_ns)
         self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
 
     def _step_in_time(
@@ -370,7 +372,7 @@ class Connection(Called):
         before = self.machine.state
         target = self.machine.step(name, detail, direction, frame)
         if target is not None:
-            life, machine = self.life, self.machine
+            life, machine = self.lifetime, self.machine
             life.over_ns = (life.over_ns or time_ns) if machine.over else 0
             life.open_ns = life.open_ns or (time_ns if machine.word == "open" else 0)
         if target is not None and self.recorder is not None:
@@ -392,7 +394,7 @@ class Connection(Called):
             return
         seen = space.numbers.seen
         if seen and not space.rule.restarts_at_will:
-            space.setting.find_restart(frame, time_ns)
+            space.context.find_restart(frame, time_ns)
             if space.rule.renews and space.renewed is None:
                 space.renewed = EndHint("renewed", lane.direction, frame, time_ns)
         self.declared.restart(lane.direction, self.lanes)
@@ -434,7 +436,7 @@ class Connection(Called):
         lane.add("rate_requests", 1)
         for space in self.lanes[1 - lane.direction].spaces.values():
             if isinstance(space, CarrierSpace):
-                space.asked_rate = per_second
+                space.requested_rate = per_second
         if self.recorder is not None:
             text = f"asks for {per_second} datagrams a second"
             self.recorder.event(
@@ -451,7 +453,7 @@ class Connection(Called):
         message = detail if isinstance(detail, str) else ""
         self.findings.add(event[1], frame, time_ns, lane.direction, message, evidence)
 
-    def heard(self) -> int:
+    def datagrams_seen(self) -> int:
         """Return how many datagrams, or segments with data, of both directions were seen."""
         return self.lanes[0].datagrams + self.lanes[1].datagrams
 
@@ -482,8 +484,8 @@ class Connection(Called):
         late, later = client.disorder(), server.disorder()
         if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
             return  # Answers get quicker only: both stay near.
-        of_client = server.sight(late, client.missing)
-        if self.vantage.update(of_client, client.sight(later, server.missing)):
+        of_client = server.evidence(late, client.missing)
+        if self.vantage.update(of_client, client.evidence(later, server.missing)):
             self._place()
 
     def place(
@@ -511,7 +513,7 @@ class Connection(Called):
         """Take that nothing more will be known about where the capture was taken."""
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.setting.place_for_good()
+                space.context.place_for_good()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""
@@ -530,11 +532,11 @@ class Connection(Called):
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
-        self.stream = self.quiet.stream = None
-        self.findings.heard = ()
+        self.stream = self.silence.stream = None
+        self.findings.directions = ()
         if self.recorder is not None:
             self.recorder.end()
-        self.released = True
+        self.emitted = True
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {

@@ -121,7 +121,7 @@ class CountedCopies:
         self.copies.append((gap_ns, copied, turn, soon and copied))
         return True
 
-    def came(self, seq: int, time_ns: int) -> None:
+    def arrived_late(self, seq: int, time_ns: int) -> None:
         """Take that a skipped number came late: no copy has used it."""
         for skipped in (self._spare, self._skipped):
             for index, (number, count, since_ns) in enumerate(skipped):

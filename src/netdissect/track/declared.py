@@ -12,13 +12,13 @@ from netdissect.track.reservoir import RttReservoir
 if TYPE_CHECKING:
     from netdissect.track.lane import Lane
 
-__all__ = ["MAX_OFFSET_NS", "Declared"]
+__all__ = ["MAX_OFFSET_NS", "DeclaredFacts"]
 
 MAX_OFFSET_NS = 1 << 62
 """A clock further off than this (146 years) is no sample."""
 
 
-class Declared:
+class DeclaredFacts:
     """Statements of both sides of one connection."""
 
     __slots__ = ("_marks", "clocks", "newest", "received")

@@ -48,7 +48,7 @@ class Quality:
     """A running mean of outcomes against the limit at which the sender closes the connection.
 
     While no outcome of the window is above the limit the mean cannot be: then `calm` is True, and
-    it is enough to `keep` an outcome that is not above it either.
+    it is enough to `remember` an outcome that is not above it either.
     """
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Quality:
         """When the row first reached the rule's length."""
         self._marked: int | None = None
 
-    def keep(self, value: i64) -> i64:
+    def remember(self, value: i64) -> i64:
         """Remember an outcome; return the one that leaves the window for it, or 0."""
         outcomes = self._outcomes
         if len(outcomes) < self.rule.window:
@@ -87,10 +87,10 @@ class Quality:
         self._place = (place + 1) % len(outcomes)
         return leaving
 
-    def outcome(self, value: int, time_ns: int) -> bool:
+    def add_outcome(self, value: int, time_ns: int) -> bool:
         """Take one outcome; return True where the rule is broken by it for the first time."""
         rule = self.rule
-        leaving = self.keep(value)
+        leaving = self.remember(value)
         outcomes = self._outcomes
         if not self.calm:
             self._sum += value - leaving

@@ -33,7 +33,7 @@ class _Kind:
 _KINDS: Final = {row.code: _Kind(row) for row in code_rows("track")}
 
 
-class Heard(Protocol):
+class LastPacket(Protocol):
     """What knows the newest packet of one direction."""
 
     last_ns: int
@@ -55,8 +55,20 @@ class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = (
-        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "close_resends",
-        "every", "heard", "held_ns", "late", "late_ms", "misses", "repeats",
+        "_connection",
+        "_held_once_ns",
+        "_rows",
+        "_sink",
+        "bounds",
+        "by_severity",
+        "close_resends",
+        "directions",
+        "every",
+        "held_ns",
+        "late",
+        "late_ms",
+        "misses",
+        "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -90,7 +102,7 @@ class Findings:
         """Whether the network brings resends of each direction close to the copies before them, so
         that no gap tells them from its own copies.
         """
-        self.heard: Sequence[Heard] = ()
+        self.directions: Sequence[LastPacket] = ()
         """The connection's directions: they know where it is."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}
         """(direction, space or "", name) of the bounds that were reached."""
@@ -103,7 +115,7 @@ class Findings:
         self._held_once_ns[direction] = max(once_ns, held_ns)
         self.held_ns[direction] = max(self.held_ns[direction], min(once_ns, held_ns))
 
-    def turn(self, before: str, after: str, count: int = 1) -> None:
+    def reclassify(self, before: str, after: str, count: int = 1) -> None:
         """Count findings as others of the same severity, now that more is known."""
         repeats = self.repeats
         left = repeats.get(before, 0) - count
@@ -118,7 +130,7 @@ class Findings:
         """Count that a bound of this name was reached at the packet at hand."""
         bound = self.bounds.get((direction, space, limit))
         if bound is None:
-            at = max(((each.last_ns, each.last_frame) for each in self.heard), default=(0, 0))
+            at = max(((each.last_ns, each.last_frame) for each in self.directions), default=(0, 0))
             bound = self.bounds[direction, space, limit] = Bound(*at)
         bound.times += times
 

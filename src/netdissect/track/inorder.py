@@ -13,7 +13,7 @@ from typing import Any
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
 __all__ = ["InOrderSpace"]
@@ -23,14 +23,25 @@ class InOrderSpace(Space):
     """Units of one direction, and a model of the receiver at its end."""
 
     __slots__ = (
-        "accepted", "acknowledged", "gaps", "old", "passes", "stale", "taken", "twin",
+        "accepted",
+        "acknowledged",
+        "gaps",
+        "old",
+        "passes",
+        "reverse",
+        "stale",
+        "taken",
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
-        self.twin: InOrderSpace | None = None
+        self.reverse: InOrderSpace | None = None
         """The same space of the other direction: what the receiver sends itself."""
         self.accepted: i64 = 0
         """Newest number that the receiver took."""
@@ -50,17 +61,17 @@ class InOrderSpace(Space):
     def release(self) -> None:
         """Let go of the other direction too."""
         super().release()
-        self.twin = None
+        self.reverse = None
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
-        twin = self.twin
-        if twin is not None:
-            if base == twin.acknowledged and not self.kept.outstanding:
+        reverse = self.reverse
+        if reverse is not None:
+            if base == reverse.acknowledged and not self.store.outstanding:
                 # The commonest case: it says what the one before it said.
-                twin.passes = True
+                reverse.passes = True
                 return
-            twin.gate(base, self.numbers.reached() & self.numbers.mask, frame, time_ns)
+            reverse.gate(base, self.numbers.newest_or_zero() & self.numbers.mask, frame, time_ns)
         self.acks.take(self, base, bits, frame, time_ns)
 
     def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
@@ -75,7 +86,7 @@ class InOrderSpace(Space):
             self.acknowledged = base
         else:
             self.stale += 1
-            self.setting.find_beside(
+            self.context.find_beside(
                 "ack-out-of-window", frame, time_ns,
                 f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
             )  # fmt: skip
@@ -91,12 +102,12 @@ class InOrderSpace(Space):
     ) -> None:
         """Take one copy of a unit."""
         numbers = self.numbers
-        setting = self.setting
-        if numbers.newest == ABSENT and not setting.started:
+        context = self.context
+        if numbers.newest == ABSENT and not context.started:
             # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
             self.accepted = (wire_seq - 1) & numbers.mask
-        if labelled and 0 < (wire_seq - numbers.reached()) & numbers.mask < numbers.half:
-            setting.find(
+        if labelled and 0 < (wire_seq - numbers.newest_or_zero()) & numbers.mask < numbers.half:
+            context.find(
                 "resend-of-unseen", frame, time_ns, self.direction,
                 f"{wire_seq} is marked as sent again",
             )  # fmt: skip
@@ -109,7 +120,7 @@ class InOrderSpace(Space):
                 self.old += 1
             else:
                 self.gaps += 1
-                setting.find_beside(
+                context.find_beside(
                     "behind-gap", frame, time_ns,
                     f"{wire_seq} thrown away, {(self.accepted + 1) & numbers.mask} is missing",
                 )  # fmt: skip
@@ -124,8 +135,8 @@ class InOrderSpace(Space):
     def _extra(self) -> dict[str, Any]:
         """Return the model's figures where the receiver is next to the capture."""
         extra = super()._extra()
-        missed = self.setting.findings.misses
-        if self.setting.receiver_near is not False and self.units and not missed:
+        missed = self.context.findings.misses
+        if self.context.receiver_near is not False and self.units and not missed:
             extra["receiver"] = self.receiver()
         return extra
 

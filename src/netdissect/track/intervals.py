@@ -13,12 +13,12 @@ from netdissect.model.intervals import Interval
 from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.track.sums import (
+from netdissect.track.totals import (
     COUNTS,
     MAX_SAMPLES,
     NEVER,
-    Span,
-    Summed,
+    SpaceTotals,
+    SpanTotals,
     by_place,
     first_of,
     moment_ns,
@@ -95,9 +95,9 @@ class Intervals:
         self._late_count = 0
         self._placed: set[int] = set()
         """Connections of which it is known where the capture was made."""
-        self._open: dict[int, dict[_Lane, dict[int, Span]]] = {}
+        self._open: dict[int, dict[_Lane, dict[int, SpanTotals]]] = {}
         """Connection -> what it counts, one way or the other, while that is not known."""
-        self._sums: dict[int, list[Summed]] = {}
+        self._sums: dict[int, list[SpaceTotals]] = {}
         """Connection -> what is summed up of its spaces."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
@@ -240,7 +240,7 @@ class Intervals:
                 row.rtt_samples += 1
                 self._timed(row, record.copies[0].frame, timed)
             return
-        span = Span()
+        span = SpanTotals()
         if arrived is None:
             span.decided, span.lost = int(known), int(lost)
             if timed is not None:
@@ -290,14 +290,14 @@ class Intervals:
         lost = (last - first) // (step or 1) + 1 - event.came
         # The number after the gap has come: its sight is what told of the gap.
         lane = event.connection, event.direction, event.data["space"]
-        span = Span(lost)
+        span = SpanTotals(lost)
         if step is None:
             span.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
             span.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
         self._row(event.direction, event.time_ns)
         self._add(lane, self._index(event.time_ns), span, arrived=True if placed else None)
 
-    def sum_up(self, connection: int, sums: Summed) -> None:
+    def sum_up(self, connection: int, sums: SpaceTotals) -> None:
         """Count the sums of a space with those of its connection."""
         self._sums.setdefault(connection, []).append(sums)
 
@@ -306,7 +306,7 @@ class Intervals:
         self._sums.pop(connection, None)
 
     def place_of(self, time_ns: int) -> tuple[int, int, int]:
-        """Return by what `Summed.spans` are looked up at a time, and from when to when."""
+        """Return by what `SpaceTotals.spans` are looked up at a time, and from when to when."""
         if self.start_ns is None:
             return -1 - time_ns, time_ns, time_ns + 1
         index = self._index(time_ns)
@@ -327,7 +327,7 @@ class Intervals:
             for record in sums.late:
                 if record.rtt_ms is not None:
                     first = record.copies[0]
-                    late = sums.spans.setdefault(self.place_of(first.time_ns)[0], Span())
+                    late = sums.spans.setdefault(self.place_of(first.time_ns)[0], SpanTotals())
                     late.took(first.frame, record.rtt_ms, 1)
             for index, span in sums.spans.items():
                 row = self._row(way, -1 - index if index < 0 else self._start(index))
@@ -365,7 +365,7 @@ class Intervals:
             further = self._advance(self._newest, lane, seq, before=seq)
             self._row(lane[1], time_ns).decided += further
 
-    def _add(self, lane: _Lane, index: int, span: Span, *, arrived: bool | None) -> None:
+    def _add(self, lane: _Lane, index: int, span: SpanTotals, *, arrived: bool | None) -> None:
         """Count in the span of a direction, or keep until it is known what counts."""
         if arrived is not None:
             self._write(lane, self._rows[index, lane[1]], span, arrived=arrived)
@@ -375,7 +375,7 @@ class Intervals:
         if kept is not span:
             kept.add(span)
 
-    def _write(self, lane: _Lane, row: Interval, span: Span, *, arrived: bool) -> None:
+    def _write(self, lane: _Lane, row: Interval, span: SpanTotals, *, arrived: bool) -> None:
         """Count what counts where the capture was made."""
         if arrived:
             row.decided += span.each if lane in self._skipping else span.arrived
@@ -423,7 +423,7 @@ class Intervals:
             lane = connection, record.direction, record.space
             self._count_copies(lane, record, frames)
             if record.rtt_ms is not None and "continued" not in record.extra:
-                timed = Span()
+                timed = SpanTotals()
                 timed.took(record.copies[0].frame, record.rtt_ms, 1)
                 row = self._row(record.direction, record.copies[0].time_ns)
                 self._write(lane, row, timed, arrived=lane[:2] in self._near)

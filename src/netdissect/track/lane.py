@@ -14,14 +14,14 @@ from netdissect.track.ceiling import SECOND_NS, Load
 from netdissect.track.findings import Findings
 from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
-from netdissect.track.vantage import FAR_NS, MIN_ANSWERS, MIN_STEADY, Sight
+from netdissect.track.vantage import FAR_NS, MIN_ANSWERS, MIN_STEADY, Evidence
 
-__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "Seen", "slowest_ms"]
+__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "TypeCount", "slowest_ms"]
 
 MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
@@ -35,7 +35,7 @@ NEVER: Final = (1 << 62) - 1
 
 
 @mypyc_attr(acyclic=True)
-class Smoothed:
+class SmoothedRtt:
     """A round trip as the sender of a direction smooths it, ms; None before the first one."""
 
     __slots__ = ("before_ms", "mean_ms", "variance_ms")
@@ -60,7 +60,7 @@ class Smoothed:
 
 
 @mypyc_attr(acyclic=True)
-class Seen:
+class TypeCount:
     """The messages of one type: how many there were, and the newest one."""
 
     __slots__ = ("count", "frame", "time_ns")
@@ -78,13 +78,41 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("_asked", "_findings", "_here", "_numbered", "_opened", "_recorder", "_stated",
-                 "carrier", "cells", "counters", "datagrams", "direction", "due_ns", "last_frame",
-                 "last_ns", "load", "messages", "missing", "octets", "placed", "policy", "probes",
-                 "silent", "spaces", "timings", "trip")  # fmt: skip
+    __slots__ = (
+        "_asked",
+        "_findings",
+        "_here",
+        "_numbered",
+        "_recorder",
+        "_space_list",
+        "_stated",
+        "carrier",
+        "cells",
+        "counters",
+        "datagrams",
+        "direction",
+        "due_ns",
+        "last_frame",
+        "last_ns",
+        "load",
+        "messages",
+        "missing",
+        "octets",
+        "placed",
+        "policy",
+        "probes",
+        "silent",
+        "spaces",
+        "timings",
+        "trip",
+    )  # fmt: skip
 
     def __init__(
-        self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        policy: Policy,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         self.policy = policy
         self._recorder = recorder
@@ -95,11 +123,11 @@ class Lane:
         self.octets = 0
         self.last_ns = 0
         self.last_frame = 0
-        self.messages: dict[str, Seen] = {}
+        self.messages: dict[str, TypeCount] = {}
         """By type."""
         self.missing = 0
         """Units that were lost before the capture, as far as that is known at its end."""
-        self.cells: list[Seen | None] = []
+        self.cells: list[TypeCount | None] = []
         """The same by the place of a type in the list of a scanner (`speak`), as far as they came;
         None = none came yet.
         """
@@ -108,19 +136,19 @@ class Lane:
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
         """Times that its sender states, by name."""
-        self._here = self.trip = Smoothed()
+        self._here = self.trip = SmoothedRtt()
         """The round trip that the sender of this direction works with: as answers to it take here,
         unless it is known to be elsewhere ..."""
-        self._stated = Smoothed()
+        self._stated = SmoothedRtt()
         """... or as the sides state it."""
         self._findings = findings
         self.spaces: dict[str, Space] = {
             rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
             for rule in policy.spaces
         }
-        self._opened = list(self.spaces.values())
+        self._space_list = list(self.spaces.values())
         """The same spaces: a list is quicker to go through."""
-        for space in self._opened:
+        for space in self._space_list:
             if space.rule.acked_with is not None:
                 space.carrier = self.spaces[space.rule.acked_with]
         carriers = (space for space in self.spaces.values() if isinstance(space, CarrierSpace))
@@ -128,7 +156,7 @@ class Lane:
         """Space of the datagrams themselves, where they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
         self._asked = list(self.probes.values())
-        self._numbered = self._once()
+        self._numbered = self._loss_space()
         self.load = Load()
         self.due_ns = 0 if self._numbered is not None else NEVER
         """When its next second begins."""
@@ -138,14 +166,14 @@ class Lane:
         self.cells = []
         self.placed = [self.spaces[name] for name in spaces if name in self.spaces]
 
-    def _once(self) -> Space | None:
+    def _loss_space(self) -> Space | None:
         """Return the space that shows what was lost: of datagrams, else of units never resent."""
         for space in self.spaces.values():
             if space is self.carrier or (space.rule.consecutive and space.rule.resend is None):
                 return space
         return None
 
-    def is_over(self, time_ns: int) -> bool:
+    def may_roll(self, time_ns: int) -> bool:
         """Return whether the second at hand of the load can end: it has datagrams enough, and there
         are numbers that show what was lost.
         """
@@ -174,14 +202,14 @@ class Lane:
             return None
         rule = replace(template.rule, name=name)
         space = _kind(rule, self.policy)(rule, self.direction, self._findings, self._recorder)
-        space.peer_seen, space.on_sight = template.peer_seen, template.on_sight
-        setting, like = space.setting, template.setting
-        setting.started, setting.in_stream = like.started, like.in_stream
+        space.peer_seen, space.on_evidence = template.peer_seen, template.on_evidence
+        context, like = space.context, template.context
+        context.started, context.in_stream = like.started, like.in_stream
         space.repeats.place(like.sender_near, like.receiver_near)
-        setting.placed_for_good = like.placed_for_good
-        self._retell(space)
+        context.placed_for_good = like.placed_for_good
+        self._update_timers(space)
         self.spaces[name] = space
-        self._opened.append(space)
+        self._space_list.append(space)
         return space
 
     def template(self, name: str) -> Space:
@@ -194,11 +222,11 @@ class Lane:
     def pair(self, other: Lane) -> None:
         """Make the other direction known to the spaces of this one."""
         for name, space in self.spaces.items():
-            space.peer, twin = other, other.spaces.get(name)
-            if isinstance(space, InOrderSpace) and isinstance(twin, InOrderSpace):
-                space.twin, twin.twin = twin, space
-            if isinstance(space, CarrierSpace) and isinstance(twin, CarrierSpace):
-                space.twin, twin.twin = twin, space
+            space.peer, reverse = other, other.spaces.get(name)
+            if isinstance(space, InOrderSpace) and isinstance(reverse, InOrderSpace):
+                space.reverse, reverse.reverse = reverse, space
+            if isinstance(space, CarrierSpace) and isinstance(reverse, CarrierSpace):
+                space.reverse, reverse.reverse = reverse, space
 
     def adopt(self, policy: Policy) -> None:
         """Take the rules of another dialect, now that it is known. Spaces keep their counts."""
@@ -209,9 +237,9 @@ class Lane:
             if rule is not None and space.rule is not rule and space.rule.ack is rule.ack:
                 rule = rule if rule.name == name else replace(rule, name=name)
                 space.obey(rule)
-                self._retell(space)
+                self._update_timers(space)
 
-    def measured(self, sample_ms: float, *, here: bool = False, own: bool = False) -> None:
+    def add_rtt(self, sample_ms: float, *, here: bool = False, own: bool = False) -> None:
         """Take a round trip that the sender of this direction has learnt.
 
         Args:
@@ -228,21 +256,21 @@ class Lane:
             self._stated.take(sample_ms, self.policy)
             if own:
                 self._stated.before_ms = self._stated.mean_ms
-        self._retime()
+        self._update_all_timers()
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
         far = sender_near is False or (receiver_near and not sender_near)
         self.trip = self._stated if far else self._here
-        self._retime()
+        self._update_all_timers()
         for space in self.spaces.values():
             space.repeats.place(sender_near, receiver_near)
 
-    def _retime(self) -> None:
-        for space in self._opened:
-            self._retell(space)
+    def _update_all_timers(self) -> None:
+        for space in self._space_list:
+            self._update_timers(space)
 
-    def _retell(self, space: Space) -> None:
+    def _update_timers(self, space: Space) -> None:
         """Tell a space the round trips that its sender works with."""
         trip, stated = self.trip, self._stated
         space.repeats.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
@@ -258,7 +286,7 @@ class Lane:
             if len(self.messages) >= MAX_TYPES:
                 self.hit("MAX_TYPES")
                 type_ = "other"
-            cell = self.messages.setdefault(type_, Seen())
+            cell = self.messages.setdefault(type_, TypeCount())
         cell.add(1, time_ns, frame)
 
     def begin_cell(self, place: i64, type_: str) -> None:
@@ -289,7 +317,7 @@ class Lane:
         """Return (time, frame) of the last message of these types; None where there is none."""
         if types is None:
             return (self.last_ns, self.last_frame) if self.datagrams else None
-        newest: Seen | None = None
+        newest: TypeCount | None = None
         for name, cell in self.messages.items():
             if name in types and (
                 newest is None
@@ -301,19 +329,19 @@ class Lane:
 
     def round_trips(self) -> list[RttReservoir]:
         """Return the measurements of how quickly the peer answered."""
-        found = [space.answers.rtt for space in self._opened]
+        found = [space.ack_stats.rtt for space in self._space_list]
         return found + [track.rtt for track in self._asked]
 
     def latest_ns(self) -> int:
         """Return the longest of the newest measurements of each kind, ns; 0 without any."""
         longest: i64 = 0
-        for space in self._opened:  # once a second: a list of them all would cost more
-            longest = max(longest, space.answers.rtt.latest)
+        for space in self._space_list:  # once a second: a list of them all would cost more
+            longest = max(longest, space.ack_stats.rtt.latest)
         for track in self._asked:
             longest = max(longest, track.rtt.latest)
         return longest
 
-    def sight(self, disorder: int, missing: int) -> Sight:
+    def evidence(self, disorder: int, missing: int) -> Evidence:
         """Return how the peer answers this direction, and how many of its own units were late or
         did not come.
         """
@@ -321,8 +349,8 @@ class Lane:
         quickest: i64 = NEVER
         on_the_way: i64 = NEVER
         usual: i64 = NEVER
-        for space in self._opened:
-            trip = space.answers.rtt
+        for space in self._space_list:
+            trip = space.ack_stats.rtt
             if trip.samples:
                 count += trip.samples
                 lowest = trip.lowest
@@ -338,7 +366,7 @@ class Lane:
                 quickest = min(quickest, lowest)
                 on_the_way = min(on_the_way, lowest)
         if not count:
-            return Sight(ABSENT, 0, disorder, missing=missing)
+            return Evidence(ABSENT, 0, disorder, missing=missing)
         usual = quickest
         if self._findings.misses:
             # An answer to a copy that it misses is taken for one to the next, and too quick.
@@ -348,7 +376,7 @@ class Lane:
         if MIN_STEADY <= count < MIN_ANSWERS and usual - quickest + on_the_way > FAR_NS:
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
-        return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)
+        return Evidence(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order, and not because
@@ -356,8 +384,8 @@ class Lane:
         """
         count = 0
         misses = self._findings.misses
-        for space in self._opened:
-            if not space.setting.in_stream and not (misses and space.rule.resend):
+        for space in self._space_list:
+            if not space.context.in_stream and not (misses and space.rule.resend):
                 count += space.numbers.disorder
         return count
 

@@ -8,7 +8,7 @@ from netdissect.model.diagnosis import AddedDelay, LateUnit
 from netdissect.model.policy import ResendRule
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["WORST", "Lateness", "waits"]
+__all__ = ["WORST", "Lateness", "resend_timers"]
 
 WORST: Final = 3
 """Units named."""
@@ -51,7 +51,9 @@ class Lateness:
         )
 
 
-def waits(resend: ResendRule, smoothed_ms: float | None, variance_ms: float) -> tuple[int, int]:
+def resend_timers(
+    resend: ResendRule, smoothed_ms: float | None, variance_ms: float
+) -> tuple[int, int]:
     """Return delay and guard of a sender that knows this round trip, ns."""
     delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
     if smoothed_ms is not None and resend.rtt_factor:

@@ -11,8 +11,8 @@ from typing import Final
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
+from netdissect.track.context import SpaceContext
 from netdissect.track.ranges import Recent
-from netdissect.track.setting import Setting
 from netdissect.track.unit import Unit
 
 __all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Numbers", "Stray", "Strays"]
@@ -31,13 +31,29 @@ class Numbers:
     """What is known of the numbers up to the newest one."""
 
     __slots__ = (
-        "_base", "_before", "_bits", "_never_before", "_setting", "apart", "bursts", "consecutive",
-        "disorder", "first", "half", "mask", "missing", "modulus", "newest", "out_of_order",
-        "reach", "skipped", "spans",
+        "_base",
+        "_before",
+        "_bits",
+        "_context",
+        "_never_before",
+        "bursts",
+        "consecutive",
+        "disorder",
+        "first",
+        "half",
+        "isolated",
+        "mask",
+        "missing",
+        "modulus",
+        "newest",
+        "out_of_order",
+        "reach",
+        "skipped",
+        "spans",
     )  # fmt: skip
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, context: SpaceContext) -> None:
+        self._context = context
         self.newest: i64 = ABSENT
         self.first = 0
         """Newest and oldest extended number."""
@@ -49,7 +65,7 @@ class Numbers:
         """Skipped numbers of which a copy may still come."""
         self.skipped = 0
         """Numbers used by something that is no unit."""
-        self.apart = 0
+        self.isolated = 0
         """Units whose number is another one's, or stands far from all others."""
         self.out_of_order = 0
         self.disorder = 0
@@ -60,7 +76,7 @@ class Numbers:
         """Numbers spanned by the epochs that a restart has ended."""
         self.spans: tuple[int, int] | None = None
         """(first, last) of those epochs."""
-        self.obey(setting.rule)
+        self.obey(context.rule)
 
     def obey(self, rule: SpaceRule) -> None:
         """Take the rules of a dialect."""
@@ -78,7 +94,7 @@ class Numbers:
         """Return the newest number; None before the first one."""
         return None if self.newest == ABSENT else self.newest
 
-    def reached(self) -> i64:
+    def newest_or_zero(self) -> i64:
         """Return the newest number; 0 before the first one."""
         return 0 if self.newest == ABSENT else self.newest
 
@@ -107,13 +123,13 @@ class Numbers:
         """
         if ahead <= self.half:
             return ahead > self.reach + used
-        rule, seq = self._setting.rule, last + ahead - self.modulus
+        rule, seq = self._context.rule, last + ahead - self.modulus
         if rule.restarts_at_will and last - seq > rule.stride_reach:
             return True  # What says that the numbers begin anew may not be in the capture.
         if seq >= self.first:
             return False
         first = rule.first_seq
-        if self._setting.started and self.spans is None and first is not None and seq < first:
+        if self._context.started and self.spans is None and first is not None and seq < first:
             return True
         return seq < self.first - self.reach
 
@@ -126,17 +142,17 @@ class Numbers:
         self.first = self._base = base
         return base - 1
 
-    def lower(self, seq: int) -> None:
+    def extend_back(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""
         if self.consecutive:
-            self.miss(seq + 1, self.first)
-            if not self._setting.started:
+            self.add_missing(seq + 1, self.first)
+            if not self._context.started:
                 # One late copy does not show that those after it were lost: they may have come
                 # before the capture began.
                 self._before += self.first - seq - 1
         self.first = seq
 
-    def miss(self, low: int, end: int) -> None:
+    def add_missing(self, low: int, end: int) -> None:
         """Remember the newest of the numbers from `low` to before `end` as not seen."""
         if low >= end:
             return
@@ -146,25 +162,25 @@ class Numbers:
     def bound_missing(self) -> None:
         """Forget the older half of the skipped numbers where there are too many."""
         if self.missing.size > MAX_MISSING:
-            self._setting.hit("MAX_MISSING")
+            self._context.hit("MAX_MISSING")
             self.missing.keep(MAX_MISSING // 2)
 
-    def burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
+    def add_burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
         """Note how many numbers in a row are missing between two; `since_ns`: when `last` came."""
         bursts = self.bursts
         bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
         if len(bursts) > MAX_BURSTS:
-            self._setting.hit("MAX_BURSTS")
+            self._context.hit("MAX_BURSTS")
             bursts.remove(min(bursts, key=lambda burst: burst.count))
 
-    def came(self, seq: int) -> None:
+    def arrived_late(self, seq: int) -> None:
         """Take a number that was skipped: it was not lost with others, but overtaken, where its
         sender sends nothing again.
         """
         self.missing.discard(seq)
         if seq < self._base and self._before:
             self._before -= 1
-        for place, burst in enumerate(self.bursts if self._setting.rule.resend is None else ()):
+        for place, burst in enumerate(self.bursts if self._context.rule.resend is None else ()):
             if burst.low <= seq <= burst.high:
                 self.bursts[place] = replace(burst, count=burst.count - 1)
                 return
@@ -193,7 +209,7 @@ class Numbers:
         span = self._never_before
         if self.last is not None:
             span += self.last - self.first + 1 - self._before
-        return max(0, span - (units - self.apart + self.skipped))
+        return max(0, span - (units - self.isolated + self.skipped))
 
 
 class Stray:
@@ -221,10 +237,10 @@ class Stray:
 class Strays:
     """Numbers that stand alone: the next one, or an acknowledgement, may confirm them."""
 
-    __slots__ = ("_by_wire", "_numbers", "_setting", "newest")
+    __slots__ = ("_by_wire", "_context", "_numbers", "newest")
 
-    def __init__(self, setting: Setting, numbers: Numbers) -> None:
-        self._setting = setting
+    def __init__(self, context: SpaceContext, numbers: Numbers) -> None:
+        self._context = context
         self._numbers = numbers
         self.newest: Stray | None = None
         """The newest one, while nothing confirms it."""
@@ -240,27 +256,27 @@ class Strays:
         by_wire.pop(stray.wire_seq, None)
         by_wire[stray.wire_seq] = stray
         if len(by_wire) > MAX_STRAYS:
-            self._setting.hit("MAX_STRAYS")
+            self._context.hit("MAX_STRAYS")
             del by_wire[next(iter(by_wire))]
 
-    def note(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
+    def report(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
         """Report a number that stands alone."""
-        setting, numbers = self._setting, self._numbers
+        context, numbers = self._context, self._numbers
         if 0 < numbers.first - seq <= numbers.reach:
-            setting.find(
-                "number-before-first", frame, time_ns, setting.direction,
+            context.find(
+                "number-before-first", frame, time_ns, context.direction,
                 f"{wire_seq} is before {numbers.first & numbers.mask}, the first", seq=seq,
             )  # fmt: skip
         else:
-            self.note_jump(seq, frame, time_ns)
+            self.report_jump(seq, frame, time_ns)
 
-    def note_jump(self, seq: int, frame: int, time_ns: int) -> None:
+    def report_jump(self, seq: int, frame: int, time_ns: int) -> None:
         """Report a number that stands alone, and is not just before the first one."""
-        last = int(self._numbers.reached())
+        last = int(self._numbers.newest_or_zero())
         way = "ahead" if seq > last else "back"
         text = f"number jumps {way} by {abs(seq - last)}"
-        self._setting.find(
-            "sequence-jump", frame, time_ns, self._setting.direction,
+        self._context.find(
+            "sequence-jump", frame, time_ns, self._context.direction,
             f"{text}; it stands alone unless later ones confirm it", seq=seq, before=last,
         )  # fmt: skip
 
@@ -270,7 +286,7 @@ class Strays:
         if self._by_wire is not None:
             self._by_wire.pop(stray.wire_seq, None)
 
-    def known(self, wire_seq: int) -> Stray | None:
+    def find(self, wire_seq: int) -> Stray | None:
         """Return the one with this number on the wire; None where there is none."""
         return None if self._by_wire is None else self._by_wire.get(wire_seq)
 

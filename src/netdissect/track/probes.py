@@ -25,8 +25,20 @@ class ProbeTrack:
     """Probes of one kind in one direction."""
 
     __slots__ = (
-        "_copy_ns", "_first_ns", "_named", "_newest", "_newest_ns", "_open", "answered",
-        "answered_ns", "declared", "direction", "findings", "goes_on", "rtt", "rule",
+        "_copy_ns",
+        "_first_ns",
+        "_named",
+        "_newest",
+        "_newest_ns",
+        "_open",
+        "answered",
+        "answered_ns",
+        "declared",
+        "direction",
+        "findings",
+        "rtt",
+        "rule",
+        "sender_present",
         "sent",
     )  # fmt: skip
 
@@ -42,7 +54,7 @@ class ProbeTrack:
         self.rtt = RttReservoir()
         self.declared = RttReservoir()
         """Round trips that the asking side states itself."""
-        self.goes_on = False
+        self.sender_present = False
         """True once two questions were answered that nobody saw: who asks is there."""
         self._named = -1
         """The last of them."""
@@ -81,7 +93,7 @@ class ProbeTrack:
         asked = opened.pop(number, None)
         if asked is None:
             if not self.sent and self.rule.bits:
-                self.goes_on = self.goes_on or number != self._named >= 0
+                self.sender_present = self.sender_present or number != self._named >= 0
                 self._named = number
             return None
         self.answered += 1

@@ -15,18 +15,25 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
-from netdissect.track.gone import Gone, Types, sent_of
-from netdissect.track.noting import KIND, add_copy, note_acked, note_dropped
-from netdissect.track.setting import Setting
+from netdissect.track.outcomes import KIND, append_copy, record_acked, record_dropped
+from netdissect.track.retired import RetiredUnits, TypeNames, count_transmissions
 from netdissect.track.unit import Carried, Unit
 
 if TYPE_CHECKING:
     from netdissect.track.intervals import Intervals
 
 __all__ = [
-    "HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING",
-    "Recorder", "Scribe", "SpaceScribe", "Summing",
+    "HOLD_NS",
+    "LINGER_NS",
+    "MAX_COPIES",
+    "MAX_GAPS",
+    "MAX_PENDING",
+    "ConnectionRecorder",
+    "Recorder",
+    "SpaceRecorder",
+    "Summing",
 ]  # fmt: skip
 
 Summing: TypeAlias = "Callable[[int], Intervals | None]"
@@ -65,16 +72,16 @@ class Recorder:
         record, with `run` in `extra`: how many. It is split where one of them comes again.
         """
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
-        self.scribes: dict[int, Scribe] = {}
+        self.scribes: dict[int, ConnectionRecorder] = {}
         """Connection that is open -> what records it."""
-        self.types = Types()
+        self.types = TypeNames()
         self._due = _LEAST_DUE
         self._due_ns = 0
         """So many wait, or it is this time, when `settled` looks again."""
 
-    def of(self, connection: int, findings: Findings | None = None) -> Scribe:
+    def of(self, connection: int, findings: Findings | None = None) -> ConnectionRecorder:
         """Return what records a connection; `findings` takes where its bounds are told."""
-        scribe = self.scribes[connection] = Scribe(connection, self, findings)
+        scribe = self.scribes[connection] = ConnectionRecorder(connection, self, findings)
         return scribe
 
     def blocked(self, now_ns: int) -> bool:
@@ -169,7 +176,7 @@ def _may_change(unit: UnitRecord, now_ns: int) -> bool:
     return now_ns - max(unit.settled_ns, unit.copies[-1].time_ns) < LINGER_NS
 
 
-class Scribe:
+class ConnectionRecorder:
     """Records one connection."""
 
     __slots__ = (
@@ -182,7 +189,7 @@ class Scribe:
         """Where it is told that a bound was reached."""
         self._scribes = recorder.scribes
         self.sums = None if recorder.sums is None else recorder.sums(connection)
-        self.spaces: dict[tuple[int, str], SpaceScribe] = {}
+        self.spaces: dict[tuple[int, str], SpaceRecorder] = {}
         """(direction, space) -> what records it."""
         self.events = recorder.events
         self.counted = recorder.counted
@@ -247,15 +254,24 @@ class Scribe:
         return further
 
 
-class SpaceScribe:
+class SpaceRecorder:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_order", "_parent", "_runs", "counted", "events", "gone", "keeps", "mask",
-        "records", "untold",
+        "_gaps",
+        "_order",
+        "_parent",
+        "_runs",
+        "counted",
+        "events",
+        "keeps",
+        "mask",
+        "records",
+        "retired",
+        "unemitted",
     )  # fmt: skip
 
-    def __init__(self, parent: Scribe, direction: int, rule: SpaceRule) -> None:
+    def __init__(self, parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> None:
         self._parent = parent
         parent.spaces[direction, rule.name] = self
         self.events = parent.events
@@ -266,20 +282,20 @@ class SpaceScribe:
         """Those that have not left, by number."""
         self.mask = (1 << rule.bits) - 1
         """Of the numbers on the wire."""
-        self.gone = Gone(rule.memory, parent.types, counted=parent.counted)
+        self.retired = RetiredUnits(rule.memory, parent.types, counted=parent.counted)
         """What later copies need of those that have."""
         self._order = 0
         self._gaps: list[ConnectionEvent] = []
-        self.untold: deque[UnitRecord] = deque()
+        self.unemitted: deque[UnitRecord] = deque()
         """Those that have not left, in order; and behind one of them some that have."""
         self._runs: deque[UnitRecord] | None = None
         """Those of several units that have not left, by number; behind one some that have."""
 
     def run(
-        self, space: Setting, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+        self, space: SpaceContext, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Open the record that consecutive new units share, newer than all before."""
-        record = self._apart(space, seq, wire_seq, None, frame, time_ns)
+        record = self._open_first(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
         if self._runs is None:
@@ -289,9 +305,9 @@ class SpaceScribe:
 
     def left(self, record: UnitRecord) -> None:
         """Forget a record that has left, but for what a later copy of its unit needs."""
-        records, untold, runs = self.records, self.untold, self._runs
-        while untold and untold[0].emitted:
-            untold.popleft()
+        records, unemitted, runs = self.records, self.unemitted, self._runs
+        while unemitted and unemitted[0].emitted:
+            unemitted.popleft()
         while runs and runs[0].emitted:
             runs.popleft()
         seq = record.seq
@@ -299,12 +315,12 @@ class SpaceScribe:
             return
         del records[seq]
         if self.keeps:
-            self.gone.keep(record)
+            self.retired.retire(record)
 
-    def _back(self, space: Setting, seq: int) -> UnitRecord:
+    def _reopen(self, space: SpaceContext, seq: int) -> UnitRecord:
         """Return a record for further copies of a unit whose own has left."""
         record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
-        self.gone.tell(record)
+        self.retired.restore(record)
         return record
 
     def units_of(self, run: Carried) -> list[Unit]:
@@ -329,34 +345,52 @@ class SpaceScribe:
                 parts.append(part)
             run.extra["parts"] = parts
             if not run.emitted:
-                self.untold.extend(parts)
+                self.unemitted.extend(parts)
         for part in parts:
             self.records.setdefault(part.seq, part)
         return parts
 
     def first(
-        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self,
+        space: SpaceContext,
+        seq: int,
+        wire_seq: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
     ) -> UnitRecord | None:
         """Open the record of a new unit."""
         self._order += 1
-        record = self._apart(space, seq, wire_seq, type_, frame, time_ns)
+        record = self._open_first(space, seq, wire_seq, type_, frame, time_ns)
         record.delivered_order = self._order if space.receiver_near else None
         self.records[seq] = record
         return record
 
     def lone(
-        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self,
+        space: SpaceContext,
+        seq: int,
+        wire_seq: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
     ) -> UnitRecord | None:
         """Open the record of a unit whose number is another one's, or nobody's: what comes later
         is no copy of it.
         """
-        record = self._apart(space, seq, wire_seq, type_, frame, time_ns)
+        record = self._open_first(space, seq, wire_seq, type_, frame, time_ns)
         record.extra["apart"] = True
-        note_dropped(record, "unknown")
+        record_dropped(record, "unknown")
         return record
 
-    def _apart(
-        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    def _open_first(
+        self,
+        space: SpaceContext,
+        seq: int,
+        wire_seq: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
     ) -> UnitRecord:
         resend = space.rule.resend
         copy = Copy(frame, time_ns, "original")
@@ -380,12 +414,12 @@ class SpaceScribe:
             record.settled_ns = None
         self.records[seq] = record
 
-    def again(
+    def further_copy(
         self,
-        space: Setting,
+        space: SpaceContext,
         unit: Unit,
         seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `_again`
+        copied: bool | None,  # noqa: FBT001 - as in `_add_copy`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
@@ -393,12 +427,12 @@ class SpaceScribe:
     ) -> Copy | None:
         """Add a further copy of a unit that is not acknowledged; return it."""
         if unit.record is None:
-            return self.late(space, seq, copied, labelled, frame, time_ns, due_ns)
-        return self._again(space, unit.record, copied, labelled, frame, time_ns, due_ns)
+            return self.late_copy(space, seq, copied, labelled, frame, time_ns, due_ns)
+        return self._add_copy(space, unit.record, copied, labelled, frame, time_ns, due_ns)
 
-    def _again(
+    def _add_copy(
         self,
-        space: Setting,
+        space: SpaceContext,
         record: UnitRecord,
         copied: bool | None,  # noqa: FBT001 - called from two places
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -418,19 +452,22 @@ class SpaceScribe:
                 copy.due_ns = due_ns
                 record.next_resend_due_ns = time_ns + space.delay_ns
             if resend.attempts is not None and space.sender_near is not False:
-                sent = 1 + (sent_of(record) if record.copies else self.gone.sent(record.seq))
-                copy.attempts_left = max(0, resend.attempts - sent)
+                if record.copies:
+                    sent = count_transmissions(record)
+                else:
+                    sent = self.retired.transmissions(record.seq)
+                copy.attempts_left = max(0, resend.attempts - sent - 1)
         if _full(record):
             known = self.records.get(record.seq, record)
             record = self.records[record.seq] = self._parent.open_for(known)
-            self.untold.append(record)
+            self.unemitted.append(record)
         self._parent.touched.append((record, copy))
-        add_copy(record, copy)
+        append_copy(record, copy)
         return copy
 
-    def late(
+    def late_copy(
         self,
-        space: Setting,
+        space: SpaceContext,
         seq: int,
         copied: bool | None,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -446,10 +483,10 @@ class SpaceScribe:
                 self.split(runs[at])
                 record = self.records.get(seq)
         if record is None:
-            record = self.records[seq] = self._back(space, seq)
-        return self._again(space, record, copied, labelled, frame, time_ns, due_ns)
+            record = self.records[seq] = self._reopen(space, seq)
+        return self._add_copy(space, record, copied, labelled, frame, time_ns, due_ns)
 
-    def turned(self, copy: Copy, before: str) -> None:
+    def copy_reclassified(self, copy: Copy, before: str) -> None:
         """Take that a copy is of another kind than `before`: its record has it."""
 
     def acked(
@@ -460,41 +497,41 @@ class SpaceScribe:
         """
         record = unit.record
         if record is not None:
-            note_acked(record, frame, time_ns, ambiguous=ambiguous)
+            record_acked(record, frame, time_ns, ambiguous=ambiguous)
             if sample_ns != ABSENT:
                 record.rtt_ms = int(sample_ns) / 1e6
 
     def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
         """Note the acknowledgement of units that a datagram carried together."""
         if run.record is not None:
-            note_acked(run.record, frame, time_ns, ambiguous=False)
+            record_acked(run.record, frame, time_ns, ambiguous=False)
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
         """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
         if unit.record is not None:
-            note_dropped(unit.record, outcome, lost=lost)
+            record_dropped(unit.record, outcome, lost=lost)
 
     def dropped_run(self, run: Carried, outcome: str) -> None:
         """Note the end of units that a datagram carried together."""
         if run.record is not None:
-            note_dropped(run.record, outcome)
+            record_dropped(run.record, outcome)
 
-    def reported(self, unit: Unit) -> None:
+    def reported_lost(self, unit: Unit) -> None:
         """Note that its receiver says that a unit is lost."""
         if unit.record is not None:
             unit.record.extra["reported"] = "lost"
 
     def _open(
-        self, space: Setting, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
+        self, space: SpaceContext, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
     ) -> UnitRecord:
         """Open a record, and remember it until it has left."""
         record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
-        self.untold.append(record)
+        self.unemitted.append(record)
         return record
 
-    def place(self, space: Setting) -> None:
+    def place(self, space: SpaceContext) -> None:
         """Say of what has not left yet only what holds where the capture is now known to be."""
-        for record in self.untold:
+        for record in self.unemitted:
             if space.receiver_near:
                 record.lost = None  # it has come
             else:
@@ -506,7 +543,7 @@ class SpaceScribe:
                     copy.basis = "observed" if space.sender_near else "inferred"
 
     def gap(
-        self, space: Setting, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+        self, space: SpaceContext, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
         """Note skipped numbers, `stride` apart."""
         text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
@@ -518,14 +555,14 @@ class SpaceScribe:
             space,
         )
 
-    def note_gap(self, gap: ConnectionEvent, space: Setting) -> None:
+    def note_gap(self, gap: ConnectionEvent, space: SpaceContext) -> None:
         """Remember a gap, for numbers that come late."""
         if len(self._gaps) == MAX_GAPS:
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
             del self._gaps[0]
         self._gaps.append(gap)
 
-    def came(self, seq: int) -> None:
+    def arrived_late(self, seq: int) -> None:
         """Note that a number that was skipped has come after all."""
         gap = self.gap_of(seq)
         if gap is not None:

@@ -7,14 +7,14 @@ from typing import Final
 from netdissect.model.native import i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
+from netdissect.track.context import SpaceContext
 from netdissect.track.copies import CountedCopies
-from netdissect.track.kept import CONTENT, COPIES, TIME, Kept
-from netdissect.track.lateness import waits
-from netdissect.track.noting import KIND, note_turned
+from netdissect.track.lateness import resend_timers
 from netdissect.track.numbers import Numbers
-from netdissect.track.recorder import SpaceScribe
-from netdissect.track.setting import Setting
+from netdissect.track.outcomes import KIND, record_reclassified
+from netdissect.track.recorder import SpaceRecorder
 from netdissect.track.unit import CopyMemory, Unit
+from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "OVERTAKEN_BY", "Repeats"]
@@ -61,13 +61,13 @@ class Repeats:
 
     __slots__ = (
         "_by_place",
+        "_context",
         "_far_delay_ns",
-        "_kept",
         "_memory",
         "_numbers",
         "_recorder",
-        "_setting",
         "_sort",
+        "_store",
         "counted",
         "duplicates",
         "guard_ns",
@@ -77,11 +77,15 @@ class Repeats:
     )  # fmt: skip
 
     def __init__(
-        self, setting: Setting, numbers: Numbers, kept: Kept, recorder: SpaceScribe | None
+        self,
+        context: SpaceContext,
+        numbers: Numbers,
+        store: UnitStore,
+        recorder: SpaceRecorder | None,
     ) -> None:
-        self._setting = setting
+        self._context = context
         self._numbers = numbers
-        self._kept = kept
+        self._store = store
         self._recorder = recorder
         self.retransmissions = self.duplicates = 0
         self.undecided = 0
@@ -114,15 +118,15 @@ class Repeats:
         """Recompute delay and guard for the round trip that the sender knows; `stated_ms`: the one
         that it knows wherever the capture stands, `before_ms`: the one before that.
         """
-        resend = self._setting.rule.resend
-        window_ms = self._setting.rule.duplicate_window_ms
+        resend = self._context.rule.resend
+        window_ms = self._context.rule.duplicate_window_ms
         if resend is not None:
-            self._setting.delay_ns, guard_ns = waits(resend, smoothed_ms, variance_ms)
+            self._context.delay_ns, guard_ns = resend_timers(resend, smoothed_ms, variance_ms)
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self._far_delay_ns, guard_ns = waits(resend, stated_ms, 0.0)
-            self.soonest_ns = min(guard_ns, waits(resend, before_ms, 0.0)[1])
+            self._far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
+            self.soonest_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
 
     def release(self) -> None:
@@ -138,7 +142,7 @@ class Repeats:
 
     def numbered(self) -> int:
         """Return how many copies have taken a number."""
-        if not self._setting.rule.copies_take_numbers:
+        if not self._context.rule.copies_take_numbers:
             return 0
         return self.retransmissions + self.undecided
 
@@ -149,14 +153,14 @@ class Repeats:
 
     def is_reuse(self, content: i64, before: i64) -> bool:
         """Return True where a number carries other content, though its sender sends none again."""
-        again = self._setting.rule.resend is not None or self._setting.in_stream
+        again = self._context.rule.resend is not None or self._context.in_stream
         return content != before and not again
 
-    def again(
+    def copy_of_outstanding(
         self, seq: int, unit: Unit, labelled: bool | None, content: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `Space.unit`
     ) -> bool:
         """Take a further copy of an open unit; return whether it is the network's."""
-        setting = self._setting
+        context = self._context
         gap_ns = time_ns - unit.last_ns
         same = content == unit.content
         twice = self._comes_twice_in(seq, frame) or unit.frame == frame
@@ -166,8 +170,8 @@ class Repeats:
         copy, record = None, None
         if self._recorder is not None:
             due_ns = unit.due_ns
-            copy = self._recorder.again(
-                setting, unit, seq, copied, labelled, frame, time_ns, due_ns
+            copy = self._recorder.further_copy(
+                context, unit, seq, copied, labelled, frame, time_ns, due_ns
             )
             record = unit.record
         same = same or bool(labelled)
@@ -178,16 +182,16 @@ class Repeats:
         unit.copies += 1
         unit.last_ns = time_ns
         unit.content = content
-        unit.due_ns = time_ns + setting.delay_ns
+        unit.due_ns = time_ns + context.delay_ns
         return False
 
-    def settled_again(
+    def copy_of_settled(
         self, seq: int, slot: i64, labelled: bool | None, content: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `Space.unit`
     ) -> i64:
         """Take a further copy of a settled unit; return how many its sender has made now, 0 where
         this one is the network's.
         """
-        setting, cells = self._setting, self._kept.settled.cells
+        context, cells = self._context, self._store.settled.cells
         sent_ns, copies = cells[slot + TIME], cells[slot + COPIES]
         gap_ns = time_ns - sent_ns
         same = content == cells[slot + CONTENT]
@@ -195,8 +199,8 @@ class Repeats:
         copied = False if twice else self._is_copy(seq, labelled, same, gap_ns, copies, time_ns)
         copy = None
         if self._recorder is not None:
-            due_ns = sent_ns + setting.delay_ns
-            copy = self._recorder.late(setting, seq, copied, labelled, frame, time_ns, due_ns)
+            due_ns = sent_ns + context.delay_ns
+            copy = self._recorder.late_copy(context, seq, copied, labelled, frame, time_ns, due_ns)
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same)
         if copied:
@@ -204,7 +208,7 @@ class Repeats:
         self._held(seq, gap_ns)
         cells[slot + TIME] = time_ns
         cells[slot + CONTENT] = content
-        self._kept.recount(seq, 1)
+        self._store.adjust_copies(seq, 1)
         self._count_late(seq, frame, time_ns)
         return cells[slot + COPIES]
 
@@ -240,24 +244,24 @@ class Repeats:
         comes just before the one that its sender has made since. So is a second copy of what is
         sent twice back to back the network's, where later numbers came between: its twin is lost.
         """
-        setting = self._setting
+        context = self._context
         self._by_place = False
-        if setting.in_stream or not same:
+        if context.in_stream or not same:
             return False
-        if setting.rule.resend is None or labelled is False:
+        if context.rule.resend is None or labelled is False:
             return True  # its sender sends nothing again, or marks what it does
         self._sort = self._how_soon(gap_ns)
         if self._sort == MAYBE and gap_ns >= COPIED_NS:
             self._brought_close()
         if self._sort == LATE or (
-            copies < setting.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
+            copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
         held_ns = 0 if self._memory is None else self._memory.held.get(seq, 0)
         if held_ns and gap_ns + held_ns >= self.soonest_ns and (
             copies == 1 or self._sort != SOON
         ):  # fmt: skip
-            return None if gap_ns < COPIED_NS and not setting.sender_near else False
+            return None if gap_ns < COPIED_NS and not context.sender_near else False
         return self._by_its_place(gap_ns, time_ns)
 
     def _by_its_place(self, gap_ns: int, time_ns: int) -> bool | None:
@@ -266,8 +270,8 @@ class Repeats:
         if self.soonest_ns and self._came_too_soon(self._sort):
             if self._were_held_up(time_ns):
                 return False
-            setting = self._setting
-            if gap_ns + setting.findings.held_ns[setting.direction] >= self._far_delay_ns:
+            context = self._context
+            if gap_ns + context.findings.held_ns[context.direction] >= self._far_delay_ns:
                 return None
         self._by_place = True
         return copied
@@ -284,13 +288,13 @@ class Repeats:
         """Take that the network brings resends close to the copies before them: none that came
         soon is known to be its own then.
         """
-        setting = self._setting
-        client, server = setting.findings.close_resends
-        if setting.sender_near or (server if setting.direction else client):
+        context = self._context
+        client, server = context.findings.close_resends
+        if context.sender_near or (server if context.direction else client):
             return
         before = [self._copied_here(sort) for sort in SORTS]
-        mine = setting.direction == 0
-        setting.findings.close_resends = (client or mine, server or not mine)
+        mine = context.direction == 0
+        context.findings.close_resends = (client or mine, server or not mine)
         self._judge_again(before)
 
     def _were_held_up(self, time_ns: int) -> bool:
@@ -309,8 +313,8 @@ class Repeats:
         if memory.soon < A_FEW or MANY * memory.soon < units or memory.waited_ns < self.soonest_ns:
             return False
         for seq, copy, record, sort in memory.doubtful[memory.together_from :]:
-            self._turn(seq, copy, self._copied_here(sort), False)
-            self._turned(record)
+            self._reclassify(seq, copy, self._copied_here(sort), False)
+            self._reclassify_record(record)
         del memory.doubtful[memory.together_from :]
         return True
 
@@ -319,7 +323,7 @@ class Repeats:
         sender waits at least, and how many of the newest those are.
         """
         newest = int(self._numbers.newest)
-        lasts = [self._kept.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)]
+        lasts = [self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)]
         moments = sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
         since_ns, soonest_ns = time_ns, int(self.soonest_ns)
         for count, moment in enumerate(moments):
@@ -334,11 +338,11 @@ class Repeats:
         """Return whether later numbers came since the copy before this one, in a capture in which
         the network keeps the order, and holds nothing back for so long.
         """
-        numbers, kept = self._numbers, self._kept
+        numbers, store = self._numbers, self._store
         if gap_ns >= COPIED_NS or numbers.out_of_order >= MIN_DISORDER:
             return False
         for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(numbers.newest)) + 1):
-            if time_ns - gap_ns < kept.came_ns(later, 0):
+            if time_ns - gap_ns < store.arrival_ns(later, 0):
                 return True
         return False
 
@@ -348,21 +352,21 @@ class Repeats:
         Next to both sides there is a network nonetheless, such as a relay without delay, if its
         losses show.
         """
-        setting = self._setting
+        context = self._context
         if self._came_too_soon(sort):
-            client, server = setting.findings.close_resends
-            far = self.soonest_ns and not setting.sender_near
-            return None if far and (server if setting.direction else client) else True
-        return False if setting.sender_near else None
+            client, server = context.findings.close_resends
+            far = self.soonest_ns and not context.sender_near
+            return None if far and (server if context.direction else client) else True
+        return False if context.sender_near else None
 
     def _came_too_soon(self, sort: int) -> bool:
         """Return whether a copy came sooner than its sender makes one and the network delays it."""
-        setting = self._setting
-        if not setting.sender_near:
-            return sort == SOON or (sort == BESIDE and setting.receiver_near is True)
-        if not setting.receiver_near or not self.soonest_ns or sort != SOON:
+        context = self._context
+        if not context.sender_near:
+            return sort == SOON or (sort == BESIDE and context.receiver_near is True)
+        if not context.receiver_near or not self.soonest_ns or sort != SOON:
             return False
-        return self._numbers.disorder > 0 and not setting.findings.misses
+        return self._numbers.disorder > 0 and not context.findings.misses
 
     # -- how late they came ------------------------------------------------------------------------
 
@@ -373,21 +377,21 @@ class Repeats:
 
     def held_first(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy is, as those show that were sent later and came before."""
-        kept = self._kept
-        before_ns, after_ns = kept.came_ns(seq - 1, 0), kept.came_ns(seq + 1, 0)
+        store = self._store
+        before_ns, after_ns = store.arrival_ns(seq - 1, 0), store.arrival_ns(seq + 1, 0)
         if before_ns and after_ns:
-            setting = self._setting
+            context = self._context
             held_ns = time_ns - (before_ns + after_ns) // 2
             # What was lost comes as late as that when its sender repeats it.
-            if setting.rule.resend is None or 4 * held_ns < 3 * self._far_delay_ns:
-                setting.findings.hold(setting.direction, held_ns)
+            if context.rule.resend is None or 4 * held_ns < 3 * self._far_delay_ns:
+                context.findings.hold(context.direction, held_ns)
         if not self.soonest_ns:
             return
         first_ns: i64 = time_ns
         last: i64 = min(seq + OVERTAKEN_BY, self._numbers.newest)
         later: i64 = seq + 1
         while later <= last:
-            came_ns = kept.came_ns(later, time_ns)
+            came_ns = store.arrival_ns(later, time_ns)
             if came_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
                 first_ns = came_ns
             later += 1
@@ -402,7 +406,7 @@ class Repeats:
         if not held_ns:
             del held[seq]
         elif len(held) > MAX_HELD:
-            self._setting.hit("MAX_HELD")
+            self._context.hit("MAX_HELD")
             del held[next(iter(held))]
 
     # -- counts ------------------------------------------------------------------------------------
@@ -422,8 +426,8 @@ class Repeats:
         """Count a further copy, and note whether its kind may have to be judged again; `record`
         where it came before the acknowledgement of its unit.
         """
-        setting = self._setting
-        setting.findings.add(FINDING[copied], frame, time_ns, setting.direction)
+        context = self._context
+        context.findings.add(FINDING[copied], frame, time_ns, context.direction)
         if copied:
             self.duplicates += 1
         elif copied is None:
@@ -442,7 +446,7 @@ class Repeats:
                 copied=copied is True,
                 soon=gap_ns < COPIED_NS,
             ):
-                setting.hit("MAX_COUNTED")
+                context.hit("MAX_COUNTED")
         elif self._by_place:
             memory = self._remember()
             if len(memory.doubtful) < MAX_DOUBTFUL:
@@ -451,12 +455,12 @@ class Repeats:
                 memory.doubtful.append((seq, copy, record, self._sort))
             else:
                 memory.placed[self._sort] += 1
-                setting.hit("MAX_DOUBTFUL")
+                context.hit("MAX_DOUBTFUL")
 
     def note_reused(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""
-        self._setting.find(
-            "number-reused", frame, time_ns, self._setting.direction,
+        self._context.find(
+            "number-reused", frame, time_ns, self._context.direction,
             f"{seq & self._numbers.mask} carries other content than before", seq=seq,
         )  # fmt: skip
 
@@ -465,11 +469,11 @@ class Repeats:
         late = self._remember().late
         late[seq] = count = late.get(seq, 0) + 1
         if len(late) > MAX_LATE:
-            self._setting.hit("MAX_LATE")
+            self._context.hit("MAX_LATE")
             del late[next(iter(late))]
-        if count == LATE_COPIES and self._setting.rule.ack is not AckRule.NONE:
-            self._setting.find(
-                "acked-yet-resent", frame, time_ns, self._setting.direction,
+        if count == LATE_COPIES and self._context.rule.ack is not AckRule.NONE:
+            self._context.find(
+                "acked-yet-resent", frame, time_ns, self._context.direction,
                 f"{seq & self._numbers.mask} was acknowledged and is still sent again", seq=seq,
             )  # fmt: skip
 
@@ -486,26 +490,28 @@ class Repeats:
         self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
     ) -> None:
         """Take what the next number has shown of a copy: none has made one next to its sender."""
-        setting = self._setting
-        if setting.sender_near and not setting.receiver_near:
+        context = self._context
+        if context.sender_near and not context.receiver_near:
             copied = False
         if copy is not None:
             copy.doubtful = False
-        self._turn(seq, copy, before, copied)
+        self._reclassify(seq, copy, before, copied)
 
-    def _turn(self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
+    def _reclassify(
+        self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
+    ) -> None:  # fmt: skip
         """Change the verdict on one copy."""
         if copied is before:
             return
-        self._count_turned(1, before, copied)
+        self._recount(1, before, copied)
         if copied or before:
-            self._kept.recount(seq, -1 if copied else 1)
+            self._store.adjust_copies(seq, -1 if copied else 1)
         if copy is not None:
             copy.kind = KIND[copied]
             if self._recorder is not None:
-                self._recorder.turned(copy, KIND[before])
+                self._recorder.copy_reclassified(copy, KIND[before])
 
-    def _count_turned(self, count: int, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
+    def _recount(self, count: int, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
         """Count copies whose verdict has changed."""
         for verdict, step in ((before, -count), (copied, count)):
             if verdict:
@@ -514,23 +520,23 @@ class Repeats:
                 self.undecided += step
             else:
                 self.retransmissions += step
-        self._setting.findings.turn(FINDING[before], FINDING[copied], count)
+        self._context.findings.reclassify(FINDING[before], FINDING[copied], count)
 
-    def _turned(self, record: UnitRecord | None) -> None:
+    def _reclassify_record(self, record: UnitRecord | None) -> None:
         """Take that another kind of a copy changes what the acknowledgement of its unit tells,
         unless that names the copy.
         """
-        if record is not None and self._setting.rule.ack is not AckRule.STAMPED:
-            note_turned(record)
+        if record is not None and self._context.rule.ack is not AckRule.STAMPED:
+            record_reclassified(record)
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
-        setting = self._setting
+        context = self._context
         before = [self._copied_here(sort) for sort in SORTS]
-        setting.sender_near, setting.receiver_near = sender_near, receiver_near
+        context.sender_near, context.receiver_near = sender_near, receiver_near
         self._judge_again(before)
         if self._recorder is not None:
-            self._recorder.place(setting)
+            self._recorder.place(context)
 
     def _judge_again(self, before: list[bool | None]) -> None:
         """Judge the copies again whose kind depends on the place; `before`: verdict by sort."""
@@ -539,8 +545,8 @@ class Repeats:
         if now != before and memory is not None:
             for seq, copy, record, sort in memory.doubtful:
                 if now[sort] is not before[sort]:
-                    self._turn(seq, copy, before[sort], now[sort])
-                    self._turned(record)
+                    self._reclassify(seq, copy, before[sort], now[sort])
+                    self._reclassify_record(record)
             for sort, left in enumerate(memory.placed):
                 if left and now[sort] is not before[sort]:
-                    self._count_turned(left, before[sort], now[sort])
+                    self._recount(left, before[sort], now[sort])

@@ -13,16 +13,16 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import EndHint, SpaceReport, SpaceSnapshot
 from netdissect.track.acks import Acks
-from netdissect.track.answers import Answers
+from netdissect.track.ackstats import AckStats
 from netdissect.track.attempts import Attempts
+from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
-from netdissect.track.kept import CONTENT, MAX_OUTSTANDING, Kept
 from netdissect.track.numbers import LEAST_BURST, Numbers, Stray, Strays
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.repeats import Repeats
-from netdissect.track.setting import Setting
-from netdissect.track.tally import scribe_of
+from netdissect.track.totalling import space_recorder
 from netdissect.track.unit import Carried, Unit, Units
+from netdissect.track.unitstore import CONTENT, MAX_OUTSTANDING, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["Space"]
@@ -35,24 +35,47 @@ class Space(Units):
     """Units of one space in one direction, from their first copy to their report."""
 
     __slots__ = (
-        "_keeps", "_other", "acks", "answers", "attempts", "carrier", "current", "direction",
-        "forgotten", "held_ns", "kept", "numbers", "on_sight", "peer", "peer_seen", "plain",
-        "recorder", "renewed", "repeats", "setting", "strays", "units",
+        "_keeps",
+        "_other",
+        "ack_stats",
+        "acks",
+        "attempts",
+        "carrier",
+        "context",
+        "current",
+        "direction",
+        "forgotten",
+        "held_ns",
+        "numbers",
+        "on_evidence",
+        "peer",
+        "peer_seen",
+        "plain",
+        "recorder",
+        "renewed",
+        "repeats",
+        "store",
+        "strays",
+        "units",
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         self.direction = direction
-        self.recorder = None if recorder is None else scribe_of(recorder, direction, rule)
-        self.setting = Setting(rule, direction, findings)
-        self.numbers = Numbers(self.setting)
-        self.kept = Kept()
-        self.answers = Answers(self.setting)
-        self.acks = Acks(self.setting, self.numbers, self.kept, self.answers)
-        self.repeats = Repeats(self.setting, self.numbers, self.kept, self.recorder)
+        self.recorder = None if recorder is None else space_recorder(recorder, direction, rule)
+        self.context = SpaceContext(rule, direction, findings)
+        self.numbers = Numbers(self.context)
+        self.store = UnitStore()
+        self.ack_stats = AckStats(self.context)
+        self.acks = Acks(self.context, self.numbers, self.store, self.ack_stats)
+        self.repeats = Repeats(self.context, self.numbers, self.store, self.recorder)
         self.attempts = Attempts(rule.resend)
-        self.strays = Strays(self.setting, self.numbers)
+        self.strays = Strays(self.context, self.numbers)
         self.units = self.plain = 0
         """All units, and those of them that nobody acknowledges."""
         self.forgotten = 0
@@ -65,7 +88,7 @@ class Space(Units):
         """Lane of the other direction; None = not known."""
         self.peer_seen = False
         """True once the other direction has a datagram in the capture."""
-        self.on_sight: Callable[[], None] | None = None
+        self.on_evidence: Callable[[], None] | None = None
         """Called where something new is known that tells where the capture was taken."""
         self.renewed: EndHint | None = None
         """Where its sender had forgotten the connection first."""
@@ -75,15 +98,15 @@ class Space(Units):
 
     def obey(self, rule: SpaceRule) -> None:
         """Take the rules of a dialect, now that it is known."""
-        self.setting.rule = rule
+        self.context.rule = rule
         self.numbers.obey(rule)
-        self.kept.settled.most = rule.memory
+        self.store.settled.most = rule.memory
         self.acks.rule = rule.ack
         self.repeats.obey(rule)
         self.attempts.obey(rule.resend)
-        self.answers.obey(rule.quality)
+        self.ack_stats.obey(rule.quality)
         if self.recorder is not None:
-            self.recorder.gone.remember(rule.memory)
+            self.recorder.retired.resize(rule.memory)
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver may hold an acknowledgement back."""
@@ -92,7 +115,7 @@ class Space(Units):
     @property
     def rule(self) -> SpaceRule:
         """Return the rules of the space."""
-        return self.setting.rule
+        return self.context.rule
 
     # -- numbers and units -------------------------------------------------------------------------
 
@@ -114,9 +137,9 @@ class Space(Units):
                 self.repeats.counted.judge(0, seq, time_ns)
         else:
             if numbers.is_far(ahead, last, self.repeats.waiting()):
-                if self._alone(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
+                if self._take_far(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
                     return
-                last = numbers.reached()
+                last = numbers.newest_or_zero()
                 ahead = (wire_seq - last) & numbers.mask
             if 0 < ahead <= numbers.half:
                 seq = last + ahead
@@ -125,25 +148,25 @@ class Space(Units):
                 seq = last + ahead
                 if ahead:
                     seq -= numbers.modulus
-                if self._begins_anew(seq, labelled, mark, frame, time_ns):
+                if self._is_restart(seq, labelled, mark, frame, time_ns):
                     seq = numbers.begin(wire_seq) + 1
                     numbers.newest = seq
-                elif self._repeats(seq, labelled, mark, type_, frame, time_ns):
+                elif self._take_older(seq, labelled, mark, type_, frame, time_ns):
                     return
         self.units += 1
         record = None
         if self.recorder is not None:
             number = wire_seq & numbers.mask
-            record = self.recorder.first(self.setting, seq, number, type_, frame, time_ns)
-        unit = Unit(time_ns, mark, time_ns + self.setting.delay_ns, frame, record)
+            record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
+        unit = Unit(time_ns, mark, time_ns + self.context.delay_ns, frame, record)
         self.current = unit
         if self._keeps:
-            outstanding = self.kept.outstanding
+            outstanding = self.store.outstanding
             outstanding[seq] = unit
             if not self.units & 255 or len(outstanding) > MAX_OUTSTANDING:
-                self._shed(time_ns)
+                self._settle_overdue(time_ns)
         else:
-            self.kept.remember(seq, unit)
+            self.store.settle(seq, unit)
         if self.carrier is not None:
             self._load(Carried.of(self, seq))
 
@@ -159,7 +182,7 @@ class Space(Units):
         stray = self.strays.newest
         if stray is not None and stray.unit is self.current:
             stray.plain = True
-        self.kept.settle_newest(self.current)
+        self.store.settle_newest(self.current)
 
     def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
         """Take a number that something else than a unit has used."""
@@ -171,9 +194,9 @@ class Space(Units):
             numbers.skipped += 1
             return
         if numbers.is_far(ahead, last, self.repeats.waiting()):
-            if self._alone(wire_seq, ahead, None, None, None, frame, time_ns):
+            if self._take_far(wire_seq, ahead, None, None, None, frame, time_ns):
                 return
-            last = numbers.reached()
+            last = numbers.newest_or_zero()
             ahead = (wire_seq - last) & numbers.mask
         if 0 < ahead <= numbers.half:
             self._advance(last, last + ahead, frame, time_ns)
@@ -181,10 +204,10 @@ class Space(Units):
             return
         seq = int(last + ahead - (numbers.modulus if ahead else 0))
         if seq in numbers.missing:
-            self._came(seq, time_ns)
+            self._arrived_late(seq, time_ns)
             numbers.skipped += 1
         elif seq < numbers.first:
-            numbers.lower(seq)
+            numbers.extend_back(seq)
             numbers.skipped += 1
         elif self.repeats.counted is not None:
             self.repeats.counted.copying = True
@@ -197,27 +220,27 @@ class Space(Units):
             self.repeats.counted.judge(seq - last - 1, seq, time_ns)
         if seq == last + 1 or not numbers.consecutive:
             return
-        numbers.miss(last + 1, seq)
+        numbers.add_missing(last + 1, seq)
         if seq - last > LEAST_BURST:
-            numbers.burst(last, seq, self._heard_ns(last, time_ns), frame, time_ns)
+            numbers.add_burst(last, seq, self._heard_ns(last, time_ns), frame, time_ns)
         if self.recorder is not None:
-            self.recorder.gap(self.setting, last + 1, seq - 1, frame, time_ns)
+            self.recorder.gap(self.context, last + 1, seq - 1, frame, time_ns)
 
     def _heard_ns(self, last: int, time_ns: int) -> int:
         """Return when `last`, the newest number until now, came; now where nothing is known."""
-        return int(self.kept.came_ns(last, time_ns))
+        return int(self.store.arrival_ns(last, time_ns))
 
-    def _came(self, seq: int, time_ns: int) -> None:
+    def _arrived_late(self, seq: int, time_ns: int) -> None:
         """Take a number that was skipped."""
-        self.numbers.came(seq)
+        self.numbers.arrived_late(seq)
         if self.repeats.counted is not None:
-            self.repeats.counted.came(seq, time_ns)
+            self.repeats.counted.arrived_late(seq, time_ns)
         if self.recorder is not None:
-            self.recorder.came(seq)
+            self.recorder.arrived_late(seq)
 
     # -- numbers that stand alone ------------------------------------------------------------------
 
-    def _alone(
+    def _take_far(
         self, wire_seq: i64, ahead: i64, labelled: bool | None, mark: int | None,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> bool:  # fmt: skip
@@ -225,21 +248,23 @@ class Space(Units):
         that both count as the others do. `mark` is None for a number of no unit.
         """
         numbers = self.numbers
-        last = numbers.reached()
+        last = numbers.newest_or_zero()
         wire_seq &= numbers.mask
         before = self.strays.newest
         if before is not None and before.last == last:
             step = (wire_seq - before.wire_seq) & numbers.mask
             if step == 0:
                 if before.unit is not None and mark is not None:
-                    self._again(before.seq, before.unit, labelled, mark, type_, frame, time_ns)
+                    self._copy_of_outstanding(
+                        before.seq, before.unit, labelled, mark, type_, frame, time_ns
+                    )
                 return True
             if step <= numbers.reach:
                 self._confirm(before)
                 return False
         seq = last + (ahead if ahead <= numbers.half else ahead - numbers.modulus)
-        self.strays.note(wire_seq, seq, frame, time_ns)
-        unit = None if mark is None else self._apart(seq, mark, type_, frame, time_ns)
+        self.strays.report(wire_seq, seq, frame, time_ns)
+        unit = None if mark is None else self._add_isolated(seq, mark, type_, frame, time_ns)
         self.strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns))
         return True
 
@@ -251,102 +276,104 @@ class Space(Units):
         if seq > stray.last:
             self._advance(stray.last, seq, stray.frame, stray.time_ns)
         else:
-            self.setting.find_restart(stray.frame, stray.time_ns, seq=seq)
+            self.context.find_restart(stray.frame, stray.time_ns, seq=seq)
             self.restart()
             seq = numbers.begin(stray.wire_seq) + 1
             numbers.newest = seq
         if unit is None:
             numbers.skipped += 1
             return
-        numbers.apart -= 1
+        numbers.isolated -= 1
         if self.recorder is not None:
             self.recorder.adopt(unit, seq, stray.wire_seq)
         if stray.plain or stray.acked or not self._keeps:
-            self.kept.remember(seq, unit)
+            self.store.settle(seq, unit)
         else:
-            self.kept.outstanding[seq] = unit
+            self.store.outstanding[seq] = unit
 
     def unsent(self, base: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a number that stands alone, or of none."""
-        stray = self.strays.known(base & self.numbers.mask)
+        stray = self.strays.find(base & self.numbers.mask)
         if stray is None:
-            self.acks.unsent(base, frame, time_ns)
+            self.acks.report_unsent(base, frame, time_ns)
         elif stray.unit is not None and not stray.acked:
             stray.acked = True
-            self.answers.acked += 1
+            self.ack_stats.acked += 1
             if self.recorder is not None:
                 ambiguous = stray.unit.copies > 1
                 self.recorder.acked(stray.unit, frame, time_ns, ambiguous=ambiguous)
             stray.unit.deliver(frame, time_ns)
 
-    def _apart(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> Unit:
+    def _add_isolated(
+        self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int
+    ) -> Unit:
         """Take a unit whose number is no evidence of those between it and others."""
         self.units += 1
-        self.numbers.apart += 1
+        self.numbers.isolated += 1
         record = None
         if self.recorder is not None:
             wire_seq = seq & self.numbers.mask
-            record = self.recorder.lone(self.setting, seq, wire_seq, type_, frame, time_ns)
-        due_ns = time_ns + self.setting.delay_ns
+            record = self.recorder.lone(self.context, seq, wire_seq, type_, frame, time_ns)
+        due_ns = time_ns + self.context.delay_ns
         unit = self.current = Unit(time_ns, content, due_ns, frame, record)
         return unit
 
-    def _begins_anew(
+    def _is_restart(
         self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
     ) -> bool:
         """Return whether a number that was used before shows that its sender numbers afresh, and
         end the epoch: it holds something else, and so did the one before it, just now. What says
         so may not be in the capture.
         """
-        content = self.kept.content_of(seq, mark)
+        content = self.store.content_of(seq, mark)
         # What its sender marks as sent again differs by the mark; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
         before, self._other = self._other, (seq, frame)
         if before is None or before[0] != seq - 1 or before[1] == frame:
             return False
-        self.setting.find_restart(frame, time_ns, seq=seq)
+        self.context.find_restart(frame, time_ns, seq=seq)
         self.restart()
         return True
 
     # -- further copies ----------------------------------------------------------------------------
 
-    def _repeats(
+    def _take_older(
         self, seq: int, labelled: bool | None, content: i64, type_: str | None,  # noqa: FBT001 - as in `unit`
         frame: int, time_ns: int,
     ) -> bool:  # fmt: skip
         """Take a number that is not newer; return False where it is a first copy that came late."""
         numbers = self.numbers
-        unit = self.kept.outstanding.get(seq)
+        unit = self.store.outstanding.get(seq)
         if unit is not None:
-            self._again(seq, unit, labelled, content, type_, frame, time_ns)
+            self._copy_of_outstanding(seq, unit, labelled, content, type_, frame, time_ns)
             return True
-        slot = self.kept.slot_of(seq)
+        slot = self.store.settled_row(seq)
         if slot >= 0:
-            self._settled_again(seq, slot, labelled, content, type_, frame, time_ns)
+            self._copy_of_settled(seq, slot, labelled, content, type_, frame, time_ns)
             return True
         if seq in numbers.missing:
-            self._came(seq, time_ns)
+            self._arrived_late(seq, time_ns)
         elif seq >= numbers.first and self.rule.consecutive:
             # It was seen, or it is older than the memory of skipped numbers: nobody can tell.
-            self.setting.hit("memory")
+            self.context.hit("memory")
             self.forgotten += 1
             self.current = None
             return True
         elif seq < numbers.first:
-            numbers.lower(seq)
+            numbers.extend_back(seq)
         # Where the capture begins later, what is sent again now may have been first sent before.
-        fresh = self.setting.started or (self.rule.resend is None and seq > numbers.first)
+        fresh = self.context.started or (self.rule.resend is None and seq > numbers.first)
         if self.rule.consecutive and fresh:
             numbers.disorder += 1
             if numbers.disorder <= MIN_DISORDER:
-                self._sight()
+                self._notify_evidence()
         numbers.out_of_order += 1
-        self.setting.findings.add("out-of-order", frame, time_ns, self.direction)
+        self.context.findings.add("out-of-order", frame, time_ns, self.direction)
         self.repeats.held_first(seq, time_ns)
         return False
 
-    def _again(
+    def _copy_of_outstanding(
         self, seq: int, unit: Unit, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> None:  # fmt: skip
@@ -354,29 +381,29 @@ class Space(Units):
         if self.repeats.is_reuse(content, unit.content):
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self.repeats.again(seq, unit, labelled, content, frame, time_ns)
+        copied = self.repeats.copy_of_outstanding(seq, unit, labelled, content, frame, time_ns)
         if not copied and unit.copies == self.attempts.limit and self.peer is not None:
-            self.attempts.note(seq, unit, self.peer.last_ns)
+            self.attempts.note_exhausted(seq, unit, self.peer.last_ns)
         self.current = None if copied else unit
         if self.carrier is not None:
             self._load(Carried.of(self, seq))
 
-    def _settled_again(
+    def _copy_of_settled(
         self, seq: int, slot: i64, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> None:  # fmt: skip
         """Take a further copy of a unit that is settled."""
-        if self.repeats.is_reuse(content, self.kept.settled.cells[slot + CONTENT]):
+        if self.repeats.is_reuse(content, self.store.settled.cells[slot + CONTENT]):
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copies = self.repeats.settled_again(seq, slot, labelled, content, frame, time_ns)
+        copies = self.repeats.copy_of_settled(seq, slot, labelled, content, frame, time_ns)
         self.current = None
         if 0 < self.attempts.limit <= copies:
-            self.attempts.spent_ns = time_ns + self.setting.delay_ns
+            self.attempts.spent_ns = time_ns + self.context.delay_ns
 
     def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
         """Take other content under a number whose units are never sent again."""
-        self._apart(seq, content, type_, frame, time_ns)
+        self._add_isolated(seq, content, type_, frame, time_ns)
         self.repeats.note_reused(seq, frame, time_ns)
 
     def _load(self, item: Carried) -> None:
@@ -401,56 +428,56 @@ class Space(Units):
         if copies > 1:
             if copies == self.attempts.limit and time_ns > unit.due_ns:
                 # Its sender had dropped it when this acknowledgement came, but it was not lost.
-                self.answers.heard(unit.last_ns, frame)
-                self.attempts.not_lost(seq)
-                self.end(seq, unit, seen=True)
+                self.ack_stats.note_answered(unit.last_ns, frame)
+                self.attempts.mark_fate_unknown(seq)
+                self.settle_unacked(seq, unit, seen=True)
                 return
             self.attempts.forget(seq)
-        telling = self.answers.settled(seq, unit, frame, time_ns)
-        self.kept.remember(seq, unit)
+        telling = self.ack_stats.add(seq, unit, frame, time_ns)
+        self.store.settle(seq, unit)
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
         if telling:
-            self._sight()  # it may turn a copy of this very unit
+            self._notify_evidence()  # it may turn a copy of this very unit
         unit.deliver(frame, time_ns)
 
-    def told_lost(self, seq: int, unit: Unit) -> None:
+    def reported_lost(self, seq: int, unit: Unit) -> None:
         """Take that the receiver has told that a unit did not come."""
         if self.recorder is not None:
-            self.recorder.reported(unit)
-        self.end(seq, unit, seen=True)
+            self.recorder.reported_lost(unit)
+        self.settle_unacked(seq, unit, seen=True)
 
     def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of what carried these units."""
         for seq in range(item.first, item.first + item.count):
-            unit = self.kept.take_out(seq)
+            unit = self.store.pop_outstanding(seq)
             if unit is not None:
                 self.settle(seq, unit, frame, time_ns)
 
-    def _sight(self) -> None:
-        if self.on_sight is not None:
-            self.on_sight()
+    def _notify_evidence(self) -> None:
+        if self.on_evidence is not None:
+            self.on_evidence()
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+    def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a unit without acknowledgement; `seen`: one could have been seen."""
-        setting, attempts = self.setting, self.attempts
-        seen = seen and not setting.findings.misses
-        given_up = attempts.all_made(unit)
+        context, attempts = self.context, self.attempts
+        seen = seen and not context.findings.misses
+        given_up = attempts.exhausted(unit)
         if given_up:
-            attempts.give_up(setting, seq, unit)
-        self.answers.unacked += seen or given_up
-        self.kept.remember(seq, unit)
+            attempts.give_up(context, seq, unit)
+        self.ack_stats.unacked += seen or given_up
+        self.store.settle(seq, unit)
         if self.recorder is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
-            lost = given_up and not setting.receiver_near and self._heard_since(unit)
-            lost = lost and attempts.tell_loss(setting, seq, self.peer)
+            lost = given_up and not context.receiver_near and self._peer_active_since(unit)
+            lost = lost and attempts.implies_loss(context, seq, self.peer)
             self.recorder.dropped(unit, word, lost=lost)
         if given_up:
             attempts.forget(seq)
 
-    def _heard_since(self, unit: Unit) -> bool:
+    def _peer_active_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
         return self.peer is not None and bool(self.peer.last_ns > unit.last_ns)
 
@@ -459,21 +486,21 @@ class Space(Units):
         those of units sent within `patience_ns` before may still come.
         """
         self.repeats.forget()
-        for seq, unit in list(self.kept.outstanding.items()):
+        for seq, unit in list(self.store.outstanding.items()):
             waited = end_ns - unit.last_ns > patience_ns
-            self.end(seq, unit, seen=self.peer_seen and waited)
-        self.kept.outstanding.clear()
+            self.settle_unacked(seq, unit, seen=self.peer_seen and waited)
+        self.store.outstanding.clear()
 
-    def _shed(self, now_ns: int) -> None:
+    def _settle_overdue(self, now_ns: int) -> None:
         """Settle units that have waited too long, and a quarter where there are too many."""
-        leaving, over = self.kept.leaving(now_ns)
+        leaving, over = self.store.overdue(now_ns)
         if over:
-            self.setting.hit("MAX_OUTSTANDING", len(leaving))
-        outstanding = self.kept.outstanding
+            self.context.hit("MAX_OUTSTANDING", len(leaving))
+        outstanding = self.store.outstanding
         for seq in leaving:
             unit = outstanding[seq]
             del outstanding[seq]
-            self.end(seq, unit, seen=not over and self._heard_since(unit))
+            self.settle_unacked(seq, unit, seen=not over and self._peer_active_since(unit))
 
     def may_restart(self, time_ns: int) -> bool:
         """Return whether a RESTART at this time counts."""
@@ -485,9 +512,9 @@ class Space(Units):
         if self.numbers.newest == ABSENT:
             return
         self.repeats.forget()
-        for seq, unit in list(self.kept.outstanding.items()):
-            self.end(seq, unit, seen=False)
-        self.kept.outstanding.clear()
+        for seq, unit in list(self.store.outstanding.items()):
+            self.settle_unacked(seq, unit, seen=False)
+        self.store.outstanding.clear()
         self.numbers.restart()
         self.acks.feedback = None
         self.strays.newest = None
@@ -496,7 +523,7 @@ class Space(Units):
 
     def release(self) -> None:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""
-        self.on_sight = self.recorder = self.answers.on_answer = None
+        self.on_evidence = self.recorder = self.ack_stats.on_answer = None
         self.carrier = self.current = self.peer = None
         self.acks.rule = None
         self.repeats.release()
@@ -506,7 +533,7 @@ class Space(Units):
     def report(self) -> SpaceReport:
         """Return the figures; call `end_all` before."""
         first, last = self.numbers.span()
-        answers, repeats = self.answers, self.repeats
+        ack_stats, repeats = self.ack_stats, self.repeats
         # By place: names cost as much as all the figures.
         return SpaceReport(
             self.rule.name,
@@ -515,19 +542,19 @@ class Space(Units):
             self.units + repeats.retransmissions + repeats.duplicates + repeats.undecided,  # copies
             repeats.retransmissions,
             repeats.duplicates,
-            answers.acked,
-            answers.unacked,
-            self.units - answers.acked - answers.unacked,  # unknown
+            ack_stats.acked,
+            ack_stats.unacked,
+            self.units - ack_stats.acked - ack_stats.unacked,  # unknown
             self.numbers.never_seen(self.units),
             self.numbers.out_of_order,
             self.attempts.given_up,
             first,
             last,
-            self.kept.max_copies,
+            self.store.max_copies,
             self.rule.consecutive,
-            answers.rtt.summary(),
-            None if answers.lateness is None else answers.lateness.summary(),
-            self.setting.delay_ns / 1e6 if self.setting.delay_ns else None,  # timer, ms
+            ack_stats.rtt.summary(),
+            None if ack_stats.lateness is None else ack_stats.lateness.summary(),
+            self.context.delay_ns / 1e6 if self.context.delay_ns else None,  # timer, ms
             tuple(self.numbers.bursts),
             self._extra(),
             self.numbers.skipped,  # others
@@ -550,11 +577,11 @@ class Space(Units):
         counts = self.strays.count(), self.repeats.undecided, self.forgotten
         named = zip(("strays", "undecided", "forgotten"), counts, strict=True)
         extra: dict[str, Any] = {name: count for name, count in named if count}
-        told, quality = self.acks.feedback, self.answers.quality
+        told, quality = self.acks.feedback, self.ack_stats.quality
         if told is not None:
             extra |= told.counts()
             # Next to the sender this is what it was told; elsewhere some of it may not reach it.
-            extra["feedback_at"] = _WHERE[self.setting.sender_near]
+            extra["feedback_at"] = _WHERE[self.context.sender_near]
         if quality is not None and quality.peak:
             extra["poor_quality_run"] = quality.peak
         return extra

@@ -12,7 +12,7 @@ from typing import Any, Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 from netdissect.track.unit import Unit
 
@@ -32,7 +32,11 @@ class StampedSpace(Space):
     __slots__ = ("stamps",)
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.stamps: dict[int, dict[int, int]] = {}
@@ -49,16 +53,16 @@ class StampedSpace(Space):
     ) -> None:
         """Take one copy of a unit; `content` is a pair of its stamp and what it holds."""
         numbers = self.numbers
-        setting = self.setting
-        kept = self.kept
+        context = self.context
+        store = self.store
         stamp, inner = content
         fresh = numbers.newest == ABSENT
         seq = -1 if fresh else numbers.extend(wire_seq)
         known = self.stamps.get(seq)
         if known is not None:
             labelled = stamp not in known
-        elif not fresh and (seq in kept.outstanding or kept.slot_of(seq) >= 0):
-            setting.hit("MAX_STAMPED")
+        elif not fresh and (seq in store.outstanding or store.settled_row(seq) >= 0):
+            context.hit("MAX_STAMPED")
         super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
         if known is None:
             seq = numbers.extend(wire_seq)
@@ -66,16 +70,16 @@ class StampedSpace(Space):
             if len(self.stamps) > MAX_STAMPED:
                 oldest = next(iter(self.stamps))
                 del self.stamps[oldest]
-                if oldest in kept.outstanding:
-                    setting.hit("MAX_STAMPED")
+                if oldest in store.outstanding:
+                    context.hit("MAX_STAMPED")
         elif labelled and len(known) >= MAX_STAMPS:
-            setting.hit("MAX_STAMPS")
+            context.hit("MAX_STAMPS")
         elif labelled:
             known[stamp] = time_ns
-            unit = kept.outstanding.get(seq)
+            unit = store.outstanding.get(seq)
             resend = self.rule.resend
             if unit is not None and resend is not None:
-                delay = setting.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
+                delay = context.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
                 unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
@@ -83,16 +87,16 @@ class StampedSpace(Space):
         numbers = self.numbers
         last = numbers.newest
         if last == ABSENT or self.acks.rule is None:
-            self.acks.name_unheard(base)
+            self.acks.note_before_first(base)
             return
         seq = numbers.extend(base)
-        unit = self.kept.take_out(seq)
+        unit = self.store.pop_outstanding(seq)
         if unit is not None:
             self._answered(seq, unit, self.stamps.get(seq, {}).get(bits), frame, time_ns)
         elif seq > last:
             self.unsent(base, frame, time_ns)
         elif seq in numbers.missing:
-            self.acks.unseen(seq, frame, time_ns)
+            self.acks.report_unseen(seq, frame, time_ns)
 
     def _answered(
         self, seq: int, unit: Unit, sent_ns: int | None, frame: int, time_ns: int
@@ -100,15 +104,15 @@ class StampedSpace(Space):
         """Settle a unit; `sent_ns`: when the copy that is answered came by, None = it was not
         seen.
         """
-        answers = self.answers
+        ack_stats = self.ack_stats
         sample = -1 if sent_ns is None else time_ns - sent_ns
         if sample < 0:
-            answers.rtt.ambiguous += 1
-        telling = answers.took(sample)
-        answers.acked += 1
-        self.kept.remember(seq, unit)
+            ack_stats.rtt.ambiguous += 1
+        telling = ack_stats.add_sample(sample)
+        ack_stats.acked += 1
+        self.store.settle(seq, unit)
         if telling:
-            self._sight()
+            self._notify_evidence()
         if self.recorder is not None:
             named = sample if sample >= 0 else ABSENT
             self.recorder.acked(unit, frame, time_ns, ambiguous=sample < 0, sample_ns=named)

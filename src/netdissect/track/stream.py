@@ -13,16 +13,16 @@ from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import StreamPiece, TcpSegment
-from netdissect.track.answers import SETTLED_NS
+from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.findings import Findings
-from netdissect.track.noting import note_acked, note_dropped
-from netdissect.track.recorder import Scribe
+from netdissect.track.outcomes import record_acked, record_dropped
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
-from netdissect.track.sent import Waiting
-from netdissect.track.sums import Summed
-from netdissect.track.tally import summed
+from netdissect.track.streamunits import PendingMessage
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
-from netdissect.track.vantage import Sight
+from netdissect.track.totalling import summed
+from netdissect.track.totals import SpaceTotals
+from netdissect.track.vantage import Evidence
 
 __all__ = ["REFUSAL_NS", "StreamTrack"]
 
@@ -56,13 +56,13 @@ class _Messages:
         "rtt", "sums", "unacked", "unknown", "waiting",
     )  # fmt: skip
 
-    def __init__(self, sums: Summed | None) -> None:
+    def __init__(self, sums: SpaceTotals | None) -> None:
         self.sums = sums
         """What sums them up, in place of records."""
         self.count = 0
         self.end = 0
         """Offset behind the last message."""
-        self.waiting: list[Waiting] = []
+        self.waiting: list[PendingMessage] = []
         self.acked = self.unacked = self.unknown = 0
         self.repeated = self.blocked = 0
         self.blocked_ns = 0
@@ -80,7 +80,7 @@ class StreamTrack:
     def __init__(
         self,
         findings: Findings,
-        recorder: Scribe | None,
+        recorder: ConnectionRecorder | None,
         step: Callable[[str, str | None, int, int, int], None],
     ) -> None:
         """Take where findings and records go, and the input of the connection's machine."""
@@ -102,7 +102,7 @@ class StreamTrack:
         self.first_fin: tuple[int, int, int] | None = None
         """(direction, frame, time) of the first FIN."""
         self.fins = [False, False]
-        self.fin_answered: list[tuple[int, int, bool] | None] = [None, None]
+        self.fin_acked: list[tuple[int, int, bool] | None] = [None, None]
         """(frame, time, whether its sender had not ended by then) of what acknowledges one byte
         more of a side than the capture has: its FIN.
         """
@@ -112,7 +112,7 @@ class StreamTrack:
         """Direction of the first RST."""
         self._reset_frame = 0
         self.refused = False
-        self._who_is_open = False
+        self._closer_unknown = False
         """Whether the other side may have ended the connection before the one that is seen to."""
         self._ending = (0, 0)
         """(direction, acknowledgement) of the first FIN or RST that is in the capture."""
@@ -176,8 +176,8 @@ class StreamTrack:
             return
         if half.acked == half.highest + 1 and not self.ended:
             own = self.halves[direction]
-            open_yet = own.left_out(segment.seq + segment.payload_length) == 0
-            self.fin_answered[1 - direction] = (frame, time_ns, open_yet)
+            open_yet = own.unseen_before(segment.seq + segment.payload_length) == 0
+            self.fin_acked[1 - direction] = (frame, time_ns, open_yet)
         messages = self.messages[1 - direction]
         waiting = messages.waiting
         acked = half.acked
@@ -219,13 +219,14 @@ class StreamTrack:
     def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take a FIN or RST."""
         flags = segment.flags
-        if not self.ended and flags & _RST and self.halves[direction].left_out(segment.seq) == 1:
+        own = self.halves[direction]
+        if not self.ended and flags & _RST and own.unseen_before(segment.seq) == 1:
             self._fin_unseen(direction, frame, time_ns)
         elif not self.ended and flags & _ACK:
             self._ending = (direction, segment.ack)
             self._unseen_before(1 - direction, frame, time_ns)
         elif flags & _FIN and self._ends_behind(direction, segment.seq):
-            self._who_is_open = False
+            self._closer_unknown = False
             if self.first_fin is not None:
                 self.first_fin = (self._ending[0], *self.first_fin[1:])
         if flags & _RST:
@@ -257,16 +258,16 @@ class StreamTrack:
         unseen = half.acked - half.highest
         if unseen == 1:
             self._fin_unseen(side, frame, time_ns)
-        self._who_is_open = unseen > 1 or half.base is None
+        self._closer_unknown = unseen > 1 or half.base is None
 
     def _fin_unseen(self, side: int, frame: int, time_ns: int) -> None:
         """Take the FIN of a side from what shows that it was there: an acknowledgement, else this
         frame.
         """
-        answered = self.fin_answered[side]
+        answered = self.fin_acked[side]
         if answered is not None:
             frame, time_ns, open_yet = answered
-            self._who_is_open = not open_yet
+            self._closer_unknown = not open_yet
         self.first_fin = (side, frame, time_ns)
         self.fin_unseen = True
 
@@ -297,7 +298,7 @@ class StreamTrack:
     def closed(self) -> dict[str, Any]:
         """Return who ended the connection, where a FIN or RST tells: whoever sent the first one."""
         for side, half in enumerate(self.halves):
-            answered = self.fin_answered[side]
+            answered = self.fin_acked[side]
             if not self.ended and answered is not None and half.acked == half.highest + 1:
                 self._fin_unseen(side, answered[0], answered[1])
         if self.first_fin is not None:
@@ -312,16 +313,16 @@ class StreamTrack:
         return {}
 
     def _ender(self, side: int) -> str | None:
-        return None if self._who_is_open else SIDES[side]
+        return None if self._closer_unknown else SIDES[side]
 
-    def sight(self, side: int) -> Sight:
+    def evidence(self, side: int) -> Evidence:
         """Return how a side acknowledges, and how many of its own segments were late."""
         half = self.halves[1 - side]
         late = self.halves[side].counts["hole_filling"]
         if not half.rtt.samples:
-            return Sight(ABSENT, 0, late)
+            return Evidence(ABSENT, 0, late)
         slow_ns = int(half.rtt.slow_ms() * 1e6)
-        return Sight(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
+        return Evidence(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 
     # -- bytes and messages -----------------------------------------------------------------------
 
@@ -342,7 +343,7 @@ class StreamTrack:
         if messages.count == 1:
             self._step("message", None, direction, frame, time_ns)
         messages.end = end
-        parts, repeated = self.halves[direction].made_of(start, end)
+        parts, repeated = self.halves[direction].arrivals_of(start, end)
         messages.repeated += repeated
         newest_ns = parts[-1].time_ns if parts else time_ns
         if len(parts) > 1:
@@ -373,7 +374,7 @@ class StreamTrack:
                 "blocked_ms": max(0, waited) / 1e6,
             }
             self.recorder.touched.append((record, copy))
-        waiting = Waiting(start, end, time_ns, frame, record, repeated=repeated)
+        waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated)
         if end <= self.halves[direction].acked:
             self._settle(messages, waiting, frame, time_ns)
         else:
@@ -398,7 +399,9 @@ class StreamTrack:
             del arrivals[:-1]
         messages.count += 1
         messages.end = end
-        messages.waiting.append(Waiting(start, end, time_ns, newest.frame, None, repeated=False))
+        messages.waiting.append(
+            PendingMessage(start, end, time_ns, newest.frame, None, repeated=False)
+        )
         if len(messages.waiting) > MAX_UNITS:
             self._shed(direction)
         return True
@@ -409,7 +412,9 @@ class StreamTrack:
         messages = self.messages[direction]
         self._drop(messages, messages.waiting.pop(0), seen=False)
 
-    def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
+    def _settle(
+        self, messages: _Messages, waiting: PendingMessage, frame: int, time_ns: int
+    ) -> None:
         """Take the acknowledgement of a message's last byte: the peer's kernel has it."""
         messages.acked += 1
         ambiguous = waiting.repeated
@@ -421,9 +426,9 @@ class StreamTrack:
         if messages.sums is not None:
             messages.sums.settled(waiting.time_ns, waiting.frame, time_ns, ambiguous=ambiguous)
         if waiting.record is not None:
-            note_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
+            record_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
 
-    def _drop(self, messages: _Messages, waiting: Waiting, *, seen: bool) -> None:
+    def _drop(self, messages: _Messages, waiting: PendingMessage, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:
@@ -431,7 +436,7 @@ class StreamTrack:
         if messages.sums is not None and seen:
             messages.sums.span(waiting.time_ns).unacked += 1
         if waiting.record is not None:
-            note_dropped(waiting.record, "unacked" if seen else "unknown")
+            record_dropped(waiting.record, "unacked" if seen else "unknown")
 
     # -- end ---------------------------------------------------------------------------------------
 

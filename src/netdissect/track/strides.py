@@ -13,7 +13,7 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
 __all__ = ["StridedSpace"]
@@ -25,7 +25,11 @@ class StridedSpace(Space):
     __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: ConnectionRecorder | None,
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
@@ -48,8 +52,8 @@ class StridedSpace(Space):
         slowed = self._judge(seq - last)
         in_order, before = self.units - numbers.out_of_order, self.taken + 1
         self.taken = in_order
-        if self.answers.acked != self.acked_before:
-            self.acked_before = self.answers.acked
+        if self.ack_stats.acked != self.acked_before:
+            self.acked_before = self.ack_stats.acked
             self.acked_at = last
         reach = self.rule.stride_reach
         if self.acked_at == ABSENT or last - self.acked_at > reach:
@@ -96,13 +100,13 @@ class StridedSpace(Space):
             return True
         lost = [seq for seq in lacking if seq in missing]
         self.lost += len(lost)
-        if lost and self.recorder is not None and not self.setting.sender_near:
-            self.recorder.gap(self.setting, lost[0], lost[-1], frame, time_ns, self.stride)
+        if lost and self.recorder is not None and not self.context.sender_near:
+            self.recorder.gap(self.context, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
 
-    def _came(self, seq: int, time_ns: int) -> None:
+    def _arrived_late(self, seq: int, time_ns: int) -> None:
         """Take a number that came late."""
-        super()._came(seq, time_ns)
+        super()._arrived_late(seq, time_ns)
         if self._open is None or seq not in self._open[0]:
             self.lost -= 1
 
@@ -117,5 +121,5 @@ class StridedSpace(Space):
     def report(self) -> SpaceReport:
         """Return the figures; `never_seen` are the numbers that did not come."""
         found = super().report()
-        found.never_seen = 0 if self.setting.sender_near else max(0, self.lost)
+        found.never_seen = 0 if self.context.sender_near else max(0, self.lost)
         return found

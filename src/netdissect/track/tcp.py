@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import TcpSegment
-from netdissect.track.answers import PAUSE_NS
+from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
-from netdissect.track.noting import add_copy, note_acked, note_dropped
-from netdissect.track.recorder import Scribe
+from netdissect.track.outcomes import append_copy, record_acked, record_dropped
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
-from netdissect.track.sent import Arrival, Identities, Sent
-from netdissect.track.sums import Summed
-from netdissect.track.tally import summed
-from netdissect.track.troubles import STREAM, Troubles
+from netdissect.track.stalls import STREAM, StallTracker
+from netdissect.track.streamunits import Arrival, SegmentHistory, SentRange
+from netdissect.track.totalling import summed
+from netdissect.track.totals import SpaceTotals
 
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
 
@@ -50,20 +50,53 @@ class StreamHalf:
     """The bytes that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "_summed", "acked",
-        "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first",
-        "goes_on", "highest", "holes", "last", "last_frame", "last_ns", "lateness",
-        "max_copies", "new", "octets_on_wire", "on_pause", "outstanding", "partly_new",
-        "pure_acks", "quickest_ns", "recorder", "repeated", "rtt", "segments", "settled",
-        "sums", "troubles", "units_acked", "units_unacked",
+        "_before",
+        "_forgotten",
+        "_identities",
+        "_named",
+        "_newest_id",
+        "_shut",
+        "_summed",
+        "acked",
+        "acked_wire",
+        "arrivals",
+        "base",
+        "counts",
+        "direction",
+        "findings",
+        "first",
+        "highest",
+        "holes",
+        "last",
+        "last_frame",
+        "last_ns",
+        "lateness",
+        "max_copies",
+        "new",
+        "octets_on_wire",
+        "on_pause",
+        "outstanding",
+        "partly_new",
+        "pure_acks",
+        "quickest_ns",
+        "recorder",
+        "repeated",
+        "rtt",
+        "segments",
+        "sender_present",
+        "settled",
+        "sums",
+        "troubles",
+        "units_acked",
+        "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
-        self, direction: int, findings: Findings, recorder: Scribe | None
+        self, direction: int, findings: Findings, recorder: ConnectionRecorder | None
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.sums: Summed | None = summed(recorder, direction, SPACE)
+        self.sums: SpaceTotals | None = summed(recorder, direction, SPACE)
         """What sums up the units, in place of records."""
         self.recorder = recorder = recorder if self.sums is None else None
         self.base: int | None = None
@@ -73,22 +106,22 @@ class StreamHalf:
         self.acked_wire = -1
         """Acknowledgement number seen last."""
         self._named = -1
-        self.goes_on = False
+        self.sender_present = False
         """The newest one while nothing of this side was seen, and whether there were others."""
         self.acked = 0
         """Offset up to which the other side has acknowledged."""
         self.holes: list[tuple[int, int]] = []
         """Ranges below `highest` that were not seen."""
         self.arrivals: list[Arrival] = []
-        """First sights of bytes, by offset, for the messages made of them."""
+        """First evidence of bytes, by offset, for the messages made of them."""
         self._forgotten = 0
         """Offset behind those that are not kept any more."""
         self.repeated: list[tuple[int, int]] = []
         """Ranges sent again lately."""
-        self.outstanding: list[Sent] = []
-        self.settled: list[Sent] = []
+        self.outstanding: list[SentRange] = []
+        self.settled: list[SentRange] = []
         """The newest acknowledged units that have a record, for their late copies."""
-        self._summed = Identities()
+        self._summed = SegmentHistory()
         """The same of those that are summed up."""
         self.partly_new: set[int] = set()
         """First offsets of bytes that came behind repeated ones: no units of their own."""
@@ -119,14 +152,14 @@ class StreamHalf:
         """Called with direction, frame, time, and (time, frame) before, after a pause."""
         self.lateness = Lateness(SPACE, findings.late_ms)
         """What resends added."""
-        self.troubles = Troubles(direction, recorder, findings)
+        self.troubles = StallTracker(direction, recorder, findings)
         """What holds the stream up."""
         self._shut = False
         """True while the receive window of this side is closed."""
         self._before: list[tuple[int, int]] = []
         """Bytes before those that came."""
         self._newest_id: int | None = None
-        self._identities = Identities()
+        self._identities = SegmentHistory()
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -182,7 +215,7 @@ class StreamHalf:
         if self.sums is not None:
             self.sums.new(time_ns, 1, self.sums.arrive(start, start, 1))
         outstanding = self.outstanding
-        outstanding.append(Sent(start, end, time_ns, frame, None))
+        outstanding.append(SentRange(start, end, time_ns, frame, None))
         if len(outstanding) > MAX_UNITS:
             self.hit("MAX_UNITS")
             self._drop(outstanding.pop(0), "unknown")
@@ -207,7 +240,7 @@ class StreamHalf:
             # This very packet was seen before: the network repeated it.
             self.counts["exact_duplicates"] += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
-            self._again(start, end, frame, time_ns, "duplicate", segment.seq)
+            self._note_copies(start, end, frame, time_ns, "duplicate", segment.seq)
             return
         known.add(ip_id, start, end, MAX_IDENTITIES)
         if start >= self.highest:
@@ -263,7 +296,7 @@ class StreamHalf:
 
     def _close(self, start: int, end: int, frame: int, time_ns: int) -> None:
         """Take a range out of the holes."""
-        self.troubles.came(start, end, frame, time_ns)
+        self.troubles.arrived_late(start, end, frame, time_ns)
         left: list[tuple[int, int]] = []
         for low, high in self.holes:
             if end <= low or start >= high:
@@ -300,7 +333,7 @@ class StreamHalf:
                 record.extra["partly_new"] = True
         if not self.max_copies:
             self.max_copies = 1
-        unit = Sent(start, end, time_ns, frame, record)
+        unit = SentRange(start, end, time_ns, frame, record)
         unit.doubtful = start in self.partly_new
         outstanding = self.outstanding
         if end <= self.acked:
@@ -325,7 +358,7 @@ class StreamHalf:
             self._forget()
 
     def _forget(self) -> None:
-        """Let the oldest first sights go: only of a long message they are still wanted."""
+        """Let the oldest first evidence go: only of a long message they are still wanted."""
         cut = MAX_ARRIVALS // 4
         self._forgotten = self.arrivals[cut - 1].end
         del self.arrivals[:cut]
@@ -337,7 +370,7 @@ class StreamHalf:
             del self.repeated[0]
         self.repeated.append((start, end))
         self._close(start, end, frame, time_ns)
-        self._again(start, end, frame, time_ns, "retransmission", segment.seq)
+        self._note_copies(start, end, frame, time_ns, "retransmission", segment.seq)
         if end > self.highest:
             low, self.highest = self.highest, end
             if len(self.partly_new) >= MAX_UNITS:
@@ -347,7 +380,7 @@ class StreamHalf:
             self.partly_new.add(low)
             self._unit(low, end, frame, time_ns, segment, late=False)
 
-    def _again(
+    def _note_copies(
         self, start: int, end: int, frame: int, time_ns: int, kind: str, wire_seq: int
     ) -> None:
         """Note a further copy with the units that it covers."""
@@ -366,13 +399,13 @@ class StreamHalf:
                 unit.copies += 1
                 waited = self.troubles.wait(unit.start, unit.first_ns, time_ns)
                 if first:
-                    self.troubles.again(unit.start, waited, unit.copies, frame, time_ns)
+                    self.troubles.retransmitted(unit.start, waited, unit.copies, frame, time_ns)
                 first = False
                 self.max_copies = max(self.max_copies, unit.copies)
                 if unit.copies == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
         if self.sums is not None:
-            self.sums.again(time_ns, max(1, covered), resent=kind == "retransmission")
+            self.sums.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
 
     def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
         """Add a copy to the records of the units that it covers, settled ones too."""
@@ -388,13 +421,13 @@ class StreamHalf:
         for unit in covered:
             if unit.record is not None:
                 unit.record = recorder.open_for(unit.record)
-                add_copy(unit.record, replace(copy))
+                append_copy(unit.record, replace(copy))
         if not covered:
             record = recorder.open(self.direction, SPACE, wire_seq, start, None, None)
             record.extra["length"] = end - start
-            add_copy(record, copy)
+            append_copy(record, copy)
 
-    def _stalled(self, unit: Sent, frame: int, time_ns: int) -> None:
+    def _stalled(self, unit: SentRange, frame: int, time_ns: int) -> None:
         self.findings.add(
             "stalled", frame, time_ns, self.direction,
             f"bytes from {unit.start} on were sent {unit.copies} times without an answer",
@@ -403,7 +436,7 @@ class StreamHalf:
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def left_out(self, seq: int) -> int:
+    def unseen_before(self, seq: int) -> int:
         """Return how many bytes, its FIN counting as one, this side had sent before a sequence
         number of its own that the capture does not have; -1 where nobody knows.
         """
@@ -412,7 +445,7 @@ class StreamHalf:
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement number that the other side sent."""
         if self.base is None:
-            self.goes_on = self.goes_on or wire != self._named >= 0
+            self.sender_present = self.sender_present or wire != self._named >= 0
             self._named = wire
             return
         if wire == self.acked_wire:
@@ -435,7 +468,7 @@ class StreamHalf:
                 self.rtt.add(sample)
                 self.quickest_ns = min(self.quickest_ns, sample)
 
-    def _settle(self, unit: Sent, frame: int, time_ns: int, *, exact: bool) -> None:
+    def _settle(self, unit: SentRange, frame: int, time_ns: int, *, exact: bool) -> None:
         """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a
         round trip (Karn; a later one is delayed by what else it acknowledges).
         """
@@ -448,7 +481,7 @@ class StreamHalf:
             self.sums.settled(unit.first_ns, unit.frame, time_ns, ambiguous=unit.doubtful)
         if unit.start in self.partly_new:
             if unit.record is not None:
-                note_acked(unit.record, frame, time_ns, ambiguous=unit.doubtful)
+                record_acked(unit.record, frame, time_ns, ambiguous=unit.doubtful)
             return
         self.units_acked += 1
         ambiguous = unit.doubtful
@@ -463,9 +496,9 @@ class StreamHalf:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)
         if unit.record is not None:
-            note_acked(unit.record, frame, time_ns, ambiguous=ambiguous)
+            record_acked(unit.record, frame, time_ns, ambiguous=ambiguous)
 
-    def _drop(self, unit: Sent, outcome: str) -> None:
+    def _drop(self, unit: SentRange, outcome: str) -> None:
         if unit.start in self.partly_new:
             pass  # its segment counts as the retransmission that it is as well
         elif outcome != "unknown":
@@ -473,7 +506,7 @@ class StreamHalf:
         if self.sums is not None and outcome != "unknown":
             self.sums.span(unit.first_ns).unacked += 1
         if unit.record is not None:
-            note_dropped(unit.record, outcome)
+            record_dropped(unit.record, outcome)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
@@ -481,8 +514,8 @@ class StreamHalf:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def made_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
-        """Return the first sights of the bytes of a range, and whether some were sent again.
+    def arrivals_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
+        """Return the first evidence of the bytes of a range, and whether some were sent again.
 
         What lies before `start` is forgotten: messages come in order.
         """

@@ -65,11 +65,11 @@ class Units:
         """Take the first acknowledgement of a unit, which waits no more."""
         raise NotImplementedError
 
-    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+    def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a unit without acknowledgement; `seen`: one could have been seen."""
         raise NotImplementedError
 
-    def told_lost(self, seq: int, unit: Unit) -> None:
+    def reported_lost(self, seq: int, unit: Unit) -> None:
         """Take that the receiver has told that a unit did not come."""
         raise NotImplementedError
 

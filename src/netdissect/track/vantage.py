@@ -11,7 +11,7 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.packets import SIDES
 
-__all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
+__all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Evidence", "Vantage"]
 
 NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this is next to the capture, or as good as."""
@@ -41,7 +41,7 @@ MIN_DISORDER: Final = 5
 
 
 @mypyc_attr(acyclic=True)
-class Sight:
+class Evidence:
     """What the capture shows of one side."""
 
     __slots__ = (
@@ -86,22 +86,22 @@ class Sight:
 
 
 class Vantage:
-    """What follows from the sights of client and server."""
+    """What follows from the evidence of client and server."""
 
-    __slots__ = ("_settled", "_tick_ns", "near", "sights")
+    __slots__ = ("_settled", "_tick_ns", "evidence", "near")
 
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
         """Take how long each side's program may hold an answer back, in milliseconds."""
         self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
-        nothing = Sight(ABSENT, 0, 0)
-        self.sights = (nothing, nothing)
+        nothing = Evidence(ABSENT, 0, 0)
+        self.evidence = (nothing, nothing)
         self._settled = False
         self.near: tuple[bool | None, bool | None] = (None, None)
         """(client next to the capture, server next to the capture); None = not known."""
 
-    def update(self, client: Sight, server: Sight) -> bool:
-        """Take the sights; return True where the conclusion has changed."""
-        self.sights = (client, server)
+    def update(self, client: Evidence, server: Evidence) -> bool:
+        """Take the evidence; return True where the conclusion has changed."""
+        self.evidence = (client, server)
         if self._settled:
             return False
         slow, slower = self._tick_ns
@@ -123,9 +123,9 @@ class Vantage:
     @property
     def word(self) -> str:
         """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
-        for side, sight in enumerate(self.sights):
+        for side, sight in enumerate(self.evidence):
             slow = sight.answers >= MIN_ANSWERS and sight.quickest_ns > self._tick_ns[side]
-            doubt = sight.disorder or slow or not _is_quicker(sight, self.sights[1 - side])
+            doubt = sight.disorder or slow or not _is_quicker(sight, self.evidence[1 - side])
             if self.near[side] is None and doubt:
                 return "unknown"  # as slow as across a network, or what it sends has crossed one
         return _WORDS.get(self.near, "unknown")
@@ -133,7 +133,7 @@ class Vantage:
     @property
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
-        sides = tuple(zip(SIDES, self.sights, strict=True))
+        sides = tuple(zip(SIDES, self.evidence, strict=True))
         facts = [_quickest(name, sight) for name, sight in sides if sight.heard]
         facts += [
             f"{_units(sight.disorder)} of the {name} came out of order"
@@ -159,7 +159,7 @@ _WORDS: Final = {
 }
 
 
-def _quickest(name: str, sight: Sight) -> str:
+def _quickest(name: str, sight: Evidence) -> str:
     """Return how soon a side answered after what it answers was captured."""
     took = f"took {_ms(sight.quickest_ns)}"
     if sight.answers == 1:
@@ -176,7 +176,7 @@ def _ms(time_ns: i64) -> str:
     return f"{int(time_ns) / 1e6:.1f} ms"
 
 
-def _far(side: Sight, other: Sight, tick_ns: i64) -> bool:
+def _far(side: Evidence, other: Evidence, tick_ns: i64) -> bool:
     """Return True where a network lies between this side and the capture."""
     mine, others = side.usual_ns, other.usual_ns
     if side.crossed and (not side.heard or mine > NEAR_NS):
@@ -200,7 +200,7 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
     return float(left**answers)
 
 
-def _near(side: Sight, other: Sight, tick_ns: i64, *, other_far: bool) -> bool:
+def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
     if not side.heard or side.crossed:
         return False  # Quick answers and numbers out of order contradict each other.
@@ -209,7 +209,7 @@ def _near(side: Sight, other: Sight, tick_ns: i64, *, other_far: bool) -> bool:
     return other_far and side.quickest_ns <= tick_ns and _is_quicker(side, other)
 
 
-def _is_quicker(side: Sight, other: Sight) -> bool:
+def _is_quicker(side: Evidence, other: Evidence) -> bool:
     """Return whether a side answers sooner than the other by more than a program's own tick."""
     if not side.heard:
         return False

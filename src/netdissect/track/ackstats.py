@@ -7,14 +7,14 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.model.policy import QualityRule
+from netdissect.track.context import SpaceContext
 from netdissect.track.feedback import Quality
 from netdissect.track.lateness import Lateness
 from netdissect.track.reservoir import RttReservoir
-from netdissect.track.setting import Setting
 from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-__all__ = ["PAUSE_NS", "SETTLED_NS", "Answers"]
+__all__ = ["PAUSE_NS", "SETTLED_NS", "AckStats"]
 
 SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
@@ -22,16 +22,16 @@ PAUSE_NS: Final = 1_000_000_000
 """A shorter pause is none: programs and networks hesitate that long without harm."""
 
 
-class Answers:
+class AckStats:
     """Counts settled units, and keeps their round trips."""
 
     __slots__ = (
-        "_setting", "acked", "lateness", "loss_quality", "newest_ns", "on_answer", "rtt",
+        "_context", "acked", "lateness", "loss_quality", "newest_ns", "on_answer", "rtt",
         "try_quality", "unacked",
     )  # fmt: skip
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, context: SpaceContext) -> None:
+        self._context = context
         self.acked = 0
         self.unacked = 0
         """Units of which an acknowledgement could have been seen and was not."""
@@ -61,15 +61,15 @@ class Answers:
         """Return the state of the quality rule, None where there is none."""
         return self.loss_quality or self.try_quality
 
-    def heard(self, sent_ns: i64, frame: int) -> None:
+    def note_answered(self, sent_ns: i64, frame: int) -> None:
         """Take that what was sent at a time is answered."""
         ahead_ns = sent_ns - self.newest_ns
         if ahead_ns > 0:
             if ahead_ns > PAUSE_NS and self.on_answer is not None:
-                self.on_answer(self._setting.direction, sent_ns, frame)
+                self.on_answer(self._context.direction, sent_ns, frame)
             self.newest_ns = sent_ns
 
-    def took(self, sample_ns: i64) -> bool:
+    def add_sample(self, sample_ns: i64) -> bool:
         """Take a round trip; return whether that tells where the capture was taken."""
         if sample_ns < 0:
             return False
@@ -78,44 +78,44 @@ class Answers:
         rtt.add(sample_ns)
         return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
 
-    def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
+    def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit that was sent more than once."""
         rtt = self.rtt
         rtt.ambiguous += 1
         if self.lateness is None:
-            findings = self._setting.findings
-            self.lateness = Lateness(self._setting.rule.name, findings.late_ms)
+            findings = self._context.findings
+            self.lateness = Lateness(self._context.rule.name, findings.late_ms)
         usual_ns = rtt.lowest if rtt.samples else 0
         first = (unit.frame, unit.first_ns)
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
-    def settled(self, seq: int, unit: Unit, frame: int, time_ns: int) -> bool:
+    def add(self, seq: int, unit: Unit, frame: int, time_ns: int) -> bool:
         """Count an acknowledged unit; return whether that tells where the capture was taken."""
         # Once per unit: `heard`, written out, and no call.
         sent_ns, copies = unit.last_ns, unit.copies
         if sent_ns > self.newest_ns:
             if sent_ns - self.newest_ns > PAUSE_NS:
-                self.heard(sent_ns, frame)
+                self.note_answered(sent_ns, frame)
             self.newest_ns = sent_ns
         telling = False
         if copies == 1:
-            telling = self.took(time_ns - unit.first_ns)
+            telling = self.add_sample(time_ns - unit.first_ns)
         else:
-            self.came_late(seq, unit, copies, time_ns)
+            self.add_resent(seq, unit, copies, time_ns)
         self.acked += 1
         quality = self.try_quality
         if quality is not None:
             if copies == 1 and quality.calm:
-                quality.keep(1)
+                quality.remember(1)
             else:
-                self.outcome(quality, copies, frame, time_ns)
+                self.add_outcome(quality, copies, frame, time_ns)
         return telling
 
-    def outcome(self, quality: Quality, value: int, frame: int, time_ns: int) -> None:
+    def add_outcome(self, quality: Quality, value: int, frame: int, time_ns: int) -> None:
         """Take an outcome that its sender's rule counts, and report where it breaks the rule."""
-        if quality.outcome(value, time_ns):
-            self._setting.find(
-                "poor-quality", frame, time_ns, self._setting.direction,
+        if quality.add_outcome(value, time_ns):
+            self._context.find(
+                "poor-quality", frame, time_ns, self._context.direction,
                 "loses more than its sender tolerates",
             )  # fmt: skip
 

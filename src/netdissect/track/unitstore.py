@@ -8,7 +8,7 @@ from netdissect.model.native import i64
 from netdissect.track.ring import Ring
 from netdissect.track.unit import Unit
 
-__all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "TIME", "Kept"]
+__all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "TIME", "UnitStore"]
 
 MAX_OUTSTANDING: Final = 4096
 """Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
@@ -21,7 +21,7 @@ COPIES: Final = 3
 """Places in the row of a settled unit, behind its number."""
 
 
-class Kept:
+class UnitStore:
     """Open units, and time, content and copies of the newest that are settled."""
 
     __slots__ = ("max_copies", "outstanding", "settled")
@@ -32,7 +32,7 @@ class Kept:
         self.max_copies: i64 = 0
         """Most copies of a settled unit."""
 
-    def take_out(self, seq: int) -> Unit | None:
+    def pop_outstanding(self, seq: int) -> Unit | None:
         """Take a unit out of those that wait, None where it is not one of them."""
         outstanding = self.outstanding
         if not outstanding:
@@ -43,7 +43,7 @@ class Kept:
             del outstanding[key]
         return unit
 
-    def remember(self, number: i64, unit: Unit) -> None:
+    def settle(self, number: i64, unit: Unit) -> None:
         """Keep time and content of a settled unit, to judge its late copies."""
         copies = unit.copies
         slot = self.settled.place(number)
@@ -59,13 +59,13 @@ class Kept:
         seq = next(reversed(self.outstanding), None)
         if seq is not None and unit is not None and self.outstanding[seq] is unit:
             del self.outstanding[seq]
-            self.remember(seq, unit)
+            self.settle(seq, unit)
 
-    def slot_of(self, seq: i64) -> i64:
+    def settled_row(self, seq: i64) -> i64:
         """Return where a settled unit stands in `settled.cells`, -1 where it is forgotten."""
         return self.settled.find(seq)
 
-    def came_ns(self, seq: i64, unknown_ns: i64) -> i64:
+    def arrival_ns(self, seq: i64, unknown_ns: i64) -> i64:
         """Return when a unit came: the first time while it waits, the last time once it is settled;
         `unknown_ns` of one that is neither.
         """
@@ -88,22 +88,22 @@ class Kept:
         unit = self.outstanding.get(seq)
         if unit is not None:
             return unit.content
-        slot = self.slot_of(seq)
+        slot = self.settled_row(seq)
         return unknown if slot < 0 else self.settled.cells[slot + CONTENT]
 
-    def recount(self, seq: int, step: int) -> None:
+    def adjust_copies(self, seq: int, step: int) -> None:
         """Count transmissions more or less of a unit, open or settled."""
         unit = self.outstanding.get(seq)
         if unit is not None:
             unit.copies += step
             return
-        slot = self.slot_of(seq)
+        slot = self.settled_row(seq)
         if slot >= 0:
             cells = self.settled.cells
             cells[slot + COPIES] += step
             self.max_copies = max(self.max_copies, cells[slot + COPIES])
 
-    def leaving(self, now_ns: int) -> tuple[list[int], bool]:
+    def overdue(self, now_ns: int) -> tuple[list[int], bool]:
         """Return the units that have waited too long, or a quarter of all where there are too many,
         and whether there are.
 

@@ -9,13 +9,13 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
-from netdissect.track.noting import KIND, note_acked
-from netdissect.track.recorder import MAX_COPIES, Scribe, SpaceScribe
-from netdissect.track.setting import Setting
-from netdissect.track.sums import Summed, by_place
+from netdissect.track.context import SpaceContext
+from netdissect.track.outcomes import KIND, record_acked
+from netdissect.track.recorder import MAX_COPIES, ConnectionRecorder, SpaceRecorder
+from netdissect.track.totals import SpaceTotals, by_place
 from netdissect.track.unit import Carried, Unit
 
-__all__ = ["MAX_LATE_ONES", "Tally", "scribe_of", "summed"]
+__all__ = ["MAX_LATE_ONES", "TotallingRecorder", "space_recorder", "summed"]
 
 MAX_LATE_ONES: Final = 256
 """Units of a space whose round trips wait until it is known where the capture was taken."""
@@ -25,27 +25,29 @@ _AGAIN: Final = (_UNIT, Copy(0, 0, "retransmission"))
 """What a datagram held: of units that are summed up it is only asked whether one of them is new."""
 
 
-def summed(parent: Scribe | None, direction: int, space: str) -> Summed | None:
+def summed(parent: ConnectionRecorder | None, direction: int, space: str) -> SpaceTotals | None:
     """Return what sums up the units of a space; None where they have records, or nobody asks."""
     if parent is None or parent.sums is None:
         return None
-    sums = Summed(direction, space, parent.sums.place_of)
+    sums = SpaceTotals(direction, space, parent.sums.place_of)
     parent.sums.sum_up(parent.connection, sums)
     return sums
 
 
-def scribe_of(parent: Scribe, direction: int, rule: SpaceRule) -> SpaceScribe:
+def space_recorder(parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> SpaceRecorder:
     """Return what records the units of a space, or sums them up."""
     sums = summed(parent, direction, rule.name)
-    return SpaceScribe(parent, direction, rule) if sums is None else Tally(parent, sums, rule)
+    if sums is None:
+        return SpaceRecorder(parent, direction, rule)
+    return TotallingRecorder(parent, sums, rule)
 
 
-class Tally(SpaceScribe):
+class TotallingRecorder(SpaceRecorder):
     """Sums up the units of one space in one direction."""
 
     __slots__ = ("_newest_gap", "_reported", "_touched", "sums")
 
-    def __init__(self, parent: Scribe, sums: Summed, rule: SpaceRule) -> None:
+    def __init__(self, parent: ConnectionRecorder, sums: SpaceTotals, rule: SpaceRule) -> None:
         super().__init__(parent, sums.direction, rule)
         self._touched = parent.touched
         self.sums = sums
@@ -57,7 +59,7 @@ class Tally(SpaceScribe):
     # -- sent --------------------------------------------------------------------------------------
 
     def run(
-        self, space: Setting, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+        self, space: SpaceContext, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Count consecutive new units, newer than all before."""
         del frame
@@ -71,7 +73,13 @@ class Tally(SpaceScribe):
         ]
 
     def first(
-        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self,
+        space: SpaceContext,
+        seq: int,
+        wire_seq: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
     ) -> UnitRecord | None:
         """Count a new unit."""
         del type_, frame
@@ -79,7 +87,13 @@ class Tally(SpaceScribe):
         return None
 
     def lone(
-        self, space: Setting, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self,
+        space: SpaceContext,
+        seq: int,
+        wire_seq: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
     ) -> UnitRecord | None:
         """Count a unit whose number is no evidence of those between it and others."""
         del seq, wire_seq, type_, frame
@@ -90,19 +104,19 @@ class Tally(SpaceScribe):
         """Count the number of a unit that stood apart with those of its space."""
         self.sums.span(unit.first_ns).arrived += self.sums.arrive(seq, wire_seq, 1) - 1
 
-    def again(
+    def further_copy(
         self,
-        space: Setting,
+        space: SpaceContext,
         unit: Unit,
         seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `SpaceScribe`
+        copied: bool | None,  # noqa: FBT001 - as in `SpaceRecorder`
         labelled: bool | None,  # noqa: FBT001 - as in the event
         frame: int,
         time_ns: int,
         due_ns: int,
     ) -> Copy:
         """Count a further copy of a unit that is not acknowledged; return it."""
-        copy = self.late(space, seq, copied, labelled, frame, time_ns, due_ns)
+        copy = self.late_copy(space, seq, copied, labelled, frame, time_ns, due_ns)
         record = unit.record
         if record is None:
             first = Copy(unit.frame, unit.first_ns, "original")
@@ -114,9 +128,9 @@ class Tally(SpaceScribe):
             record.copies.append(copy)
         return copy
 
-    def late(
+    def late_copy(
         self,
-        space: Setting,
+        space: SpaceContext,
         seq: int,
         copied: bool | None,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -127,11 +141,11 @@ class Tally(SpaceScribe):
         """Count a further copy of a unit that is settled already; return it."""
         del space, seq, labelled, due_ns
         copy = Copy(frame, time_ns, KIND[copied])
-        self.sums.again(time_ns, 1, resent=copied is False)
+        self.sums.add_copies(time_ns, 1, resent=copied is False)
         self._touched.append(_AGAIN)
         return copy
 
-    def turned(self, copy: Copy, before: str) -> None:
+    def copy_reclassified(self, copy: Copy, before: str) -> None:
         """Take that a copy is of another kind than `before`."""
         span = self.sums.span(copy.time_ns)
         span.retransmissions += copy.kind == "retransmission"
@@ -151,7 +165,7 @@ class Tally(SpaceScribe):
             sample: i64 = time_ns - unit.first_ns if sample_ns == ABSENT else sample_ns
             self.sums.acked(unit.first_ns, unit.frame, sample, 1)
             return
-        note_acked(record, frame, time_ns, ambiguous=ambiguous)
+        record_acked(record, frame, time_ns, ambiguous=ambiguous)
         if sample_ns != ABSENT:
             record.rtt_ms = int(sample_ns) / 1e6
         span = self.sums.span(_first_ns(unit))
@@ -180,20 +194,20 @@ class Tally(SpaceScribe):
         if outcome != "unknown":
             self.sums.span(run.sent_ns).unacked += run.count
 
-    def reported(self, unit: Unit) -> None:
+    def reported_lost(self, unit: Unit) -> None:
         """Count a unit of which its receiver says that it is lost."""
         self._reported = unit
         span = self.sums.span(_first_ns(unit))
         span.decided += 1
         span.lost += 1
 
-    def place(self, space: Setting) -> None:
+    def place(self, space: SpaceContext) -> None:
         """Take nothing: what hangs on where the capture was taken is decided at the end."""
 
     # -- numbers that were skipped -----------------------------------------------------------------
 
     def gap(
-        self, space: Setting, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+        self, space: SpaceContext, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
         """Count skipped numbers, `stride` apart, in the span of the next one."""
         del frame
@@ -220,7 +234,7 @@ class Tally(SpaceScribe):
             newest_gap = high + 1
         self.sums.newest, self._newest_gap = newest, newest_gap
 
-    def came(self, seq: int) -> None:
+    def arrived_late(self, seq: int) -> None:
         """Take that a number that was skipped has come after all."""
         gap = self.gap_of(seq)
         if gap is not None:
@@ -232,7 +246,7 @@ class Tally(SpaceScribe):
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _new(self, space: Setting, time_ns: i64, units: i64, arrived: i64) -> None:
+    def _new(self, space: SpaceContext, time_ns: i64, units: i64, arrived: i64) -> None:
         """Count new units of a datagram; `arrived`: so many numbers more are known to have come."""
         if space.delay_ns:
             self.sums.repeating = True

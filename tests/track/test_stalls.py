@@ -1,19 +1,19 @@
 from __future__ import annotations
 
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Recorder, Scribe
-from netdissect.track.troubles import MAX_HOLES, MAX_RESENT, RTO_MIN_NS, Troubles
+from netdissect.track.recorder import ConnectionRecorder, Recorder
+from netdissect.track.stalls import MAX_HOLES, MAX_RESENT, RTO_MIN_NS, StallTracker
 
 MS = 1_000_000
 
 
-def events(recorder: Scribe) -> list[tuple[str, int]]:
+def events(recorder: ConnectionRecorder) -> list[tuple[str, int]]:
     return [(item.event, item.time_ns) for item in recorder.pending]
 
 
 def test_a_window_is_closed_once_and_opened_once() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(1, recorder, Findings(1, {}, None))
+    troubles = StallTracker(1, recorder, Findings(1, {}, None))
     for number in range(3):
         troubles.close(number, number * MS)
     troubles.open(9, 50 * MS)
@@ -25,17 +25,17 @@ def test_a_window_is_closed_once_and_opened_once() -> None:
 
 
 def test_a_window_that_stays_closed_counts_to_the_end() -> None:
-    troubles = Troubles(0, None, Findings(1, {}, None))
+    troubles = StallTracker(0, None, Findings(1, {}, None))
     troubles.close(1, 10 * MS)
     assert troubles.report(35 * MS)["window_closed_ms"] == 25.0
 
 
 def test_only_long_waits_are_the_timers() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(0, recorder, Findings(1, {}, None))
+    troubles = StallTracker(0, recorder, Findings(1, {}, None))
     moments = [0, 20 * MS, 20 * MS + RTO_MIN_NS, 20 * MS + 3 * RTO_MIN_NS]
     for copy, now in enumerate(moments[1:], start=2):
-        troubles.again(7, troubles.wait(7, moments[0], now), copy, copy, now)
+        troubles.retransmitted(7, troubles.wait(7, moments[0], now), copy, copy, now)
     assert [item.data["waited_ms"] for item in recorder.pending] == [200.0, 400.0]
     figures = troubles.report(0)
     assert (figures["timer_resends"], figures["longest_wait_ms"]) == (2, 400.0)
@@ -43,12 +43,12 @@ def test_only_long_waits_are_the_timers() -> None:
 
 def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(0, recorder, Findings(1, {}, None))
+    troubles = StallTracker(0, recorder, Findings(1, {}, None))
     troubles.hole(100, 400, 1, 0)
-    troubles.came(500, 600, 2, 5 * MS)
-    troubles.came(200, 300, 3, 10 * MS)
-    troubles.came(50, 200, 4, 20 * MS)
-    troubles.came(300, 400, 5, 30 * MS)
+    troubles.arrived_late(500, 600, 2, 5 * MS)
+    troubles.arrived_late(200, 300, 3, 10 * MS)
+    troubles.arrived_late(50, 200, 4, 20 * MS)
+    troubles.arrived_late(300, 400, 5, 30 * MS)
     told = [(e.data["open"], e.data["offset"], e.data["octets"], e.data.get("waited_ms"))
             for e in recorder.pending]  # fmt: skip
     assert told == [
@@ -58,15 +58,15 @@ def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
 
 
 def test_holes_cost_nothing_where_nobody_looks() -> None:
-    troubles = Troubles(0, None, Findings(1, {}, None))
+    troubles = StallTracker(0, None, Findings(1, {}, None))
     troubles.hole(100, 400, 1, 0)
-    troubles.came(100, 400, 2, 0)
+    troubles.arrived_late(100, 400, 2, 0)
     assert not troubles._holes
 
 
 def test_memory_is_bounded() -> None:
     findings = Findings(1, {}, None)
-    troubles = Troubles(0, Recorder().of(1), findings)
+    troubles = StallTracker(0, Recorder().of(1), findings)
     for start in range(0, 20 * MAX_HOLES, 10):
         troubles.hole(start, start + 5, 1, start)
         assert len(troubles._holes) <= MAX_HOLES

@@ -8,14 +8,14 @@ from collections import deque
 from typing import Final
 
 from netdissect.model.units import UnitRecord
-from netdissect.track.recorder import Recorder, SpaceScribe
+from netdissect.track.recorder import Recorder, SpaceRecorder
 
-__all__ = ["Shelf"]
+__all__ = ["Pruner"]
 
 _LEAST: Final = 128
 
 
-class Shelf:
+class Pruner:
     """Says when the records that wait are looked through."""
 
     __slots__ = ("_due", "_packets")
@@ -24,7 +24,7 @@ class Shelf:
         self._due = self._packets = _LEAST
         """So many records wait, or after so many further packets."""
 
-    def put(self, recorder: Recorder, before: int) -> None:
+    def prune(self, recorder: Recorder, before: int) -> None:
         """Take a packet, after which nobody asks for the records of frames before one. They are
         looked through when there are a quarter more than were left the last time, or after as many
         packets: of `MAX_PENDING` there never are more.
@@ -35,7 +35,7 @@ class Shelf:
             return
         for scribe in scribes.values():
             for space in scribe.spaces.values():
-                _shelve(space, before)
+                _retire_acknowledged(space, before)
         for _ in range(len(pending)):
             item = pending.popleft()
             if isinstance(item, UnitRecord) and (
@@ -47,13 +47,13 @@ class Shelf:
         self._due = len(pending) + self._packets
 
 
-def _shelve(space: SpaceScribe, before: int) -> None:
+def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
     """Have `gone` keep the records of units that were sent once, in frames before one, and that
     were acknowledged: what comes later changes nothing that was told of them.
     """
     left = deque[UnitRecord]()
     records, mask = space.records, space.mask
-    for record in space.untold:
+    for record in space.unemitted:
         if record.emitted:
             continue
         seq = record.seq
@@ -65,10 +65,10 @@ def _shelve(space: SpaceScribe, before: int) -> None:
             and record.wire_seq == seq & mask
             and not record.copies[0].doubtful
             and records.get(seq) is record
-            and space.gone.keep_whole(record)
+            and space.retired.retire_fully(record)
         ):
             del records[seq]
             record.emitted = True
         else:
             left.append(record)
-    space.untold = left
+    space.unemitted = left

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 
-__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "STREAM", "Troubles"]
+__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "STREAM", "StallTracker"]
 
 RTO_MIN_NS: Final = 200_000_000
 """A retransmission so long after the last transmission was sent by the timer, not for duplicate
@@ -21,13 +21,15 @@ MAX_RESENT: Final = 4096
 """Ranges remembered with the time of their last transmission."""
 
 
-class Troubles:
+class StallTracker:
     """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
 
     __slots__ = ("_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
                  "held_ns", "longest_ns", "timed")  # fmt: skip
 
-    def __init__(self, direction: int, recorder: Scribe | None, findings: Findings) -> None:
+    def __init__(
+        self, direction: int, recorder: ConnectionRecorder | None, findings: Findings
+    ) -> None:
         self._direction = direction
         self._findings = findings
         self._recorder = recorder
@@ -81,7 +83,7 @@ class Troubles:
         last[start] = time_ns
         return waited
 
-    def again(self, start: int, waited: int, copies: int, frame: int, time_ns: int) -> None:
+    def retransmitted(self, start: int, waited: int, copies: int, frame: int, time_ns: int) -> None:
         """Take a retransmission of bytes from `start` on, `waited` ns after the last one."""
         if waited < RTO_MIN_NS:
             return
@@ -107,7 +109,7 @@ class Troubles:
             {"open": True, "offset": start, "octets": end - start},
         )  # fmt: skip
 
-    def came(self, start: int, end: int, frame: int, time_ns: int) -> None:
+    def arrived_late(self, start: int, end: int, frame: int, time_ns: int) -> None:
         """Take bytes that come late."""
         for low in [low for low in self._holes if low < end]:
             high, since_ns = self._holes[low]

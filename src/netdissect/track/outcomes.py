@@ -6,7 +6,7 @@ from typing import Final
 
 from netdissect.model.reports import Copy, UnitRecord
 
-__all__ = ["KIND", "add_copy", "note_acked", "note_dropped", "note_turned"]
+__all__ = ["KIND", "append_copy", "record_acked", "record_dropped", "record_reclassified"]
 
 KIND: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown"
@@ -14,7 +14,7 @@ KIND: Final[dict[bool | None, str]] = {
 """Whether the network made a further copy, None where nothing tells -> its kind."""
 
 
-def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
+def record_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
     """Note the first acknowledgement; an ambiguous one tells no round trip."""
     record.acked_frame = frame
     record.acked_time_ns = time_ns
@@ -25,7 +25,7 @@ def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool)
     record.settled_ns = time_ns
 
 
-def note_turned(record: UnitRecord) -> None:
+def record_reclassified(record: UnitRecord) -> None:
     """Note that the network made other copies of a unit than was thought: an acknowledgement tells
     the round trip of what its sender has sent once.
     """
@@ -39,14 +39,14 @@ def note_turned(record: UnitRecord) -> None:
     record.rtt_ms = None if sent > 1 else (acked_ns - record.copies[0].time_ns) / 1e6
 
 
-def note_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
+def record_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
     """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
     record.outcome = outcome
     record.lost = lost or None
     record.settled_ns = record.copies[-1].time_ns
 
 
-def add_copy(record: UnitRecord, copy: Copy) -> None:
+def append_copy(record: UnitRecord, copy: Copy) -> None:
     """Add a copy to a record that has room for it."""
     record.copies.append(copy)
     if "continued" in record.extra:

@@ -9,7 +9,7 @@ from typing import Final
 from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import UnitRecord
 
-__all__ = ["Arrival", "Identities", "Sent", "Waiting"]
+__all__ = ["Arrival", "PendingMessage", "SegmentHistory", "SentRange"]
 
 _ROW: Final = 3
 
@@ -28,7 +28,7 @@ class Arrival:
         self.frame = frame
 
 
-class Sent:
+class SentRange:
     """A range of bytes first sent together: a unit."""
 
     __slots__ = ("copies", "doubtful", "end", "first_ns", "frame", "record", "start")
@@ -48,7 +48,7 @@ class Sent:
         self.record = record
 
 
-class Waiting:
+class PendingMessage:
     """A message that is not acknowledged yet."""
 
     __slots__ = ("end", "frame", "record", "repeated", "start", "time_ns")
@@ -67,7 +67,7 @@ class Waiting:
         """Whether some of it was sent again."""
 
 
-class Identities:
+class SegmentHistory:
     """The newest segments by IP identification and range, to know a copy made by the network."""
 
     __slots__ = ("_oldest", "_rows")

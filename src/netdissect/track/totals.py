@@ -10,7 +10,14 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = [
-    "COUNTS", "MAX_SAMPLES", "NEVER", "Span", "Summed", "by_place", "first_of", "moment_ns",
+    "COUNTS",
+    "MAX_SAMPLES",
+    "NEVER",
+    "SpaceTotals",
+    "SpanTotals",
+    "by_place",
+    "first_of",
+    "moment_ns",
 ]  # fmt: skip
 
 COUNTS = (
@@ -33,7 +40,7 @@ NEVER: Final = (1 << 62) - 1
 """Beyond all frames."""
 
 
-class Span:
+class SpanTotals:
     """What one span of a space counts, one way or the other: where the capture was made decides
     which, and may be known late.
     """
@@ -83,7 +90,7 @@ class Span:
         """Return frames of units, and their round trips in ms: those of the first ones."""
         return zip(self.frames or (), self.times or (), strict=True)
 
-    def add(self, other: Span) -> None:
+    def add(self, other: SpanTotals) -> None:
         """Add what hangs on where the capture was made."""
         self.decided += other.decided
         self.lost += other.lost
@@ -94,7 +101,7 @@ class Span:
             self.took(frame, rtt_ms, 1)
 
 
-class Summed:
+class SpaceTotals:
     """The sums of one space in one direction."""
 
     __slots__ = (
@@ -107,13 +114,13 @@ class Summed:
     ) -> None:
         """Take what is summed up, and `Intervals.place_of`."""
         self._place_of = place_of
-        self._lately = Span()
+        self._lately = SpanTotals()
         self._low_ns: i64 = 0
         self._high_ns: i64 = 0
         """The span asked for last, from and to."""
         self.direction = direction
         self.space = space
-        self.spans: dict[int, Span] = {}
+        self.spans: dict[int, SpanTotals] = {}
         """By number; before the first span is known by -1 - time."""
         self.repeating = False
         """Whether its sender has a timer for what is not acknowledged."""
@@ -133,7 +140,7 @@ class Summed:
         span.each += units
         span.arrived += arrived
 
-    def again(self, time_ns: i64, copies: i64, *, resent: bool) -> None:
+    def add_copies(self, time_ns: i64, copies: i64, *, resent: bool) -> None:
         """Count further copies, and whether their sender has made them."""
         span = self.span(time_ns)
         span.copies += copies
@@ -172,14 +179,14 @@ class Summed:
         self.newest = last
         return last - newest
 
-    def span(self, time_ns: i64) -> Span:
+    def span(self, time_ns: i64) -> SpanTotals:
         """Return what the span of a time counts."""
         if self._low_ns <= time_ns < self._high_ns:
             return self._lately
         key, self._low_ns, self._high_ns = self._place_of(time_ns)
         span = self.spans.get(key)
         if span is None:
-            span = self.spans[key] = Span()
+            span = self.spans[key] = SpanTotals()
         self._lately = span
         return span
 

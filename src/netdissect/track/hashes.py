@@ -6,7 +6,7 @@ from typing import Final
 
 from netdissect.model.native import i64, mypyc_attr, vec
 
-__all__ = ["MAX_MARKS", "Marks"]
+__all__ = ["MAX_MARKS", "DatagramHashes"]
 
 MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
@@ -17,7 +17,7 @@ _CONTENT: Final = 0xFFFF_FFFF
 
 
 @mypyc_attr(acyclic=True)
-class Marks:
+class DatagramHashes:
     """Hashes of the datagrams of one direction by their numbers. A word holds the low bits of both:
     two would take twice the memory, which is most of what a connection of many datagrams takes.
     """

@@ -11,12 +11,12 @@ from typing import Final
 
 from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import QuietSpan
-from netdissect.track.answers import PAUSE_NS
+from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.stream import StreamTrack
 
-__all__ = ["MAX_SPANS", "Life", "Quiet"]
+__all__ = ["MAX_SPANS", "Lifetime", "SilenceDetector"]
 
 MAX_SPANS = 64
 """Spans kept per connection; further ones are counted only."""
@@ -53,7 +53,7 @@ _MS: Final = 1_000_000
 
 
 @mypyc_attr(acyclic=True)
-class Life:
+class Lifetime:
     """When a connection began, was open and ended; 0 = not yet."""
 
     __slots__ = ("first_frame", "first_ns", "open_ns", "over_ns")
@@ -69,22 +69,29 @@ class Life:
         return True
 
 
-class Quiet:
+class SilenceDetector:
     """The quiet spans of one connection."""
 
     __slots__ = (
-        "_carried", "_findings", "_lanes", "_life", "_pauses", "_plea_ns", "_pleas", "spans",
+        "_findings",
+        "_lanes",
+        "_lifetime",
+        "_over_tcp",
+        "_pauses",
+        "_plea_ns",
+        "_pleas",
+        "spans",
         "stream",
     )  # fmt: skip
 
     def __init__(
-        self, lanes: list[Lane], life: Life, findings: Findings, *, carried: bool
+        self, lanes: list[Lane], lifetime: Lifetime, findings: Findings, *, over_tcp: bool
     ) -> None:
-        """Judge the lanes of a connection; `carried`: TCP brings what they hold."""
+        """Judge the lanes of a connection; `over_tcp`: TCP brings what they hold."""
         self._findings = findings
         self._lanes = lanes
-        self._life = life
-        self._carried = carried
+        self._lifetime = lifetime
+        self._over_tcp = over_tcp
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where that is followed."""
         self.spans: list[QuietSpan] = []
@@ -105,30 +112,30 @@ class Quiet:
         basis = self._expected(side, since_ns, time_ns, LATE_PERIODS)
         if basis is not None:
             self._add("silence", side, (since_ns, since_frame), (time_ns, frame), basis)
-        elif len(self._pauses) < MAX_SPANS and not self._life.over_ns:
+        elif len(self._pauses) < MAX_SPANS and not self._lifetime.over_ns:
             self._pauses.append((side, since, (time_ns, frame)))
 
     def end(self, end_ns: int) -> tuple[bool, bool]:
         """Judge how connection and capture end: whether (client, server) is silent then."""
         silent = [False, False]
-        self._sent_on()
-        end_ns = self._life.over_ns or end_ns
+        self._check_missing_numbers()
+        end_ns = self._lifetime.over_ns or end_ns
         for side in (0, 1):
             last_ns, last_frame = self._last(side)
             if not last_ns:
                 if self._findings.misses:
                     continue  # it was there, and the capture has nothing of it
-                last_ns, last_frame = self._life.first_ns, self._life.first_frame
+                last_ns, last_frame = self._lifetime.first_ns, self._lifetime.first_frame
             basis = self._expected(side, last_ns, end_ns, SILENT_PERIODS)
             if basis is not None:
                 silent[side] = True
                 self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
-            if not self._in_vain(1 - side):
-                self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
+            if not self._only_asked_to_begin(1 - side):
+                self._check_one_way(side, min(end_ns, self._last(1 - side)[0]), None)
         return silent[0], silent[1]
 
-    def _sent_on(self) -> None:
+    def _check_missing_numbers(self) -> None:
         """Note the pauses of sides that went on sending: numbers are missing after them."""
         if self._findings.misses:
             return
@@ -142,7 +149,7 @@ class Quiet:
             if gone:
                 self._add("silence", side, since, until, ("numbers", 0))
 
-    def excuse(self, side: int, since_ns: int) -> None:
+    def retract(self, side: int, since_ns: int) -> None:
         """Take back that a side is silent at the end, from `since_ns` on: it had ended."""
         self.spans = [
             span
@@ -161,11 +168,11 @@ class Quiet:
             self._pleas += 1
         self._plea_ns = time_ns
 
-    def _in_vain(self, side: int) -> bool:
+    def _only_asked_to_begin(self, side: int) -> bool:
         """Note that a side did nothing but ask to begin, again and again, though it was answered:
         the answers did not come, and it was not silent between its questions. Return whether so.
         """
-        lane, life = self._lanes[side], self._life
+        lane, life = self._lanes[side], self._lifetime
         asks_on = self._pleas >= PLEAS and self._plea_ns - life.first_ns > HEARD_PATIENCE_NS
         # A goodbye may follow.
         if not asks_on or lane.datagrams > self._pleas + 2 or not self._lanes[1 - side].datagrams:
@@ -181,28 +188,28 @@ class Quiet:
         """Take that something of a side, sent at `sent_ns`, is answered in `frame`, the first of
         its kind for longer than a pause: judge what the side sent before.
         """
-        self._deaf(side, sent_ns, frame)
+        self._check_one_way(side, sent_ns, frame)
 
-    def _deaf(self, side: int, until_ns: int, frame: int | None) -> None:
+    def _check_one_way(self, side: int, until_ns: int, frame: int | None) -> None:
         """Judge whether a side sent in vain before `until_ns`; `frame` None = to the end."""
         since_ns = self._last_answered(side)
-        if until_ns - since_ns <= PAUSE_NS or (self._life.over_ns and frame is not None):
+        if until_ns - since_ns <= PAUSE_NS or (self._lifetime.over_ns and frame is not None):
             return
-        if self._carried and self.stream is None:
+        if self._over_tcp and self.stream is None:
             return  # what TCP carries arrives
         asked = self._asked(side, since_ns, until_ns - 1)
-        if len(asked) < self._enough():
+        if len(asked) < self._questions_needed():
             return
-        patient_ns = self._patient_ns(HEARD_PATIENCE_NS)
+        patient_ns = self._answer_wait_ns(HEARD_PATIENCE_NS)
         if until_ns - min(asked) <= patient_ns:
             return
         first_ns = min(asked)
-        if self._silent(1 - side, first_ns, first_ns + patient_ns) or self._thinned(1 - side):
+        if self._silent(1 - side, first_ns, first_ns + patient_ns) or self._loses_most(1 - side):
             return  # it is the other direction that was not heard
         to_ns = None if frame is None else until_ns
         self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
 
-    def _thinned(self, side: int) -> bool:
+    def _loses_most(self, side: int) -> bool:
         """Return whether most of what a side sends is lost on its way here, its answers as well."""
         known = [space.so_far() for space in self._lanes[side].spaces.values()]
         return not self._findings.misses and any(part.never_seen > part.units for part in known)
@@ -244,29 +251,30 @@ class Quiet:
     ) -> tuple[str, int] | None:
         """Return why a side should have been heard between two moments: (basis, questions)."""
         pause_ns = until_ns - since_ns
-        if pause_ns <= TAIL_NS or pause_ns <= self._short_ns(periods):
+        if pause_ns <= TAIL_NS or pause_ns <= self._shortest_silence_ns(periods):
             return None
-        if 0 < self._life.over_ns < until_ns:
+        if 0 < self._lifetime.over_ns < until_ns:
             return None
         asked = self._asked(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
         for track in self._lanes[side].probes.values() if alive_ms is None else ():
             alive_ms = alive_ms or track.regular_ms()
-        if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
+        if alive_ms is not None and self._lanes[side].datagrams and self._lifetime.open_ns:
             # Its timers run from when the connection is open.
-            idle_ns = until_ns - max(since_ns, self._life.open_ns)
+            idle_ns = until_ns - max(since_ns, self._lifetime.open_ns)
             if self._is_busy(side, since_ns, alive_ms):
                 periods = BUSY_PERIODS
             if idle_ns > int(periods * alive_ms * _MS) and not self._findings.misses:
                 return "timer", len(asked)
         count = len(asked)
-        if count < MANY_ASKED and (
-            count < self._enough() or until_ns - min(asked) <= self._patient_ns(PATIENCE_NS)
-        ):
+        if count >= MANY_ASKED:
+            return "asked", count
+        if count < self._questions_needed():
             return None
-        return "asked", count
+        waited_ns = until_ns - min(asked)
+        return ("asked", count) if waited_ns > self._answer_wait_ns(PATIENCE_NS) else None
 
-    def _short_ns(self, periods: int) -> int:
+    def _shortest_silence_ns(self, periods: int) -> int:
         """Return how long a pause is at most that shows nothing; one that lasts to the end may be
         cut short.
         """
@@ -278,14 +286,14 @@ class Quiet:
     def _is_busy(self, side: int, since_ns: int, alive_ms: float) -> bool:
         """Return whether a side usually speaks so often that its pauses are rare."""
         count = self._lanes[side].datagrams
-        each_ms = (since_ns - self._life.first_ns) / _MS / max(1, count)
+        each_ms = (since_ns - self._lifetime.first_ns) / _MS / max(1, count)
         return count >= BUSY_DATAGRAMS and BUSY_RATE * each_ms <= alive_ms
 
-    def _enough(self) -> int:
+    def _questions_needed(self) -> int:
         """Return from how many questions without an answer on a side is not heard."""
         return MANY_ASKED if self._findings.misses else ASKED
 
-    def _patient_ns(self, least_ns: int) -> int:
+    def _answer_wait_ns(self, least_ns: int) -> int:
         """Return how long an answer is waited for."""
         slow = slowest_ms(self._lanes, least_ns // PATIENT_TRIPS)
         return max(least_ns, int(PATIENT_TRIPS * slow * _MS))
@@ -293,9 +301,9 @@ class Quiet:
     def _last_answered(self, side: int) -> int:
         """Return when that was sent of a side's newest that is answered."""
         lane = self._lanes[side]
-        newest = self._life.first_ns
+        newest = self._lifetime.first_ns
         for space in lane.spaces.values():
-            newest = max(newest, int(space.answers.newest_ns))
+            newest = max(newest, int(space.ack_stats.newest_ns))
         for track in lane.probes.values():
             newest = max(newest, track.answered_ns)
         return newest
@@ -314,9 +322,9 @@ class Quiet:
         for space in lane.spaces.values():
             if space.carrier is not None or space.rule.stride_reach:
                 continue
-            for unit in space.kept.outstanding.values():
+            for unit in space.store.outstanding.values():
                 if unit.copies > 1:
-                    times += _even(
+                    times += _evenly_spaced(
                         unit.first_ns, unit.last_ns, unit.copies, since_ns, until_ns
                     )
                 elif since_ns < unit.first_ns <= until_ns:  # by far the most
@@ -330,14 +338,14 @@ class Quiet:
         if self.stream is not None:
             half = self.stream.halves[side]
             for segment in half.outstanding:
-                times += _even(
+                times += _evenly_spaced(
                     segment.first_ns, half.last_ns, segment.copies, since_ns, until_ns
                 )
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
-        return _apart(sorted(inside)) + given_up
+        return _distinct(sorted(inside)) + given_up
 
 
-def _apart(times: list[int]) -> list[int]:
+def _distinct(times: list[int]) -> list[int]:
     """Return those of sorted times that are no part of the one before."""
     apart: list[int] = []
     for time_ns in times:
@@ -346,7 +354,9 @@ def _apart(times: list[int]) -> list[int]:
     return apart
 
 
-def _even(first_ns: int, last_ns: int, copies: int, since_ns: int, until_ns: int) -> list[int]:
+def _evenly_spaced(
+    first_ns: int, last_ns: int, copies: int, since_ns: int, until_ns: int
+) -> list[int]:
     """Return the times of copies between two moments (a few others may come along), as if so many
     were sent at equal distances.
     """

@@ -8,10 +8,10 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.ring import Ring
 
-__all__ = ["MAX_TYPES", "Gone", "Types", "sent_of"]
+__all__ = ["MAX_TYPES", "RetiredUnits", "TypeNames", "count_transmissions"]
 
 MAX_TYPES = 4096
-"""Types of units that are remembered; a late copy of one of another type has none."""
+"""TypeNames of units that are remembered; a late copy of one of another type has none."""
 _ROW: Final = 8
 _COUNTED_ROW: Final = 4
 _FRAME: Final = 1
@@ -34,8 +34,8 @@ _TYPE_BIT: Final = 17
 _WHOLE: Final = 1 << _WHOLE_BIT
 
 
-class Types:
-    """Types of units, each with a number. Bounded."""
+class TypeNames:
+    """TypeNames of units, each with a number. Bounded."""
 
     __slots__ = ("_names", "_numbers")
 
@@ -58,12 +58,12 @@ class Types:
         return self._names[number]
 
 
-class Gone:
+class RetiredUnits:
     """The newest units of a space whose records have left."""
 
     __slots__ = ("_counted", "_ring", "_types")
 
-    def __init__(self, most: int, types: Types, *, counted: bool) -> None:
+    def __init__(self, most: int, types: TypeNames, *, counted: bool) -> None:
         """Take how many are remembered, a power of two, where their types are, and whether they are
         but counted: nobody asks for their times then.
         """
@@ -71,16 +71,16 @@ class Gone:
         self._counted = counted
         self._types = types
 
-    def remember(self, most: int) -> None:
+    def resize(self, most: int) -> None:
         """Take how many are remembered, now that another rule holds."""
         self._ring.most = most
 
-    def keep(self, record: UnitRecord) -> None:
+    def retire(self, record: UnitRecord) -> None:
         """Keep what a late copy needs of a record."""
         frame = record.extra.get("continued", record.copies[0].frame)
         if frame is None:
             return
-        facts = sent_of(record) | _OUTCOMES.index(record.outcome) << _OUTCOME_BIT
+        facts = count_transmissions(record) | _OUTCOMES.index(record.outcome) << _OUTCOME_BIT
         facts |= record.rtt_ambiguous << _AMBIGUOUS_BIT | (record.lost is True) << _LOST_BIT
         facts |= self._types.number(record.type) << _TYPE_BIT
         rtt_ms = record.rtt_ms
@@ -96,19 +96,19 @@ class Gone:
         cells[at + _DUE_NS] = _cell(record.next_resend_due_ns)
         cells[at + _RTT_NS] = ABSENT if rtt_ms is None else round(rtt_ms * 1e6)
 
-    def keep_whole(self, record: UnitRecord) -> bool:
+    def retire_fully(self, record: UnitRecord) -> bool:
         """Keep all of the record of a unit that was sent once and acknowledged, but for its order;
         return False where that cannot be.
         """
         if record.type is not None and not self._types.number(record.type):
             return False
-        self.keep(record)
+        self.retire(record)
         at = self._ring.find(record.seq)
         self._ring.cells[at + _FIRST_NS] = record.copies[0].time_ns
         self._ring.cells[at + _FACTS] |= _WHOLE
         return True
 
-    def tell(self, record: UnitRecord) -> None:
+    def restore(self, record: UnitRecord) -> None:
         """Fill in, in the record of late copies, what is remembered of their unit."""
         at = self._ring.find(record.seq)
         if at < 0:
@@ -136,13 +136,13 @@ class Gone:
             record.delivered_order = _value(cells[at + _ORDER])
         record.next_resend_due_ns = _value(cells[at + _DUE_NS])
 
-    def sent(self, seq: int) -> int:
+    def transmissions(self, seq: int) -> int:
         """Return how often a unit had been sent when its record left; 0 = not known."""
         at = self._ring.find(seq)
         return 0 if at < 0 else int(self._ring.cells[at + _FACTS]) & (1 << _OUTCOME_BIT) - 1
 
 
-def sent_of(record: UnitRecord) -> int:
+def count_transmissions(record: UnitRecord) -> int:
     """Return how often the unit of a record was sent, as far as its copies show."""
     return sum([copy.kind != "duplicate" for copy in record.copies])
 

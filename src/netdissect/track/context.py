@@ -7,13 +7,13 @@ from typing import Any
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 
-__all__ = ["MAX_BESIDE", "Setting"]
+__all__ = ["MAX_BESIDE", "SpaceContext"]
 
 MAX_BESIDE = 256
 """Findings per space that wait until it is known where the capture was taken."""
 
 
-class Setting:
+class SpaceContext:
     """The rules and the direction of a space, where the capture was taken, and what is found."""
 
     __slots__ = (

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
-from netdissect.track.kept import EXPIRY_NS
 from netdissect.track.recorder import Recorder
+from netdissect.track.unitstore import EXPIRY_NS
 from tracking import MS, RESEND, rule, space
 
 
@@ -20,7 +20,7 @@ def test_timers_follow_the_round_trip(smoothed, delay_ms, guard_ms) -> None:
     resend = ResendRule(50.0, rtt_factor=1.2, floor_ms=10.0, guard_ms=25.0, guard_rtt_factor=0.5)
     made, _ = space(resend=resend)
     made.repeats.retime(smoothed)
-    assert (made.setting.delay_ns, made.repeats.guard_ns) == (delay_ms * MS, guard_ms * MS)
+    assert (made.context.delay_ns, made.repeats.guard_ns) == (delay_ms * MS, guard_ms * MS)
 
 
 def test_an_own_window_replaces_the_guard() -> None:
@@ -37,9 +37,9 @@ def test_units_without_ack_are_settled_after_a_minute() -> None:
         made.unit(1, None, b"x", "Thing", 1, 0)
         for number in range(2, 600):
             made.unit(number, None, b"x", "Thing", number, EXPIRY_NS + number * MS)
-        assert 1 not in made.kept.outstanding
+        assert 1 not in made.store.outstanding
         # Where nothing of the other direction came, no acknowledgement could have been seen.
-        assert made.answers.unacked == unacked
+        assert made.ack_stats.unacked == unacked
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.peer.last_ns = 900 * MS
-    record = made.kept.outstanding[1].record
+    record = made.store.outstanding[1].record
     made.end_all(1000 * MS, 0)
     assert (record.outcome, record.lost) == ("given_up", lost)
 
@@ -82,7 +82,7 @@ def given_up(record_of):
     made.peer = SimpleNamespace(last_ns=390 * MS, spaces={})
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
-    record = made.kept.outstanding[1].record
+    record = made.store.outstanding[1].record
     record_of(made)
     made.end_all(2000 * MS, 0)
     return record.outcome, record.lost
@@ -101,7 +101,7 @@ def test_where_hardly_any_answer_comes_nothing_is_called_lost(numbers, lost) -> 
         other.unit(number, None, b"x", "Thing", number, number * MS)
 
     def answered(made) -> None:
-        made.peer.spaces[made.setting.rule.name] = other
+        made.peer.spaces[made.context.rule.name] = other
 
     assert given_up(answered) == ("given_up", lost)
 
@@ -116,7 +116,7 @@ def test_senders_that_never_stop_give_nothing_up() -> None:
 
 def test_remarks_of_the_protocol_stand_in_the_message() -> None:
     made, anomalies = space(remarks={"sequence-jump": "seen after a restart"})
-    made.setting.find("sequence-jump", 1, 0, 0, "jumps", step=9)
+    made.context.find("sequence-jump", 1, 0, 0, "jumps", step=9)
     assert anomalies[0].message == "things jumps; seen after a restart"
     assert anomalies[0].evidence == {"space": "things", "step": 9}
 
@@ -125,22 +125,22 @@ def test_a_dialect_learnt_later_changes_the_rules_and_keeps_the_counts() -> None
     made, _ = space()
     made.unit(1, None, b"x", "Thing", 1, 0)
     made.obey(rule(resend=ResendRule(7.0)))
-    assert (made.units, made.setting.delay_ns) == (1, 7 * MS)
+    assert (made.units, made.context.delay_ns) == (1, 7 * MS)
 
 
 def test_nothing_is_kept_where_nothing_is_acknowledged() -> None:
     made, _ = space(ack=AckRule.NONE)
     for number in range(1, 100):
         made.unit(number, None, b"x", "Thing", number, number * MS)
-    assert not made.kept.outstanding
+    assert not made.store.outstanding
     report = made.report()
     assert (report.units, report.unknown, report.max_copies) == (99, 99, 1)
 
 
 def test_release_leaves_no_way_back() -> None:
     made, _ = space()
-    made.on_sight = lambda: None
+    made.on_evidence = lambda: None
     made.release()
     made.ack(1, 0, 1, 0)
-    assert made.on_sight is None
-    assert made.answers.acked == 0
+    assert made.on_evidence is None
+    assert made.ack_stats.acked == 0

@@ -8,16 +8,16 @@ from netdissect.model.native import i64
 from netdissect.model.sinks import EventSink
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.lane import Lane
-from netdissect.track.recorder import Scribe
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
-__all__ = ["Called"]
+__all__ = ["ScanSink"]
 
 
-class Called(EventSink):
+class ScanSink(EventSink):
     """Hands on to a direction and its spaces what is told of a datagram."""
 
-    def __init__(self, lanes: list[Lane], recorder: Scribe | None) -> None:
+    def __init__(self, lanes: list[Lane], recorder: ConnectionRecorder | None) -> None:
         self.lanes = lanes
         self.recorder = recorder
         self._lane = self._other = lanes[0]

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from netdissect.track import marks
-from netdissect.track.marks import Marks
+from netdissect.track import hashes
+from netdissect.track.hashes import DatagramHashes
 
 
 def test_a_datagram_is_told_from_others_of_its_number():
-    kept = Marks()
+    kept = DatagramHashes()
     assert not kept.knows(7)
     assert not kept.has(7, 99)
     for number, content in ((7, 99), (8, -5), (0, 0), (-1, 1 << 40)):
@@ -23,8 +23,8 @@ def test_a_datagram_is_told_from_others_of_its_number():
 
 @pytest.mark.parametrize("first", [0, 63, (1 << 31) - 10])
 def test_the_newest_are_remembered(first):
-    kept = Marks()
-    for number in range(first, first + marks.MAX_MARKS + 100):
+    kept = DatagramHashes()
+    for number in range(first, first + hashes.MAX_MARKS + 100):
         kept.keep(number, number * 12345)
     oldest = first + 100
     assert [kept.knows(number) for number in (oldest - 1, oldest, number)] == [False, True, True]
