@@ -53,7 +53,7 @@ def test_a_number_used_up_by_a_sender_of_which_little_is_known() -> None:
             made.add(9 * MS, turned.append, number * LATER_NS, copied=True, soon=True)
             number += 1 + more
             made.judge(more, number, number * LATER_NS)
-        made.forget()
+        made.judge_pending()
         assert set(turned) == {verdict}
 
 
@@ -80,7 +80,7 @@ def test_where_the_network_copies_a_number_used_up_proves_no_copy_that_comes_soo
         for gap_ms, verdict in ((2, None if copying else False), (15, False)):
             turned: list[bool | None] = []
             made = repeater()
-            made.copying = copying
+            made.network_copies = copying
             made.add(gap_ms * MS, turned.append, 0, copied=True)
             made.judge(1, 12, LATER_NS)
             assert turned == [verdict]
@@ -227,6 +227,6 @@ def test_an_end_of_the_numbers_makes_no_copy_the_networks() -> None:
         number += 2
         made.judge(1, number, number * LATER_NS)
     made.add(100 * MS, turned.append, number * LATER_NS, copied=False)
-    made.forget()
+    made.judge_pending()
     made.judge(0, 1, (number + 1) * LATER_NS)
     assert turned == [False] * 7

@@ -24,14 +24,7 @@ class Acks:
     """Reads what the other direction says of the units of a space, and has them settled."""
 
     __slots__ = (
-        "_ack_stats",
-        "_context",
-        "_covered",
-        "_named",
-        "_numbers",
-        "_store",
-        "feedback",
-        "rule",
+        "_ack_stats", "_context", "_covered", "_named", "_numbers", "_store", "feedback", "rule",
         "sender_present",
     )  # fmt: skip
 

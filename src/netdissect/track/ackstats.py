@@ -1,4 +1,6 @@
-"""How quickly the units of one space were answered, and what their sender concludes from that."""
+"""How many units of one space were acknowledged, how quickly, and whether their sender closes the
+connection because of that.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 __all__ = ["PAUSE_NS", "SETTLED_NS", "AckStats"]
 
 SETTLED_NS: Final = 1 << 62
-"""Later than anything: no acknowledgement is waited for any more."""
+"""A time in ns later than any other: no acknowledgement can come any more."""
 PAUSE_NS: Final = 1_000_000_000
-"""A shorter pause is none: programs and networks hesitate that long without harm."""
+"""A shorter gap between two datagrams is not a pause: programs and networks hesitate that long in
+normal operation.
+"""
 
 
 class AckStats:
-    """Counts settled units, and keeps their round trips."""
+    """Counts the settled units of one space, and measures their round trips."""
 
     __slots__ = (
         "_context", "acked", "lateness", "loss_quality", "newest_ns", "on_answer", "rtt",
@@ -34,21 +38,21 @@ class AckStats:
         self._context = context
         self.acked = 0
         self.unacked = 0
-        """Units of which an acknowledgement could have been seen and was not."""
+        """Units whose acknowledgement the capture would have shown, and does not."""
         self.rtt = RttReservoir()
         self.lateness: Lateness | None = None
-        """What resends added; None before the first one that was acknowledged."""
+        """Delays caused by retransmissions; None before the first acknowledged retransmission."""
         self.newest_ns: i64 = 0
-        """When that was sent of the newest unit that is acknowledged."""
+        """When the acknowledged unit that was sent last was sent."""
         self.on_answer: Callable[[int, int, int], None] | None = None
-        """Called with direction, time of sending and frame of the answer where nothing sent for
-        longer than a pause was answered before.
+        """Called with (direction, time of sending, frame of the answer) for the first answer to
+        anything sent within more than `PAUSE_NS`.
         """
         self.loss_quality: Quality | None = None
         self.try_quality: Quality | None = None
 
     def obey(self, rule: QualityRule | None) -> None:
-        """Take the rules of a dialect."""
+        """Apply the rules of a dialect."""
         if rule is None:
             self.loss_quality = self.try_quality = None
         elif self.quality is None or self.quality.rule != rule:
@@ -58,11 +62,11 @@ class AckStats:
 
     @property
     def quality(self) -> Quality | None:
-        """Return the state of the quality rule, None where there is none."""
+        """Return the state of the quality rule; None if the dialect has none."""
         return self.loss_quality or self.try_quality
 
     def note_answered(self, sent_ns: i64, frame: int) -> None:
-        """Take that what was sent at a time is answered."""
+        """Note that something sent at this time was answered."""
         ahead_ns = sent_ns - self.newest_ns
         if ahead_ns > 0:
             if ahead_ns > PAUSE_NS and self.on_answer is not None:
@@ -70,7 +74,7 @@ class AckStats:
             self.newest_ns = sent_ns
 
     def add_sample(self, sample_ns: i64) -> bool:
-        """Take a round trip; return whether that tells where the capture was taken."""
+        """Add a round trip; return whether it is new evidence of the vantage."""
         if sample_ns < 0:
             return False
         rtt = self.rtt
@@ -79,7 +83,7 @@ class AckStats:
         return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
 
     def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
-        """Take the acknowledgement of a unit that was sent more than once."""
+        """Add an acknowledged unit that was sent more than once, which gives no round trip."""
         rtt = self.rtt
         rtt.ambiguous += 1
         if self.lateness is None:
@@ -90,8 +94,8 @@ class AckStats:
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
     def add(self, seq: int, unit: Unit, frame: int, time_ns: int) -> bool:
-        """Count an acknowledged unit; return whether that tells where the capture was taken."""
-        # Once per unit: `heard`, written out, and no call.
+        """Count an acknowledged unit; return whether it is new evidence of the vantage."""
+        # `note_answered` inlined, because this runs once per unit.
         sent_ns, copies = unit.last_ns, unit.copies
         if sent_ns > self.newest_ns:
             if sent_ns - self.newest_ns > PAUSE_NS:
@@ -112,7 +116,7 @@ class AckStats:
         return telling
 
     def add_outcome(self, quality: Quality, value: int, frame: int, time_ns: int) -> None:
-        """Take an outcome that its sender's rule counts, and report where it breaks the rule."""
+        """Process an outcome by the sender's quality rule, and report it if it breaks the rule."""
         if quality.add_outcome(value, time_ns):
             self._context.find(
                 "poor-quality", frame, time_ns, self._context.direction,
@@ -120,5 +124,5 @@ class AckStats:
             )  # fmt: skip
 
     def release(self) -> None:
-        """Let go of the connection."""
+        """Drop the reference to the connection."""
         self.on_answer = None

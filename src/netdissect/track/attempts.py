@@ -1,4 +1,4 @@
-"""Units of one space that were sent as often as their sender permits."""
+"""Units of one space that their sender has sent as often as it may."""
 
 from __future__ import annotations
 
@@ -11,55 +11,56 @@ from netdissect.track.unit import Unit
 
 __all__ = ["Attempts"]
 
-A_FEW: Final = 3
-MANY: Final = 10
-"""So many units that never came, and at least one in so many, are no accident: each is sent again.
+MIN_MISSING: Final = 3
+"""Fewer missing units of the answering direction show nothing: any capture may lack some."""
+MISSING_SHARE: Final = 10
+"""If at least 1/10 of the units of the answering direction are missing for good, although their
+sender sends each again, its answers may have been lost, too.
 """
 
 
 @mypyc_attr(acyclic=True)
 class Attempts:
-    """How often a sender sends a unit, and what it gave up."""
+    """Counts the units that a sender has given up."""
 
     __slots__ = ("_fate_unknown", "gave_up_ns", "given_up", "limit", "spent_ns")
 
     def __init__(self, resend: ResendRule | None) -> None:
         self.given_up = 0
         self.gave_up_ns: int | None = None
-        """When the sender gave up the last unit that it had sent as often as it may."""
+        """When the sender gave up the last unit."""
         self.spent_ns: int | None = None
-        """When the timer after the last copy was due of a unit that was acknowledged, and yet sent
-        as often as it may be or more often.
+        """When the timer of an acknowledged unit was due that was sent as often as permitted or
+        more often all the same.
         """
         self._fate_unknown: set[int] | None = None
-        """Open units sent as often as permitted while the other direction was not heard, or that it
-        has answered too late; None before the first one, as in most spaces there is none.
+        """Outstanding units that were sent as often as permitted and may have been delivered: the
+        other direction was not heard, or it acknowledged them too late. None before the first one.
         """
         self.obey(resend)
 
     def obey(self, resend: ResendRule | None) -> None:
-        """Take the rules of a dialect."""
+        """Apply the rules of a dialect."""
         self.limit: i64 = 0
-        """Transmissions that the sender permits; 0 = no limit."""
+        """Transmissions of one unit that the sender permits; 0 = no limit."""
         if resend is not None and resend.exhausted is not Exhausted.NEVER:
             self.limit = resend.attempts or 0
 
     def exhausted(self, unit: Unit) -> bool:
-        """Return True where the unit was sent exactly as often as its sender permits.
-
-        More copies than that show a sender whose limit is switched off.
+        """Return True if the unit was sent exactly as often as permitted. More copies show a sender
+        whose limit is switched off.
         """
         return self.limit > 0 and unit.copies == self.limit
 
     def note_exhausted(self, seq: int, unit: Unit, heard_ns: int) -> None:
-        """Note of a unit that was just sent as often as permitted whether its later half was sent
-        while nothing of the other direction was heard: its answers may all have been lost then.
+        """Process the last permitted copy of a unit. If nothing of the other direction was heard
+        during the later half of its copies, all its acknowledgements may have been lost.
         """
         if heard_ns <= (unit.first_ns + unit.last_ns) >> 1:
             self.mark_fate_unknown(seq)
 
     def mark_fate_unknown(self, seq: int) -> None:
-        """Note that a unit sent as often as permitted is not known to be lost."""
+        """Note that a unit sent as often as permitted may have been delivered."""
         if self._fate_unknown is None:
             self._fate_unknown = set()
         self._fate_unknown.add(seq)
@@ -75,11 +76,11 @@ class Attempts:
         )  # fmt: skip
 
     def implies_loss(self, context: SpaceContext, seq: int, peer: Any) -> bool:
-        """Return whether no answer to a unit that was given up means that nothing of it came.
+        """Return whether a unit that was given up is known to be lost.
 
-        Each copy is answered: that all answers were lost where others came is not likely, unless
-        the direction of the answers, `peer`, lacks many units for all that its sender has sent each
-        again. Of what came back as rarely, nobody can tell which way was lost.
+        Each copy is answered. It is unlikely that all answers were lost while others came, unless
+        many units of the answering direction `peer` are missing for good although their sender
+        sends each again. Then nobody knows which direction lost the unit.
         """
         fate_unknown = self._fate_unknown is not None and seq in self._fate_unknown
         if fate_unknown or context.findings.misses:
@@ -88,9 +89,10 @@ class Attempts:
         if other is None or other.numbers.newest == ABSENT:
             return True
         missing, numbers = other.numbers.missing.size, other.numbers
-        return bool(missing < A_FEW or MANY * missing <= numbers.newest - numbers.first)
+        few = missing < MIN_MISSING
+        return bool(few or MISSING_SHARE * missing <= numbers.newest - numbers.first)
 
     def forget(self, seq: int) -> None:
-        """Forget a unit that waits no more."""
+        """Forget a unit that is settled."""
         if self._fate_unknown is not None:
             self._fate_unknown.discard(seq)

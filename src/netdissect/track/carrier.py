@@ -42,32 +42,10 @@ class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
-        "_acked_ns",
-        "_before",
-        "_began_ns",
-        "_busiest",
-        "_delivered_unread",
-        "_first_ns",
-        "_gaps",
-        "_guard_ns",
-        "_in_window",
-        "_latest_ns",
-        "_marks",
-        "_quiet_ns",
-        "_timeout_ns",
-        "_window_ns",
-        "collisions",
-        "copied",
-        "current_number",
-        "ignored",
-        "late_acks",
-        "refused",
-        "requested_rate",
-        "restarts",
-        "reverse",
-        "singles",
-        "stale",
-        "wanted",
+        "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
+        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_quiet_ns", "_timeout_ns", "_window_ns",
+        "collisions", "copied", "current_number", "ignored", "late_acks", "refused",
+        "requested_rate", "restarts", "reverse", "singles", "stale", "wanted",
     )  # fmt: skip
 
     def __init__(

@@ -65,8 +65,9 @@ class Second(NamedTuple):
 class Load:
     """The seconds of one direction, in bounded memory."""
 
-    __slots__ = ("_before", "_datagrams", "_frame", "_octets", "_rows", "_since_ns", "found",
-                 "lossy")  # fmt: skip
+    __slots__ = (
+        "_before", "_datagrams", "_frame", "_octets", "_rows", "_since_ns", "found", "lossy",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._since_ns: i64 = 0

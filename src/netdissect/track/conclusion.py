@@ -99,7 +99,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
     if _detect_missed_frames(connection):
         connection.judge()
-    connection.place_for_good()
+    connection.finish_vantage()
     patience = _patience_ns(connection)
     silent = connection.silence.end(end_ns)
     for lane in connection.lanes:

@@ -80,7 +80,7 @@ class Connection(ScanSink):
         self.findings = findings
         self.explain = explain
         self.evicted = False
-        self.emitted = False
+        self.released = False
         """Whether nothing more can come."""
         """Set where the connection had to leave the table before its end."""
         self.mid_stream = False
@@ -502,18 +502,18 @@ class Connection(ScanSink):
         self.findings.close_resends = close_resends
         self.vantage.settle(near)
         self._place()
-        self.place_for_good()
+        self.finish_vantage()
 
     def _place(self) -> None:
         near = self.vantage.near
         for lane in self.lanes:
             lane.place(near[lane.direction], near[1 - lane.direction])
 
-    def place_for_good(self) -> None:
+    def finish_vantage(self) -> None:
         """Take that nothing more will be known about where the capture was taken."""
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.context.place_for_good()
+                space.context.finish_vantage()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""
@@ -536,7 +536,7 @@ class Connection(ScanSink):
         self.findings.directions = ()
         if self.recorder is not None:
             self.recorder.end()
-        self.emitted = True
+        self.released = True
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {

@@ -1,4 +1,4 @@
-"""What holds for one sequence space as a whole: every part of it, and its records, know this."""
+"""What all parts of one sequence space share: its rules, its direction, and the vantage."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from netdissect.track.findings import Findings
 __all__ = ["MAX_BESIDE", "SpaceContext"]
 
 MAX_BESIDE = 256
-"""Findings per space that wait until it is known where the capture was taken."""
+"""Findings per space that wait until nothing more can be learnt about the vantage."""
 
 
 class SpaceContext:
-    """The rules and the direction of a space, where the capture was taken, and what is found."""
+    """Rules, direction and vantage of a space, and the way to its connection's findings."""
 
     __slots__ = (
-        "_beside", "delay_ns", "direction", "findings", "in_stream", "placed_for_good",
-        "receiver_near", "rule", "sender_near", "started",
+        "_at_receiver", "delay_ns", "direction", "findings", "in_stream", "receiver_near", "rule",
+        "sender_near", "started", "vantage_final",
     )  # fmt: skip
 
     def __init__(self, rule: SpaceRule, direction: int, findings: Findings) -> None:
@@ -26,20 +26,20 @@ class SpaceContext:
         self.direction = direction
         self.findings = findings
         self.started = False
-        """True where the connection is in the capture from its start."""
+        """Whether the capture has the connection from its start."""
         self.sender_near: bool | None = None
-        """True: no network lies between the sender and the capture; None: not known."""
+        """Whether the capture was taken next to the sender; None = unknown."""
         self.receiver_near: bool | None = None
-        """True: no network lies between the capture and the receiver; None: not known."""
-        self.placed_for_good = False
-        """True once nothing more will be known about where the capture was taken."""
+        """Whether the capture was taken next to the receiver; None = unknown."""
+        self.vantage_final = False
+        """Whether nothing more can be learnt about the vantage."""
         self.in_stream = False
-        """True over TCP, which hands no byte on twice: every further copy is the sender's."""
+        """True over TCP, which delivers each byte once: every further copy is the sender's."""
         self.delay_ns = 0
-        """Resend delay that the sender works with now; 0 without a timer."""
-        self._beside: list[tuple[str, int, int, str, dict[str, Any]]] | None = None
-        """Findings that hold only next to the receiver, while that may still turn out; None before
-        the first one, as in most spaces there is none.
+        """Timer that the sender works with now; 0 if it never sends again."""
+        self._at_receiver: list[tuple[str, int, int, str, dict[str, Any]]] | None = None
+        """Findings that hold only next to the receiver, while the vantage may change; None before
+        the first one.
         """
 
     def hit(self, limit: str, times: int = 1) -> None:
@@ -50,7 +50,7 @@ class SpaceContext:
         self, code: str, frame: int | None, time_ns: int, side: int, text: str,
         concluded_ns: int | None = None, **evidence: Any,
     ) -> None:  # fmt: skip
-        """Report a finding, with what the protocol adds to it."""
+        """Report a finding, with the remark that the protocol adds to it."""
         remark = self.rule.remarks.get(code)
         message = f"{self.rule.name} {text}" + (f"; {remark}" if remark else "")
         self.findings.add(
@@ -59,31 +59,31 @@ class SpaceContext:
         )  # fmt: skip
 
     def find_restart(self, frame: int, time_ns: int, **evidence: Any) -> None:
-        """Report that the sender numbers afresh."""
+        """Report that the sender starts its numbers again."""
         text = "numbers start again"
         self.find("numbers-restart", frame, time_ns, self.direction, text, **evidence)
 
-    def find_beside(
+    def find_at_receiver(
         self, code: str, frame: int, time_ns: int, text: str, **evidence: Any
     ) -> None:
-        """Report what holds only next to the receiver, once the capture is known to be there for
-        good; else it is not told.
+        """Report a finding that holds only next to the receiver. It waits until the vantage is
+        final, and is dropped if the capture was taken elsewhere.
         """
-        beside = self._beside
-        if beside is None:
-            beside = self._beside = []
-        beside.append((code, frame, time_ns, text, evidence))
-        if len(beside) > MAX_BESIDE:
-            beside.pop()
+        waiting = self._at_receiver
+        if waiting is None:
+            waiting = self._at_receiver = []
+        waiting.append((code, frame, time_ns, text, evidence))
+        if len(waiting) > MAX_BESIDE:
+            waiting.pop()
             self.hit("MAX_BESIDE")
-        if self.placed_for_good:
-            self.place_for_good()
+        if self.vantage_final:
+            self.finish_vantage()
 
-    def place_for_good(self) -> None:
-        """Take that nothing more will be known about where the capture was taken."""
-        self.placed_for_good = True
-        held, self._beside = self._beside, None
-        if held is None or not self.receiver_near or self.findings.misses:
+    def finish_vantage(self) -> None:
+        """Note that the vantage is final, and report what waited for that."""
+        self.vantage_final = True
+        waiting, self._at_receiver = self._at_receiver, None
+        if waiting is None or not self.receiver_near or self.findings.misses:
             return
-        for code, frame, time_ns, text, evidence in held:
+        for code, frame, time_ns, text, evidence in waiting:
             self.find(code, frame, time_ns, self.direction, text, **evidence)

@@ -1,21 +1,23 @@
-"""Copies judged by the numbers that their sender used up, for spaces where each copy takes one.
+"""Judges copies by the numbers that their sender used up, in spaces where each copy takes one.
 
-There a copy keeps its old number, yet the counter moves on: the next new number shows how many
-copies the sender has made since the last one. Copies beyond that are the network's. A copy that a
-newer number has overtaken on its way had its number skipped before. Where several have used no
-number, the one that shows it may be sent again itself, its first copy not captured: the next one
-judges them with what its own copies leave.
+In such a space a copy repeats the old number, yet the sender's counter moves on. So the next new
+number shows how many copies the sender has made since the last one: as many as numbers are skipped
+before it. Further copies were made by the network. The method has to deal with five complications:
 
-Datagrams that leave back to back may change places on their way: numbers that come just behind a
-copy may have been sent before it, so those behind them judge it.
-
-Numbers tell how many of several copies are the network's, and how soon each came tells which: a
-sender's copies come after such gaps as those that are known to be its own.
-
-A loss skips numbers as well. So where few of the copies so far were followed by one, those that
-came as soon as networks make them are the network's; where hardly any was, its sender repeats
-nothing, and all are. And once the network has copied anything, nothing tells who made those that
-came so soon and were followed by one.
+* A newer number may overtake a copy on the way. Then the number that the copy took was skipped
+  earlier (`_unused`).
+* If several copies have taken no number, the next number may itself be a copy whose first
+  transmission is not in the capture. These copies are judged by the number after that
+  (`_deferred`).
+* Datagrams that leave back to back may change places. A number that comes just behind a copy may
+  have been sent before it, so the judgement waits for the next one (`_may_precede_copy`).
+* If only some of the copies are the network's, their gaps tell which: the module keeps one
+  histogram of the gaps of certain network copies and one of the sender's, and compares how likely
+  each gap is in both (`_odds`).
+* A loss skips numbers as well. If a skipped number followed only few of the copies so far, the
+  copies that came as soon as networks make them are the network's. If hardly any was followed by
+  one, the sender repeats nothing, and all copies are the network's. Once the network has copied
+  anything, a copy that came that soon and was followed by a skipped number is unknown.
 """
 
 from __future__ import annotations
@@ -27,221 +29,223 @@ from typing import Final, TypeAlias
 __all__ = ["BACK_TO_BACK_NS", "MAX_COUNTED", "OVERTAKEN", "CountedCopies"]
 
 OVERTAKEN: Final = 8
-"""A copy may be overtaken by so many numbers."""
+"""At most this many newer numbers overtake a copy on its way."""
 LATEST_NS: Final = 100_000_000
-"""The network makes no copy later than this."""
+"""The network makes no copy later than this after the one before it, in ns."""
 SOON_NS: Final = 15_000_000
-"""Where the network copies, a copy that comes so soon may be its own, though numbers were skipped.
+"""If the network makes copies, one that comes within this time, in ns, may be its own although
+numbers were skipped.
 """
 SELDOM_NS: Final = 30_000_000
-"""Networks copy seldom so late: the number of a sender's copy may have changed places with others.
+"""A network copy is seldom later than this, in ns. A later one may be the sender's, whose number
+has changed places with others.
 """
 BACK_TO_BACK_NS: Final = 2_000_000
-"""Numbers that come so soon behind a copy may have been sent before it."""
+"""A number that comes within this time after a copy, in ns, may have been sent before it."""
 ENOUGH: Final = 4
-"""Copies judged before a sender is taken for one that repeats nothing ..."""
+"""Copies that must have been judged before a sender is said to repeat nothing."""
 HARDLY: Final = 4
-"""... as fewer than one in so many was followed by a skipped number."""
+"""A sender repeats nothing if a skipped number followed fewer than 1/4 of the judged copies."""
 SCALES: Final = 40
-"""Gaps are told apart by their power of two, in nanoseconds."""
+"""Classes of gaps: gaps in ns are compared by their power of two."""
 LOST: Final = 0.1
-"""No more than so many of the numbers behind the network's copies are lost ..."""
+"""No more than this share of the numbers that follow network copies is lost."""
 SURELY: Final = 4.0
-"""... and where a copy is so many times as likely to be one of those as its sender's, it is."""
+"""A copy is attributed by its gap only if that is this many times as likely as the other maker."""
 MAX_COUNTED = 1024
 """Copies between two new numbers judged one by one; further ones keep their first verdict."""
 
 
-_Turn: TypeAlias = Callable[[bool | None], None]
-"""What takes the verdict: whether the network made a copy, None where nothing tells."""
-_Copy: TypeAlias = tuple[int, bool, _Turn, bool]
-"""(gap, first verdict, what changes it, whether it came as soon as networks make them)."""
+_Decide: TypeAlias = Callable[[bool | None], None]
+"""Callback for the verdict: True if the network made a copy, None if unknown."""
+_Copy: TypeAlias = tuple[int, bool, _Decide, bool]
+"""(gap in ns, first verdict, callback, whether it came as soon as networks make copies and has the
+first verdict True).
+"""
 
 
 class CountedCopies:
-    """Copies seen since the newest number."""
+    """The copies seen since the newest number, and what has been learnt from earlier ones."""
 
     __slots__ = (
-        "_early", "_followed", "_gaps", "_judged", "_last_ns", "_passed", "_put_off", "_skipped",
-        "_spare", "_within_ns", "copies", "copying",
+        "_deferred", "_followed", "_judged", "_network_gaps", "_newest_ns", "_numbers_behind",
+        "_reorder_ns", "_sender_gaps", "_skipped_behind", "_suspended", "_unused", "copies",
+        "network_copies",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._spare: deque[tuple[int, int, int]] = deque(maxlen=OVERTAKEN)
-        """(number, how many before it were skipped that no copy has used, when it came) of the
-        newest ones.
+        self._unused: deque[tuple[int, int, int]] = deque(maxlen=OVERTAKEN)
+        """(number, how many numbers skipped before it no copy has taken, its arrival in ns) of the
+        newest numbers.
         """
-        self._put_off = 0
-        """How many of the first of those below the newest number has not judged for good."""
+        self._deferred = 0
+        """How many of the first of `copies` the newest number has not judged."""
         self._judged = self._followed = 0
-        """Copies judged, and those of them that a skipped number followed."""
-        self._early: list[_Copy] = []
-        """Those that came too soon for their sender, though numbers were skipped, before it was
-        known whether it repeats anything at all.
+        """Copies judged, and how many of them a skipped number followed."""
+        self._suspended: list[_Copy] = []
+        """Copies that came too soon for their sender although numbers were skipped, and that wait
+        until `ENOUGH` copies show whether the sender repeats anything.
         """
-        self._gaps: tuple[list[int], list[int]] = ([0] * (SCALES + 1), [0] * (SCALES + 1))
-        """Copies of which numbers have told without doubt that the sender, or the network, made
-        them: how many by their gap, and in all.
+        self._sender_gaps = [0] * (SCALES + 1)
+        self._network_gaps = [0] * (SCALES + 1)
+        """Class of gaps -> copies that the sender, or the network, made for certain; the last
+        entry is their sum.
         """
         self.copies: list[_Copy] = []
-        """Those that the next number will judge."""
-        self._last_ns = 0
+        """The copies that the next number will judge."""
+        self._newest_ns = 0
         """When the newest of them came."""
-        self._skipped: list[tuple[int, int, int]] = []
-        """The same as of `_spare` of those that came so soon behind the copies ..."""
-        self._passed = 0
-        """... how many they are, ..."""
-        self._within_ns = BACK_TO_BACK_NS
-        """... and how soon: numbers have come so late behind later ones."""
-        self.copying = False
-        """Whether the network has copied what nobody sends twice."""
+        self._skipped_behind: list[tuple[int, int, int]] = []
+        """Entries as in `_unused` for the numbers that came back to back behind `copies`."""
+        self._numbers_behind = 0
+        """How many numbers came back to back behind `copies`."""
+        self._reorder_ns = BACK_TO_BACK_NS
+        """The longest time that a number has come behind a later one, in ns."""
+        self.network_copies = False
+        """Whether the network has copied anything for certain."""
 
     def add(
         self,
         gap_ns: int,
-        turn: _Turn,
+        decide: _Decide,
         time_ns: int,
         *,
         copied: bool,
         soon: bool = False,
     ) -> bool:
-        """Take one copy; return False where too many wait already.
+        """Add a copy; return False if too many copies wait already.
 
         Args:
             gap_ns: time since the copy before it.
-            turn: called with the verdict.
+            decide: called with the verdict.
             time_ns: when it came.
-            copied: first verdict, by that time alone: made by the network.
-            soon: networks make copies so soon.
+            copied: first verdict, by the gap alone: made by the network.
+            soon: networks make copies as soon as this one came.
 
         """
-        self._last_ns = time_ns
+        self._newest_ns = time_ns
         if len(self.copies) >= MAX_COUNTED:
             return False
-        self.copies.append((gap_ns, copied, turn, soon and copied))
+        self.copies.append((gap_ns, copied, decide, soon and copied))
         return True
 
     def arrived_late(self, seq: int, time_ns: int) -> None:
-        """Take that a skipped number came late: no copy has used it."""
-        for skipped in (self._spare, self._skipped):
-            for index, (number, count, since_ns) in enumerate(skipped):
+        """Note that a skipped number came late: no copy has taken it."""
+        for entries in (self._unused, self._skipped_behind):
+            for index, (number, count, since_ns) in enumerate(entries):
                 if number - count <= seq < number:
-                    skipped[index] = (number, count - 1, since_ns)
+                    entries[index] = (number, count - 1, since_ns)
                     late_ns = min(time_ns - since_ns, LATEST_NS)
-                    self._within_ns = max(self._within_ns, late_ns)
+                    self._reorder_ns = max(self._reorder_ns, late_ns)
                     return
 
     def judge(self, skipped: int, seq: int, time_ns: int) -> None:
-        """Judge all copies now that the next new number `seq` has come at `time_ns`, `skipped`
-        numbers on.
-
-        Those that followed the copy before them the soonest are the likeliest to be the network's.
-        """
-        if len(self.copies) > self._put_off and self._may_be_before(time_ns):
-            self._passed += 1
+        """Judge the copies by the new number `seq`, before which `skipped` numbers are missing."""
+        if len(self.copies) > self._deferred and self._may_precede_copy(time_ns):
+            self._numbers_behind += 1
             if skipped:
-                self._skipped.append((seq, skipped, time_ns))
+                self._skipped_behind.append((seq, skipped, time_ns))
             return
-        skipped += self._taken_in()
-        earlier = self.copies[: self._put_off]
-        copies = self.copies[self._put_off :]
+        skipped += self._take_skipped_behind()
+        earlier = self.copies[: self._deferred]
+        copies = self.copies[self._deferred :]
         if earlier:
-            self._put_off = 0
+            self._deferred = 0
             left = skipped - len(copies)
             taken = len(earlier) if left >= len(earlier) else 0
             skipped -= taken
             self._judged += len(earlier)
             self._followed += taken
-            self._say(earlier, 0 if taken else len(earlier))
+            self._decide(earlier, 0 if taken else len(earlier))
         self.copies = copies
-        spare = self._spare
-        if len(copies) > 1 and not skipped and not any(count for _, count, _ in spare):
-            self._put_off = len(copies)
+        unused = self._unused
+        if len(copies) > 1 and not skipped and not any(count for _, count, _ in unused):
+            self._deferred = len(copies)
             return
         self.copies = []
-        copies.sort(key=self._order)
+        copies.sort(key=self._likelihood)
         used = min(skipped, len(copies))
         self._judged += len(copies)
         self._followed += used
-        soon = self._soon(copies)
-        made_by_network = max(soon, len(copies) - used)
-        for index, (number, count, since_ns) in enumerate(spare):
-            taken = min(count, made_by_network - soon) if seq - number <= OVERTAKEN else 0
-            made_by_network -= taken
-            spare[index] = (number, count - taken, since_ns)
+        certain = self._certain_network_copies(copies)
+        by_network = max(certain, len(copies) - used)
+        for index, (number, count, since_ns) in enumerate(unused):
+            taken = min(count, by_network - certain) if seq - number <= OVERTAKEN else 0
+            by_network -= taken
+            unused[index] = (number, count - taken, since_ns)
         if skipped > used:
-            spare.append((seq, skipped - used, time_ns))
-        self._say(copies, made_by_network)
-        if self._early and self._judged >= ENOUGH:
-            early, self._early = self._early, []
-            soon = self._soon(early)
-            for copy in early:
-                if soon > 0 and (soon == len(early) or copy[3]):
-                    copy[2](True)
+            unused.append((seq, skipped - used, time_ns))
+        self._decide(copies, by_network)
+        if self._suspended and self._judged >= ENOUGH:
+            suspended, self._suspended = self._suspended, []
+            certain = self._certain_network_copies(suspended)
+            for gap_ns, _, decide, soon in suspended:
+                if certain > 0 and (certain == len(suspended) or soon):
+                    decide(True)
                 else:
-                    copy[2](self._not_networks(copy[0]))
+                    decide(self._sender_verdict(gap_ns))
 
-    def forget(self) -> None:
-        """Judge what no number will judge any more: its sender begins anew, or falls silent."""
-        self._taken_in()
-        self._spare.clear()
-        self._put_off = 0
+    def judge_pending(self) -> None:
+        """Judge the copies that no number will judge: the sender restarts or falls silent."""
+        self._take_skipped_behind()
+        self._unused.clear()
+        self._deferred = 0
         copies, self.copies = self.copies, []
-        for gap_ns, copied, turn, _ in copies:
+        for gap_ns, copied, decide, _ in copies:
             if self._judged < ENOUGH:
-                turn(copied)
+                decide(copied)
             else:
-                turn(self._odds(gap_ns) > 1 and gap_ns < LATEST_NS)
-        early, self._early = self._early, []
-        for copy in early:
+                decide(self._odds(gap_ns) > 1 and gap_ns < LATEST_NS)
+        suspended, self._suspended = self._suspended, []
+        for copy in suspended:
             copy[2](None)
 
-    def _taken_in(self) -> int:
-        """Return how many numbers were skipped so soon behind the copies, and forget it."""
-        self._passed = 0
+    def _take_skipped_behind(self) -> int:
+        """Return how many numbers were skipped back to back behind the copies, and forget them."""
+        self._numbers_behind = 0
         count = 0
-        for _, skipped, _ in self._skipped:
+        for _, skipped, _ in self._skipped_behind:
             count += skipped
-        self._skipped = []
+        self._skipped_behind = []
         return count
 
     def _odds(self, gap_ns: int) -> float:
-        """Return how many times as likely as its sender the network makes a copy so late."""
-        sent, made = self._gaps
+        """Return how many times likelier a copy with this gap is the network's than the sender's,
+        by the histograms and the numbers of certain copies.
+        """
+        sent, made = self._sender_gaps, self._network_gaps
         likely = self._share(made, gap_ns) * (made[SCALES] + 1)
         return likely / (self._share(sent, gap_ns) * (sent[SCALES] + 1))
 
-    def _tells(self, copy: _Copy, other: _Copy) -> bool:
-        """Return whether their gaps tell that the network made the first of two copies rather."""
-        return self._odds(copy[0]) > SURELY * self._odds(other[0])
-
     @staticmethod
     def _share(counts: list[int], gap_ns: int) -> float:
-        """Return how many of the copies so far had about that gap, as a share."""
+        """Return the share of copies with about this gap: of its class and of both beside it, with
+        half a copy added to each class, so that no share is 0.
+        """
         scale = _scale(gap_ns)
         near = counts[max(0, scale - 1)] + counts[scale] + counts[min(SCALES - 1, scale + 1)]
         return (near + 0.5) / (counts[SCALES] + SCALES / 2)
 
-    def _order(self, copy: _Copy) -> tuple[float, int]:
-        """Return what puts those first that are likeliest to be the network's."""
+    def _likelihood(self, copy: _Copy) -> tuple[float, int]:
+        """Return a sort key that puts the likeliest network copies first."""
         return -self._odds(copy[0]), copy[0]
 
-    def _may_be_before(self, time_ns: int) -> bool:
+    def _may_precede_copy(self, time_ns: int) -> bool:
         """Return whether a number that comes now may have been sent before the newest copy."""
-        since_ns = time_ns - self._last_ns
+        since_ns = time_ns - self._newest_ns
         if since_ns <= BACK_TO_BACK_NS:
             return True
-        return since_ns <= self._within_ns and self._passed < OVERTAKEN
+        return since_ns <= self._reorder_ns and self._numbers_behind < OVERTAKEN
 
     def _repeats_nothing(self) -> bool:
         """Return whether hardly any copy so far was followed by a skipped number."""
         return self._judged >= ENOUGH and HARDLY * self._followed < self._judged
 
-    def _not_networks(self, gap_ns: int) -> bool | None:
+    def _sender_verdict(self, gap_ns: int) -> bool | None:
         """Return the verdict on a copy that nothing shows to be the network's."""
-        return None if self.copying and gap_ns < SOON_NS else False
+        return None if self.network_copies and gap_ns < SOON_NS else False
 
-    def _soon(self, copies: list[_Copy]) -> int:
+    def _certain_network_copies(self, copies: list[_Copy]) -> int:
         """Return how many copies are the network's whatever numbers were skipped."""
         if self._repeats_nothing():
             return len(copies)
@@ -249,35 +253,41 @@ class CountedCopies:
             return sum(copy[3] for copy in copies)
         return 0
 
-    def _say(self, copies: list[_Copy], network: int) -> None:
-        """Call the first of these copies, so many, the network's, and the others the sender's, but
-        for those that only a loss behind the network's copy explains. Where numbers of one that
-        repeats change places on their way, nothing tells.
+    def _decide(self, copies: list[_Copy], by_network: int) -> None:
+        """Decide that the first `by_network` of these copies are the network's, except those whose
+        gap does not clearly differ from that of the next one, and that the others are the sender's,
+        except those that only the loss of a number behind a network copy explains.
         """
-        known = network in (0, len(copies))
-        self.copying = self.copying or network > 0
+        known = by_network in (0, len(copies))
+        self.network_copies = self.network_copies or by_network > 0
         new = self._judged < ENOUGH
-        mixed = not new and 2 * self._followed >= self._judged and self._within_ns > BACK_TO_BACK_NS
-        while 0 < network < len(copies) and not self._tells(copies[network - 1], copies[network]):
-            network -= 1
-        sent, made = self._gaps
+        # If the sender repeats and its numbers change places, a network copy cannot be certain.
+        mixed = (
+            not new and 2 * self._followed >= self._judged and self._reorder_ns > BACK_TO_BACK_NS
+        )
+        while 0 < by_network < len(copies):
+            last, following = copies[by_network - 1], copies[by_network]
+            if self._odds(last[0]) > SURELY * self._odds(following[0]):
+                break
+            by_network -= 1
         for index, copy in enumerate(copies):
-            gap_ns, copied, turn, _ = copy
-            is_copy = index < network and (copied or gap_ns < LATEST_NS)
-            if known and index >= network:
+            gap_ns, copied, decide, _ = copy
+            is_copy = index < by_network and (copied or gap_ns < LATEST_NS)
+            if known and index >= by_network:
                 is_copy = gap_ns < LATEST_NS and LOST * self._odds(gap_ns) > SURELY
-            if known and (index < network or not is_copy):
-                counts = made if index < network else sent
+            if known and (index < by_network or not is_copy):
+                counts = self._network_gaps if index < by_network else self._sender_gaps
                 counts[_scale(gap_ns)] += 1
                 counts[SCALES] += 1
             if new and copied and not is_copy:
-                self._early.append(copy)
+                self._suspended.append(copy)
             elif is_copy:
                 late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
-                turn(None if mixed or late else True)
+                decide(None if mixed or late else True)
             else:
-                turn(self._not_networks(gap_ns))
+                decide(self._sender_verdict(gap_ns))
 
 
 def _scale(gap_ns: int) -> int:
+    """Return the class of a gap in the histograms."""
     return min(gap_ns.bit_length(), SCALES - 1)

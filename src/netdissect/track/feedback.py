@@ -1,4 +1,6 @@
-"""Feedback that tells the fate of units once and for all, and the quality rules that feed on it."""
+"""Final feedback on units (each delivered or lost), and the rules by which a sender closes a
+connection of poor quality.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ __all__ = ["Feedback", "Quality"]
 
 @mypyc_attr(acyclic=True)
 class Feedback:
-    """What the sender of a space was told, as far as the captured feedback says."""
+    """What the captured feedback has told the sender of a space."""
 
     __slots__ = ("_marked", "assumed_lost", "delivered", "lost", "newest")
 
     def __init__(self, newest: int) -> None:
         self.newest = newest
-        """Newest base so far, extended; at first the number before the first unit."""
+        """Newest base so far, as an extended number; at first the number before the first unit."""
         self.delivered = 0
         self.lost = 0
         self.assumed_lost = 0
-        """Units older than the feedback's reach: nothing is known about them."""
+        """Units that the feedback no longer covered: their sender assumes that they were lost."""
         self._marked: dict[str, int] | None = None
 
     def counts(self) -> dict[str, int]:
@@ -32,11 +34,11 @@ class Feedback:
         }
 
     def mark(self) -> None:
-        """Note the figures of now, when the sender may have stopped listening."""
+        """Save the figures now that the sender may have closed the connection."""
         self._marked = self.counts()
 
     def revert(self) -> None:
-        """Return to the figures marked: what came later met a closed connection."""
+        """Restore the saved figures: later feedback met a closed connection."""
         if self._marked is not None:
             self.delivered = self._marked["delivered"]
             self.lost = self._marked["lost"]
@@ -45,10 +47,10 @@ class Feedback:
 
 @mypyc_attr(acyclic=True)
 class Quality:
-    """A running mean of outcomes against the limit at which the sender closes the connection.
+    """Compares a running mean of outcomes with the limit at which the sender closes the connection.
 
-    While no outcome of the window is above the limit the mean cannot be: then `calm` is True, and
-    it is enough to `remember` an outcome that is not above it either.
+    While no outcome in the window is above the limit, the mean cannot be either. Then `calm` is
+    True, and for a further outcome that is not above the limit, `remember` is enough.
     """
 
     __slots__ = (
@@ -59,24 +61,24 @@ class Quality:
     def __init__(self, rule: QualityRule) -> None:
         self.rule = rule
         self._outcomes = vec[i64]()
-        """The newest outcomes, as many as the rule averages, ..."""
+        """The newest outcomes, as many as the rule averages."""
         self._place: i64 = 0
-        """... and where the oldest of them stands once there are so many."""
+        """Index of the oldest outcome, once the window is full."""
         self.calm = True
         self._hot = 0
-        """Outcomes until the newest one above the limit leaves the window."""
+        """How many outcomes must follow until the newest one above the limit leaves the window."""
         self._sum = 0
-        """Sum of the outcomes; kept while not calm."""
+        """Sum of the outcomes; maintained while not calm."""
         self.above = 0
-        """Outcomes in a row above the limit, up to now."""
+        """For how many outcomes in a row the mean has been above the limit."""
         self.peak = 0
-        """Longest such row."""
+        """The longest such run."""
         self.broken_ns: int | None = None
-        """When the row first reached the rule's length."""
+        """When the run first reached the length at which the sender closes the connection."""
         self._marked: int | None = None
 
     def remember(self, value: i64) -> i64:
-        """Remember an outcome; return the one that leaves the window for it, or 0."""
+        """Add an outcome to the window; return the one that leaves the window, or 0."""
         outcomes = self._outcomes
         if len(outcomes) < self.rule.window:
             self._outcomes = append(outcomes, value)
@@ -88,7 +90,7 @@ class Quality:
         return leaving
 
     def add_outcome(self, value: int, time_ns: int) -> bool:
-        """Take one outcome; return True where the rule is broken by it for the first time."""
+        """Process an outcome; return True if it breaks the rule for the first time."""
         rule = self.rule
         leaving = self.remember(value)
         outcomes = self._outcomes
@@ -112,10 +114,10 @@ class Quality:
         return False
 
     def mark(self) -> None:
-        """Note the peak of now, when the sender has taken all that broke the rule."""
+        """Save the peak, now that the sender has processed all that broke the rule."""
         self._marked = self.peak
 
     def revert(self) -> None:
-        """Forget what came after that."""
+        """Restore the saved peak."""
         if self._marked is not None:
             self.peak = self._marked

@@ -55,20 +55,8 @@ class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = (
-        "_connection",
-        "_held_once_ns",
-        "_rows",
-        "_sink",
-        "bounds",
-        "by_severity",
-        "close_resends",
-        "directions",
-        "every",
-        "held_ns",
-        "late",
-        "late_ms",
-        "misses",
-        "repeats",
+        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "close_resends",
+        "directions", "every", "held_ns", "late", "late_ms", "misses", "repeats",
     )  # fmt: skip
 
     def __init__(

@@ -22,16 +22,7 @@ __all__ = ["InOrderSpace"]
 class InOrderSpace(Space):
     """Units of one direction, and a model of the receiver at its end."""
 
-    __slots__ = (
-        "accepted",
-        "acknowledged",
-        "gaps",
-        "old",
-        "passes",
-        "reverse",
-        "stale",
-        "taken",
-    )  # fmt: skip
+    __slots__ = ("accepted", "acknowledged", "gaps", "old", "passes", "reverse", "stale", "taken")
 
     def __init__(
         self,
@@ -86,7 +77,7 @@ class InOrderSpace(Space):
             self.acknowledged = base
         else:
             self.stale += 1
-            self.context.find_beside(
+            self.context.find_at_receiver(
                 "ack-out-of-window", frame, time_ns,
                 f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
             )  # fmt: skip
@@ -120,7 +111,7 @@ class InOrderSpace(Space):
                 self.old += 1
             else:
                 self.gaps += 1
-                context.find_beside(
+                context.find_at_receiver(
                     "behind-gap", frame, time_ns,
                     f"{wire_seq} thrown away, {(self.accepted + 1) & numbers.mask} is missing",
                 )  # fmt: skip

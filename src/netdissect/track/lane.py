@@ -79,32 +79,10 @@ class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
     __slots__ = (
-        "_asked",
-        "_findings",
-        "_here",
-        "_numbered",
-        "_recorder",
-        "_space_list",
-        "_stated",
-        "carrier",
-        "cells",
-        "counters",
-        "datagrams",
-        "direction",
-        "due_ns",
-        "last_frame",
-        "last_ns",
-        "load",
-        "messages",
-        "missing",
-        "octets",
-        "placed",
-        "policy",
-        "probes",
-        "silent",
-        "spaces",
-        "timings",
-        "trip",
+        "_asked", "_findings", "_here", "_numbered", "_recorder", "_space_list", "_stated",
+        "carrier", "cells", "counters", "datagrams", "direction", "due_ns", "last_frame", "last_ns",
+        "load", "messages", "missing", "octets", "placed", "policy", "probes", "silent", "spaces",
+        "timings", "trip",
     )  # fmt: skip
 
     def __init__(
@@ -206,7 +184,7 @@ class Lane:
         context, like = space.context, template.context
         context.started, context.in_stream = like.started, like.in_stream
         space.repeats.place(like.sender_near, like.receiver_near)
-        context.placed_for_good = like.placed_for_good
+        context.vantage_final = like.vantage_final
         self._update_timers(space)
         self.spaces[name] = space
         self._space_list.append(space)

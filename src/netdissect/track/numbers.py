@@ -1,6 +1,8 @@
-"""The numbers of one space in one direction: which were used, which skipped, which stand alone.
+"""The numbers of one space in one direction: which were used, which were skipped, and which stand
+far from all others (strays).
 
-`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire.
+`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire. An *epoch* lasts from one
+start of the numbers to the next.
 """
 
 from __future__ import annotations
@@ -18,73 +20,59 @@ from netdissect.track.unit import Unit
 __all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Numbers", "Stray", "Strays"]
 
 MAX_MISSING: Final = 1024
-"""Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
+"""Skipped numbers remembered per space, to tell a late first copy from a further copy."""
 MAX_STRAYS = 64
-"""Numbers per space that stand alone, remembered for their acknowledgements."""
+"""Strays remembered per space, for their acknowledgements."""
 LEAST_BURST: Final = 2
-"""Fewer numbers in a row that are missing are no burst of losses."""
+"""At least this many missing numbers in a row are a burst of losses."""
 MAX_BURSTS = 32
-"""Bursts kept per space, the longest."""
+"""Bursts kept per space; of more than these, the longest."""
 
 
 class Numbers:
-    """What is known of the numbers up to the newest one."""
+    """The numbers of one space up to the newest one."""
 
     __slots__ = (
-        "_base",
-        "_before",
-        "_bits",
-        "_context",
-        "_never_before",
-        "bursts",
-        "consecutive",
-        "disorder",
-        "first",
-        "half",
-        "isolated",
-        "mask",
-        "missing",
-        "modulus",
-        "newest",
-        "out_of_order",
-        "reach",
-        "skipped",
-        "spans",
+        "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
+        "disorder", "first", "half", "isolated", "mask", "missing", "modulus", "newest",
+        "out_of_order", "reach", "skipped", "spans",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
         self._context = context
         self.newest: i64 = ABSENT
         self.first = 0
-        """Newest and oldest extended number."""
+        """Newest and lowest extended number of the epoch."""
         self._base = 0
-        """The number that came first."""
+        """The first number that was captured in the epoch."""
         self._before = 0
-        """Numbers below it that did not come, where the capture begins in the middle."""
+        """Missing numbers below `_base`, if the capture begins in the middle: they may have come
+        before it.
+        """
         self.missing = Recent()
-        """Skipped numbers of which a copy may still come."""
+        """Skipped numbers whose first copy may still come."""
         self.skipped = 0
-        """Numbers used by something that is no unit."""
+        """Numbers used by something that is not a unit."""
         self.isolated = 0
-        """Units whose number is another one's, or stands far from all others."""
+        """Units that use another unit's number, or one far from all others."""
         self.out_of_order = 0
         self.disorder = 0
-        """First copies out of order that only a network explains."""
+        """First copies out of order that only a network can explain."""
         self.bursts: list[Burst] = []
-        """The longest runs of numbers that were missing."""
+        """The longest runs of missing numbers."""
         self._never_before = 0
-        """Numbers spanned by the epochs that a restart has ended."""
+        """How many numbers the ended epochs span."""
         self.spans: tuple[int, int] | None = None
-        """(first, last) of those epochs."""
+        """(first, last) number of the ended epochs; None before the first restart."""
         self.obey(context.rule)
 
     def obey(self, rule: SpaceRule) -> None:
-        """Take the rules of a dialect."""
+        """Apply the rules of a dialect."""
         self._bits = rule.bits
         self.modulus: i64 = 1 << rule.bits
         self.mask: i64 = self.modulus - 1
         self.half: i64 = self.modulus >> 1
-        # Where numbers are skipped at will, a far one is as good as any.
+        # If the sender skips numbers freely, a far one is as plausible as any.
         steady = rule.consecutive or rule.stride_reach
         self.reach = min(rule.reach, int(self.half)) if steady else int(self.half)
         self.consecutive = rule.consecutive
@@ -110,22 +98,22 @@ class Numbers:
 
     @property
     def seen(self) -> bool:
-        """Return True where anything of the space is in the capture."""
+        """Return True if the capture has any number of the space."""
         return self.newest != ABSENT or self.spans is not None
 
     def skipped_start(self, first: int) -> bool:
-        """Return True where no copy of the protocol's first number is in the capture."""
+        """Return True if the capture has no copy of the protocol's first number."""
         return self.last is not None and self.spans is None and self.first > first
 
     def is_far(self, ahead: i64, last: i64, used: int) -> bool:
-        """Return whether a number `ahead` of the newest one is far from all that were seen; `used`:
-        so many copies seen since may have taken numbers.
+        """Return whether a number `ahead` of the newest one is far from all others; up to `used`
+        numbers may have been taken by copies seen since.
         """
         if ahead <= self.half:
             return ahead > self.reach + used
         rule, seq = self._context.rule, last + ahead - self.modulus
         if rule.restarts_at_will and last - seq > rule.stride_reach:
-            return True  # What says that the numbers begin anew may not be in the capture.
+            return True  # The sender may have restarted, with the announcement not in the capture.
         if seq >= self.first:
             return False
         first = rule.first_seq
@@ -134,7 +122,7 @@ class Numbers:
         return seq < self.first - self.reach
 
     def begin(self, wire_seq: i64) -> i64:
-        """Take the first number of an epoch as base; return the number before it."""
+        """Begin an epoch with this number; return the number before it."""
         base = int(wire_seq & self.mask)
         if self.spans is not None:
             # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
@@ -143,30 +131,30 @@ class Numbers:
         return base - 1
 
     def extend_back(self, seq: int) -> None:
-        """Take a number below all so far: those in between are still to come."""
+        """Extend the epoch down to a number below its first one."""
         if self.consecutive:
             self.add_missing(seq + 1, self.first)
             if not self._context.started:
-                # One late copy does not show that those after it were lost: they may have come
-                # before the capture began.
+                # The numbers in between were not necessarily lost: they may have come before the
+                # capture began.
                 self._before += self.first - seq - 1
         self.first = seq
 
     def add_missing(self, low: int, end: int) -> None:
-        """Remember the newest of the numbers from `low` to before `end` as not seen."""
+        """Remember the numbers in [low, end) as missing; of too many, the newest."""
         if low >= end:
             return
         self.missing.add(max(low, end - MAX_MISSING), end)
         self.bound_missing()
 
     def bound_missing(self) -> None:
-        """Forget the older half of the skipped numbers where there are too many."""
+        """Forget the older half of the missing numbers if there are too many."""
         if self.missing.size > MAX_MISSING:
             self._context.hit("MAX_MISSING")
             self.missing.keep(MAX_MISSING // 2)
 
     def add_burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
-        """Note how many numbers in a row are missing between two; `since_ns`: when `last` came."""
+        """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq`."""
         bursts = self.bursts
         bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
         if len(bursts) > MAX_BURSTS:
@@ -174,8 +162,8 @@ class Numbers:
             bursts.remove(min(bursts, key=lambda burst: burst.count))
 
     def arrived_late(self, seq: int) -> None:
-        """Take a number that was skipped: it was not lost with others, but overtaken, where its
-        sender sends nothing again.
+        """Note that a missing number has come. If its sender never sends again, the number was
+        overtaken, and does not count in its burst.
         """
         self.missing.discard(seq)
         if seq < self._base and self._before:
@@ -186,7 +174,7 @@ class Numbers:
                 return
 
     def restart(self) -> None:
-        """Begin a new epoch: the sender numbers afresh."""
+        """End the epoch: the sender starts its numbers again."""
         self.missing = Recent()
         if self.consecutive:
             self._never_before += self.newest - self.first + 1 - self._before
@@ -196,14 +184,14 @@ class Numbers:
         self.newest = ABSENT
 
     def span(self) -> tuple[int | None, int | None]:
-        """Return the first and the last number of all epochs."""
+        """Return (first, last) number over all epochs."""
         last = self.last
         if self.spans is not None:
             return self.spans[0], self.spans[1] if last is None else last
         return None if last is None else self.first, last
 
     def never_seen(self, units: int) -> int:
-        """Return how many numbers were not seen of those up to the newest; so many had a unit."""
+        """Return how many numbers up to the newest were not seen, if `units` of them were units."""
         if not self.consecutive:
             return 0
         span = self._never_before
@@ -213,7 +201,7 @@ class Numbers:
 
 
 class Stray:
-    """A number far from all before, and the unit that has it."""
+    """A number far from all before, and the unit that uses it."""
 
     __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
 
@@ -223,19 +211,22 @@ class Stray:
         self.wire_seq = wire_seq
         self.seq = seq
         self.last = last
-        """Newest number when it came."""
+        """Newest number of the space when it came."""
         self.unit = unit
-        """None where the number is that of something else than a unit."""
+        """None if something that is not a unit used the number."""
         self.frame = frame
         self.time_ns = time_ns
         self.plain = False
-        """True for a unit that nobody acknowledges."""
+        """True for a unit that is never acknowledged."""
         self.acked = False
-        """True once an acknowledgement has named it."""
+        """Whether an acknowledgement has named it."""
 
 
 class Strays:
-    """Numbers that stand alone: the next one, or an acknowledgement, may confirm them."""
+    """Numbers far from all others, until the next one or an acknowledgement confirms them.
+
+    A single damaged or forged number must not turn the traffic after it into retransmissions.
+    """
 
     __slots__ = ("_by_wire", "_context", "_numbers", "newest")
 
@@ -243,12 +234,12 @@ class Strays:
         self._context = context
         self._numbers = numbers
         self.newest: Stray | None = None
-        """The newest one, while nothing confirms it."""
+        """The newest stray, while nothing confirms it."""
         self._by_wire: dict[int, Stray] | None = None
-        """None before the first one, as in most spaces there is none."""
+        """Number on the wire -> stray; None before the first one."""
 
     def add(self, stray: Stray) -> None:
-        """Remember a number that stands alone."""
+        """Remember a stray."""
         self.newest = stray
         by_wire = self._by_wire
         if by_wire is None:
@@ -260,7 +251,7 @@ class Strays:
             del by_wire[next(iter(by_wire))]
 
     def report(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
-        """Report a number that stands alone."""
+        """Report a stray."""
         context, numbers = self._context, self._numbers
         if 0 < numbers.first - seq <= numbers.reach:
             context.find(
@@ -271,7 +262,7 @@ class Strays:
             self.report_jump(seq, frame, time_ns)
 
     def report_jump(self, seq: int, frame: int, time_ns: int) -> None:
-        """Report a number that stands alone, and is not just before the first one."""
+        """Report a stray that jumps ahead of the newest number, or back behind it."""
         last = int(self._numbers.newest_or_zero())
         way = "ahead" if seq > last else "back"
         text = f"number jumps {way} by {abs(seq - last)}"
@@ -281,15 +272,15 @@ class Strays:
         )  # fmt: skip
 
     def confirm(self, stray: Stray) -> None:
-        """Forget a number that counts with the others now."""
+        """Forget a stray that has become a number like the others."""
         self.newest = None
         if self._by_wire is not None:
             self._by_wire.pop(stray.wire_seq, None)
 
     def find(self, wire_seq: int) -> Stray | None:
-        """Return the one with this number on the wire; None where there is none."""
+        """Return the stray with this number on the wire; None if there is none."""
         return None if self._by_wire is None else self._by_wire.get(wire_seq)
 
     def count(self) -> int:
-        """Return how many there are."""
+        """Return how many strays are remembered."""
         return 0 if self._by_wire is None else len(self._by_wire)

@@ -25,21 +25,8 @@ class ProbeTrack:
     """Probes of one kind in one direction."""
 
     __slots__ = (
-        "_copy_ns",
-        "_first_ns",
-        "_named",
-        "_newest",
-        "_newest_ns",
-        "_open",
-        "answered",
-        "answered_ns",
-        "declared",
-        "direction",
-        "findings",
-        "rtt",
-        "rule",
-        "sender_present",
-        "sent",
+        "_copy_ns", "_first_ns", "_named", "_newest", "_newest_ns", "_open", "answered",
+        "answered_ns", "declared", "direction", "findings", "rtt", "rule", "sender_present", "sent",
     )  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int, findings: Findings) -> None:

@@ -258,17 +258,8 @@ class SpaceRecorder:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps",
-        "_order",
-        "_parent",
-        "_runs",
-        "counted",
-        "events",
-        "keeps",
-        "mask",
-        "records",
-        "retired",
-        "unemitted",
+        "_gaps", "_order", "_parent", "_runs", "counted", "events", "keeps", "mask", "records",
+        "retired", "unemitted",
     )  # fmt: skip
 
     def __init__(self, parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> None:

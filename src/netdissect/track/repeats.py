@@ -1,4 +1,26 @@
-"""Further copies of the units of one space: who made them, the sender or the network."""
+"""Decides who made each further copy of a unit: its sender (a retransmission) or the network (a
+duplicate).
+
+The network copies a datagram byte for byte and delivers the copy soon; a sender waits for its timer
+first. So the gap between a copy and the one before it decides:
+
+1. Other bytes, a second copy in the same datagram, and anything over TCP come from the sender.
+2. If the sender never sends again, or marks what it sends again and this copy has no mark, the
+   network made the copy.
+3. The gap is compared with the sender's timer (`WITHIN_GUARD` ... `AFTER_TIMER`). A copy that comes
+   `AFTER_TIMER` is the sender's.
+4. An earlier copy is the sender's if the capture was taken next to the sender, where the network
+   has not touched anything yet. Elsewhere it is the network's if the gap is shorter than the sender
+   permits, otherwise unknown.
+5. A network that delays datagrams makes a retransmission look like a network copy. Therefore the
+   module remembers how late each unit came (`CopyMemory.delays`), whether everything was held up
+   and released at once (`_released_by_stall`), and whether retransmissions come close behind
+   delayed copies (`Findings.close_resends`). In these cases it does not call a copy the network's.
+
+A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
+are revised when the vantage changes. In spaces where each transmission takes a number, the numbers
+decide instead (`CountedCopies`).
+"""
 
 from __future__ import annotations
 
@@ -20,36 +42,48 @@ from netdissect.track.vantage import MIN_DISORDER
 __all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "OVERTAKEN_BY", "Repeats"]
 
 MAX_DOUBTFUL = 256
-"""Copies per space that are judged one by one when it is known where the capture was taken."""
+"""Copies per space whose verdict is revised one by one when the vantage becomes known."""
 LATE_COPIES: Final = 3
-"""A unit sent again so often after its acknowledgement is reported: its sender does not take it."""
-MUCH_SOONER: Final = 3
-"""A copy this many times as soon as its sender may send again is the network's. In captures of real
-programs those came within a quarter of that time, resends in order after two fifths of it."""
-COPIED_NS: Final = 10_000_000
-"""Networks copied datagrams within this time in captures of real programs, ..."""
-CLOSE_NS: Final = 15_000_000
-"""... and seldom within this: rather they bring a resend so close to a copy that they held back."""
+"""A unit that is sent again this many times after its acknowledgement is reported as
+`acked-yet-resent`.
+"""
+FAR_GUARD_SHARE: Final = 3
+"""Next to the receiver, a copy that arrives in less than 1/3 of the guard of its sender was made by
+the network. In captures of real programs, network copies came within a quarter of the guard, and
+retransmissions in order after two fifths of it.
+"""
+NETWORK_COPY_NS: Final = 10_000_000
+"""In captures of real programs, the network delivered its copies within this time, in ns."""
+CLOSE_RESEND_NS: Final = 15_000_000
+"""A copy that comes later than `NETWORK_COPY_NS` but within this time, in ns, is seldom a network
+copy. It is usually a retransmission behind a copy that the network delayed.
+"""
 OVERTAKEN_BY: Final = 32
-"""Later numbers that are looked at to tell how late a unit is."""
-A_FEW: Final = 2
-"""So many copies that come too soon, together and behind a silence, a network held back ..."""
-MANY: Final = 3
-"""... if they are at least one in so many of the units that came with them."""
+"""How many of the numbers after a unit are looked up to find out how late the unit is."""
+STALL_COPIES: Final = 2
+"""This many copies that come too soon for their sender, in one burst after a silence, can show that
+the network held everything back.
+"""
+STALL_SHARE: Final = 3
+"""A burst after a silence shows a stalled network only if at least 1/3 of its units came too soon
+for their sender: networks copy datagrams now and then, not most of them at a time.
+"""
 MAX_HELD = 256
-"""Units per space remembered of which the network has held the newest copy back."""
+"""Units per space whose newest copy is remembered as delayed by the network."""
 MAX_LATE = 256
 """Units per space whose transmissions after the acknowledgement are counted."""
 _MS: Final = 1_000_000
-SOON: Final = 0
-"""A copy came sooner than its sender makes one, ..."""
-BESIDE: Final = 1
-"""... much sooner than it may by the round trip that it states, ..."""
-MAYBE: Final = 2
-"""... as soon as networks may make them, and sooner than its timer, ..."""
-LATE: Final = 3
-"""... or later."""
-SORTS: Final = (SOON, BESIDE, MAYBE)
+WITHIN_GUARD: Final = 0
+"""The gap is shorter than any that the sender leaves between two transmissions of a unit."""
+WITHIN_FAR_GUARD: Final = 1
+"""The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
+"""
+WITHIN_NETWORK_DELAY: Final = 2
+"""The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
+AFTER_TIMER: Final = 3
+"""The gap is longer than those."""
+EARLY: Final = (WITHIN_GUARD, WITHIN_FAR_GUARD, WITHIN_NETWORK_DELAY)
+"""The gaps of which the vantage decides who made the copy."""
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
 }  # fmt: skip
@@ -57,23 +91,12 @@ FINDING: Final[dict[bool | None, str]] = {
 
 
 class Repeats:
-    """Counts the further copies of units and judges them: again, where more becomes known."""
+    """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_by_place",
-        "_context",
-        "_far_delay_ns",
-        "_memory",
-        "_numbers",
-        "_recorder",
-        "_sort",
-        "_store",
-        "counted",
-        "duplicates",
-        "guard_ns",
-        "retransmissions",
-        "soonest_ns",
-        "undecided",
+        "_context", "_depends_on_vantage", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
+        "_recorder", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
+        "retransmissions", "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -89,22 +112,24 @@ class Repeats:
         self._recorder = recorder
         self.retransmissions = self.duplicates = 0
         self.undecided = 0
-        """Further copies of which nothing tells who made them."""
+        """Further copies with the verdict unknown."""
         self.guard_ns = 0
-        """Copies closer than this are the network's."""
-        self.soonest_ns = self._far_delay_ns = 0
-        """Guard and timer of a sender that is far; 0 where they judge nothing."""
+        """The sender leaves at least this time between two transmissions of a unit."""
+        self.far_guard_ns = self._far_timer_ns = 0
+        """Guard and timer by the round trip that both sides state, which hold wherever the capture
+        was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
+        """
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
-        self._by_place = False
-        """Whether the kind of the copy at hand depends on where the capture was taken."""
-        self._sort = SOON
-        """How soon it came."""
+        self._depends_on_vantage = False
+        """Whether the verdict on the current copy depends on where the capture was taken."""
+        self._gap_class = WITHIN_GUARD
+        """Gap between the current copy and the one before it, as one of the four classes above."""
         self.counted: CountedCopies | None = None
-        """Copies since the newest number, which the next number judges."""
+        """Copies since the newest number, which the next number judges; None in most spaces."""
 
     def obey(self, rule: SpaceRule) -> None:
-        """Take the rules of a dialect."""
+        """Apply the rules of a dialect."""
         if rule.copies_take_numbers and self.counted is None:
             self.counted = CountedCopies()
 
@@ -115,8 +140,14 @@ class Repeats:
         stated_ms: float | None = None,
         before_ms: float | None = None,
     ) -> None:
-        """Recompute delay and guard for the round trip that the sender knows; `stated_ms`: the one
-        that it knows wherever the capture stands, `before_ms`: the one before that.
+        """Recompute timer and guard from the round trips that the sender knows.
+
+        Args:
+            smoothed_ms: smoothed round trip that the sender works with.
+            variance_ms: its variance.
+            stated_ms: smoothed round trip by what both sides state, wherever the capture was taken.
+            before_ms: the same before the newest sample, which may not have reached the sender yet.
+
         """
         resend = self._context.rule.resend
         window_ms = self._context.rule.duplicate_window_ms
@@ -125,47 +156,46 @@ class Repeats:
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self._far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
-            self.soonest_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
+            self._far_timer_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
+            self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
 
     def release(self) -> None:
-        """Let go of what is needed no more once the space has reported."""
+        """Drop what is not needed after the report."""
         self._recorder = None
         self._memory = None
 
     # -- further copies ----------------------------------------------------------------------------
 
-    def waiting(self) -> int:
+    def pending_copies(self) -> int:
         """Return how many copies the next number will judge."""
         return 0 if self.counted is None else len(self.counted.copies)
 
-    def numbered(self) -> int:
-        """Return how many copies have taken a number."""
+    def copies_with_numbers(self) -> int:
+        """Return how many copies have taken a number of their own."""
         if not self._context.rule.copies_take_numbers:
             return 0
         return self.retransmissions + self.undecided
 
-    def forget(self) -> None:
-        """Judge the copies that no number will judge any more."""
+    def judge_pending(self) -> None:
+        """Judge the copies that no further number will judge."""
         if self.counted is not None:
-            self.counted.forget()
+            self.counted.judge_pending()
 
     def is_reuse(self, content: i64, before: i64) -> bool:
-        """Return True where a number carries other content, though its sender sends none again."""
-        again = self._context.rule.resend is not None or self._context.in_stream
-        return content != before and not again
+        """Return True if a number carries other content although its sender never sends again."""
+        may_resend = self._context.rule.resend is not None or self._context.in_stream
+        return content != before and not may_resend
 
     def copy_of_outstanding(
         self, seq: int, unit: Unit, labelled: bool | None, content: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `Space.unit`
     ) -> bool:
-        """Take a further copy of an open unit; return whether it is the network's."""
+        """Process another copy of an outstanding unit; return True if the network made it."""
         context = self._context
         gap_ns = time_ns - unit.last_ns
         same = content == unit.content
-        twice = self._comes_twice_in(seq, frame) or unit.frame == frame
-        copied = False if twice else self._is_copy(
-            seq, labelled, same, gap_ns, unit.copies, time_ns
+        copied = self._judge(
+            seq, labelled, same, gap_ns, unit.copies, unit.frame, frame, time_ns
         )  # fmt: skip
         copy, record = None, None
         if self._recorder is not None:
@@ -178,7 +208,7 @@ class Repeats:
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
         if copied:
             return True
-        self._held(seq, gap_ns)
+        self._note_resend_delay(seq, gap_ns)
         unit.copies += 1
         unit.last_ns = time_ns
         unit.content = content
@@ -188,15 +218,14 @@ class Repeats:
     def copy_of_settled(
         self, seq: int, slot: i64, labelled: bool | None, content: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `Space.unit`
     ) -> i64:
-        """Take a further copy of a settled unit; return how many its sender has made now, 0 where
-        this one is the network's.
+        """Process another copy of a settled unit; return how often its sender has sent it so far,
+        or 0 if the network made this copy.
         """
         context, cells = self._context, self._store.settled.cells
         sent_ns, copies = cells[slot + TIME], cells[slot + COPIES]
         gap_ns = time_ns - sent_ns
         same = content == cells[slot + CONTENT]
-        twice = self._comes_twice_in(seq, frame)
-        copied = False if twice else self._is_copy(seq, labelled, same, gap_ns, copies, time_ns)
+        copied = self._judge(seq, labelled, same, gap_ns, copies, -1, frame, time_ns)
         copy = None
         if self._recorder is not None:
             due_ns = sent_ns + context.delay_ns
@@ -205,209 +234,228 @@ class Repeats:
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same)
         if copied:
             return 0
-        self._held(seq, gap_ns)
+        self._note_resend_delay(seq, gap_ns)
         cells[slot + TIME] = time_ns
         cells[slot + CONTENT] = content
         self._store.adjust_copies(seq, 1)
-        self._count_late(seq, frame, time_ns)
+        self._count_resend_after_ack(seq, frame, time_ns)
         return cells[slot + COPIES]
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def _comes_twice_in(self, seq: int, frame: int) -> bool:
-        """Return whether a further copy of a unit came in this datagram before: no network puts
-        anything into a datagram, so that both are its sender's.
+    def _repeats_in_datagram(self, seq: int, frame: int) -> bool:
+        """Return whether this datagram has already carried a further copy of the unit. No network
+        puts anything into a datagram, so its sender made both.
         """
-        self._by_place = False
-        memory = self._remember()
-        if frame != memory.again_in:
-            memory.again_in = frame
-            memory.again_of.clear()
-        twice = seq in memory.again_of
-        memory.again_of.add(seq)
-        return twice
+        memory = self._copy_memory()
+        if frame != memory.repeat_frame:
+            memory.repeat_frame = frame
+            memory.repeat_seqs.clear()
+        found = seq in memory.repeat_seqs
+        memory.repeat_seqs.add(seq)
+        return found
 
-    def _is_copy(
+    def _judge(
         self,
         seq: int,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
         same: bool,  # noqa: FBT001 - `Space` alone calls it
         gap_ns: int,
         copies: int,
+        first_frame: int,
+        frame: int,
         time_ns: int,
     ) -> bool | None:
-        """Return True where a further copy was made by the network, False where by its sender, and
-        None where nothing tells.
+        """Return the verdict on a further copy `gap_ns` after the one before it.
 
-        The network copies a datagram as it is: other bytes are never its work. What comes much
-        sooner than its sender could make it is the network's. But a copy that the network held back
-        comes just before the one that its sender has made since. So is a second copy of what is
-        sent twice back to back the network's, where later numbers came between: its twin is lost.
+        `copies` is how often the sender has sent the unit so far, `first_frame` where its first
+        copy is (-1 = forgotten), and `same` says whether the bytes are equal. Senders that send
+        everything twice (`SpaceRule.burst`) make the first further copies themselves, unless later
+        numbers came in between: then the network delivered a second copy of one transmission, and
+        the other transmission was lost.
         """
         context = self._context
-        self._by_place = False
+        self._depends_on_vantage = False
+        if self._repeats_in_datagram(seq, frame) or frame == first_frame:
+            return False
         if context.in_stream or not same:
             return False
         if context.rule.resend is None or labelled is False:
-            return True  # its sender sends nothing again, or marks what it does
-        self._sort = self._how_soon(gap_ns)
-        if self._sort == MAYBE and gap_ns >= COPIED_NS:
-            self._brought_close()
-        if self._sort == LATE or (
+            return True
+        self._gap_class = self._classify(gap_ns)
+        if self._gap_class == WITHIN_NETWORK_DELAY and gap_ns >= NETWORK_COPY_NS:
+            self._note_close_resend()
+        if self._gap_class == AFTER_TIMER or (
             copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
-        held_ns = 0 if self._memory is None else self._memory.held.get(seq, 0)
-        if held_ns and gap_ns + held_ns >= self.soonest_ns and (
-            copies == 1 or self._sort != SOON
+        delay_ns = 0 if self._memory is None else self._memory.delays.get(seq, 0)
+        if delay_ns and gap_ns + delay_ns >= self.far_guard_ns and (
+            copies == 1 or self._gap_class != WITHIN_GUARD
         ):  # fmt: skip
-            return None if gap_ns < COPIED_NS and not context.sender_near else False
-        return self._by_its_place(gap_ns, time_ns)
+            # The copy before this one came late: without its delay, this one would be in time.
+            return None if gap_ns < NETWORK_COPY_NS and not context.sender_near else False
+        return self._judge_early(gap_ns, time_ns)
 
-    def _by_its_place(self, gap_ns: int, time_ns: int) -> bool | None:
-        """Return who made a copy that came so soon, as far as the place of the capture tells."""
-        copied = self._copied_here(self._sort)
-        if self.soonest_ns and self._came_too_soon(self._sort):
-            if self._were_held_up(time_ns):
+    def _judge_early(self, gap_ns: int, time_ns: int) -> bool | None:
+        """Return the verdict on a copy that came before its sender's timer."""
+        copied = self._verdict_here(self._gap_class)
+        if self.far_guard_ns and self._too_soon_here(self._gap_class):
+            if self._released_by_stall(time_ns):
                 return False
             context = self._context
-            if gap_ns + context.findings.held_ns[context.direction] >= self._far_delay_ns:
-                return None
-        self._by_place = True
+            if gap_ns + context.findings.held_ns[context.direction] >= self._far_timer_ns:
+                return None  # this network has held datagrams back for long enough
+        self._depends_on_vantage = True
         return copied
 
-    def _how_soon(self, gap_ns: int) -> int:
-        """Return how soon a copy came after the one before it, as its sender's timers go."""
+    def _classify(self, gap_ns: int) -> int:
+        """Return the class of a gap, as a comparison with the sender's guard and timer."""
         if gap_ns < self.guard_ns:
-            return SOON
-        if gap_ns < -(-self.soonest_ns // MUCH_SOONER):
-            return BESIDE
-        return MAYBE if gap_ns < min(CLOSE_NS, self._far_delay_ns // 2) else LATE
+            return WITHIN_GUARD
+        if gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
+            return WITHIN_FAR_GUARD
+        if gap_ns < min(CLOSE_RESEND_NS, self._far_timer_ns // 2):
+            return WITHIN_NETWORK_DELAY
+        return AFTER_TIMER
 
-    def _brought_close(self) -> None:
-        """Take that the network brings resends close to the copies before them: none that came
-        soon is known to be its own then.
+    def _note_close_resend(self) -> None:
+        """Note that in this direction retransmissions arrive close behind delayed copies. From now
+        on no copy that came early is known to be the network's.
         """
         context = self._context
         client, server = context.findings.close_resends
         if context.sender_near or (server if context.direction else client):
             return
-        before = [self._copied_here(sort) for sort in SORTS]
-        mine = context.direction == 0
-        context.findings.close_resends = (client or mine, server or not mine)
-        self._judge_again(before)
+        before = self._verdicts_here()
+        from_client = context.direction == 0
+        context.findings.close_resends = (client or from_client, server or not from_client)
+        self._revise(before)
 
-    def _were_held_up(self, time_ns: int) -> bool:
-        """Return whether a copy that came too soon for a resend is one, as the network has held
-        everything of its direction back for long enough: a network copies datagrams now and then,
-        and not many of those that come together. Those so far then are resends, too.
+    def _released_by_stall(self, time_ns: int) -> bool:
+        """Return whether a copy that came too soon belongs to a burst after a silence as long as
+        the sender's guard: the network has then held everything of the direction back. If so, the
+        earlier copies of the burst become retransmissions, too.
         """
-        memory = self._remember()
-        waited_ns, units = self._together(time_ns)
-        if time_ns - memory.together_ns > self.soonest_ns:
-            memory.soon, memory.together_from = 0, len(memory.doubtful)
-            memory.waited_ns = 0
-        memory.together_ns = time_ns
-        memory.waited_ns = max(waited_ns, int(memory.waited_ns))
-        memory.soon += 1
-        if memory.soon < A_FEW or MANY * memory.soon < units or memory.waited_ns < self.soonest_ns:
+        memory = self._copy_memory()
+        silence_ns, units = self._burst_after_silence(time_ns)
+        if time_ns - memory.burst_newest_ns > self.far_guard_ns:
+            memory.burst_copies, memory.burst_start = 0, len(memory.doubtful)
+            memory.burst_silence_ns = 0
+        memory.burst_newest_ns = time_ns
+        memory.burst_silence_ns = max(silence_ns, int(memory.burst_silence_ns))
+        memory.burst_copies += 1
+        if (
+            memory.burst_copies < STALL_COPIES
+            or STALL_SHARE * memory.burst_copies < units
+            or memory.burst_silence_ns < self.far_guard_ns
+        ):
             return False
-        for seq, copy, record, sort in memory.doubtful[memory.together_from :]:
-            self._reclassify(seq, copy, self._copied_here(sort), False)
+        for seq, copy, record, gap_class in memory.doubtful[memory.burst_start :]:
+            self._reclassify(seq, copy, self._verdict_here(gap_class), False)
             self._reclassify_record(record)
-        del memory.doubtful[memory.together_from :]
+        del memory.doubtful[memory.burst_start :]
         return True
 
-    def _together(self, time_ns: int) -> tuple[int, int]:
-        """Return how long nothing came before the units of just now, less long ago than their
-        sender waits at least, and how many of the newest those are.
+    def _burst_after_silence(self, time_ns: int) -> tuple[int, int]:
+        """Return (length of the silence before the current burst, units in the burst).
+
+        A silence lasts at least as long as the sender's guard, and the burst is shorter than that;
+        the silence is 0 if there is none.
         """
         newest = int(self._numbers.newest)
         lasts = [self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)]
-        moments = sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
-        since_ns, soonest_ns = time_ns, int(self.soonest_ns)
-        for count, moment in enumerate(moments):
-            if since_ns - moment >= soonest_ns:
-                return since_ns - moment, count
-            if time_ns - moment >= soonest_ns:
+        arrivals = sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
+        since_ns, guard_ns = time_ns, int(self.far_guard_ns)
+        for count, arrival in enumerate(arrivals):
+            if since_ns - arrival >= guard_ns:
+                return since_ns - arrival, count
+            if time_ns - arrival >= guard_ns:
                 return 0, count
-            since_ns = moment
-        return 0 if len(moments) < OVERTAKEN_BY else soonest_ns, len(moments)
+            since_ns = arrival
+        return 0 if len(arrivals) < OVERTAKEN_BY else guard_ns, len(arrivals)
 
     def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
-        """Return whether later numbers came since the copy before this one, in a capture in which
-        the network keeps the order, and holds nothing back for so long.
+        """Return whether later numbers came since the copy before this one, if the gap is that of a
+        network copy and the network keeps the order.
         """
         numbers, store = self._numbers, self._store
-        if gap_ns >= COPIED_NS or numbers.out_of_order >= MIN_DISORDER:
+        if gap_ns >= NETWORK_COPY_NS or numbers.out_of_order >= MIN_DISORDER:
             return False
         for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(numbers.newest)) + 1):
             if time_ns - gap_ns < store.arrival_ns(later, 0):
                 return True
         return False
 
-    def _copied_here(self, sort: int) -> bool | None:
-        """Return whether a copy that came so soon is the network's where the capture was taken.
-
-        Next to both sides there is a network nonetheless, such as a relay without delay, if its
-        losses show.
-        """
+    def _verdict_here(self, gap_class: int) -> bool | None:
+        """Return the verdict on a copy with a gap of this class, for the vantage known now."""
         context = self._context
-        if self._came_too_soon(sort):
+        if self._too_soon_here(gap_class):
             client, server = context.findings.close_resends
-            far = self.soonest_ns and not context.sender_near
+            far = self.far_guard_ns and not context.sender_near
             return None if far and (server if context.direction else client) else True
         return False if context.sender_near else None
 
-    def _came_too_soon(self, sort: int) -> bool:
-        """Return whether a copy came sooner than its sender makes one and the network delays it."""
+    def _verdicts_here(self) -> list[bool | None]:
+        """Return the verdict of each class of early gaps, for the vantage known now."""
+        return [self._verdict_here(gap_class) for gap_class in EARLY]
+
+    def _too_soon_here(self, gap_class: int) -> bool:
+        """Return whether the gap is too short for a retransmission, seen from this vantage.
+
+        Next to both sides there may still be a network, such as a relay without delay. It shows in
+        disorder; only then can a copy seen there be the network's.
+        """
         context = self._context
         if not context.sender_near:
-            return sort == SOON or (sort == BESIDE and context.receiver_near is True)
-        if not context.receiver_near or not self.soonest_ns or sort != SOON:
+            return gap_class == WITHIN_GUARD or (
+                gap_class == WITHIN_FAR_GUARD and context.receiver_near is True
+            )
+        if not context.receiver_near or not self.far_guard_ns or gap_class != WITHIN_GUARD:
             return False
         return self._numbers.disorder > 0 and not context.findings.misses
 
-    # -- how late they came ------------------------------------------------------------------------
+    # -- delays ------------------------------------------------------------------------------------
 
-    def _held(self, seq: int, gap_ns: int) -> None:
-        """Remember of a resend how much later than its sender's timer it came."""
-        late_ns = (gap_ns + self.guard_ns) % (self._far_delay_ns or 1) - self.guard_ns
-        self._hold(seq, late_ns)
+    def _note_resend_delay(self, seq: int, gap_ns: int) -> None:
+        """Remember how much later than its sender's timer a retransmission came."""
+        delay_ns = (gap_ns + self.guard_ns) % (self._far_timer_ns or 1) - self.guard_ns
+        self._remember_delay(seq, delay_ns)
 
-    def held_first(self, seq: int, time_ns: int) -> None:
-        """Remember how late a first copy is, as those show that were sent later and came before."""
+    def note_late_first_copy(self, seq: int, time_ns: int) -> None:
+        """Remember how late a first copy came that later numbers have overtaken."""
         store = self._store
         before_ns, after_ns = store.arrival_ns(seq - 1, 0), store.arrival_ns(seq + 1, 0)
         if before_ns and after_ns:
             context = self._context
             held_ns = time_ns - (before_ns + after_ns) // 2
-            # What was lost comes as late as that when its sender repeats it.
-            if context.rule.resend is None or 4 * held_ns < 3 * self._far_delay_ns:
+            # A unit that was lost comes as late as that, too, when its sender sends it again.
+            if context.rule.resend is None or 4 * held_ns < 3 * self._far_timer_ns:
                 context.findings.hold(context.direction, held_ns)
-        if not self.soonest_ns:
+        if not self.far_guard_ns:
             return
         first_ns: i64 = time_ns
         last: i64 = min(seq + OVERTAKEN_BY, self._numbers.newest)
         later: i64 = seq + 1
         while later <= last:
-            came_ns = store.arrival_ns(later, time_ns)
-            if came_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
-                first_ns = came_ns
+            arrival_ns = store.arrival_ns(later, time_ns)
+            if arrival_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
+                first_ns = arrival_ns
             later += 1
-        self._hold(seq, time_ns - first_ns)
+        self._remember_delay(seq, time_ns - first_ns)
 
-    def _hold(self, seq: int, held_ns: int) -> None:
-        """Remember how long the network may have held the newest copy of a unit back."""
-        if not self.soonest_ns:
+    def _remember_delay(self, seq: int, delay_ns: int) -> None:
+        """Remember how long the network may have delayed the newest copy of a unit."""
+        if not self.far_guard_ns:
             return
-        held = self._remember().held
-        held[seq] = held_ns = max(0, held_ns)
-        if not held_ns:
-            del held[seq]
-        elif len(held) > MAX_HELD:
+        delays = self._copy_memory().delays
+        if delay_ns <= 0:
+            delays.pop(seq, None)
+            return
+        delays[seq] = delay_ns
+        if len(delays) > MAX_HELD:
             self._context.hit("MAX_HELD")
-            del held[next(iter(held))]
+            del delays[next(iter(delays))]
 
     # -- counts ------------------------------------------------------------------------------------
 
@@ -423,8 +471,8 @@ class Repeats:
         same: bool,
         record: UnitRecord | None = None,
     ) -> None:
-        """Count a further copy, and note whether its kind may have to be judged again; `record`
-        where it came before the acknowledgement of its unit.
+        """Count a further copy, and remember it if its verdict may be revised. `record` is given
+        only if the copy came before the acknowledgement of its unit.
         """
         context = self._context
         context.findings.add(FINDING[copied], frame, time_ns, context.direction)
@@ -435,61 +483,63 @@ class Repeats:
         else:
             self.retransmissions += 1
             if not same:
-                self.note_reused(seq, frame, time_ns)
+                self.report_reuse(seq, frame, time_ns)
         if self.counted is not None:
             if copy is not None:
                 copy.doubtful = True
             if not self.counted.add(
                 gap_ns,
-                lambda made: self._verdict(seq, copy, copied, made),
+                lambda made: self._apply_counted_verdict(seq, copy, copied, made),
                 time_ns,
                 copied=copied is True,
-                soon=gap_ns < COPIED_NS,
+                soon=gap_ns < NETWORK_COPY_NS,
             ):
                 context.hit("MAX_COUNTED")
-        elif self._by_place:
-            memory = self._remember()
+        elif self._depends_on_vantage:
+            memory = self._copy_memory()
             if len(memory.doubtful) < MAX_DOUBTFUL:
                 if copy is not None:
                     copy.by_place = True
-                memory.doubtful.append((seq, copy, record, self._sort))
+                memory.doubtful.append((seq, copy, record, self._gap_class))
             else:
-                memory.placed[self._sort] += 1
+                memory.unlisted[self._gap_class] += 1
                 context.hit("MAX_DOUBTFUL")
 
-    def note_reused(self, seq: int, frame: int, time_ns: int) -> None:
+    def report_reuse(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""
         self._context.find(
             "number-reused", frame, time_ns, self._context.direction,
             f"{seq & self._numbers.mask} carries other content than before", seq=seq,
         )  # fmt: skip
 
-    def _count_late(self, seq: int, frame: int, time_ns: int) -> None:
+    def _count_resend_after_ack(self, seq: int, frame: int, time_ns: int) -> None:
         """Count a transmission after the acknowledgement of its unit."""
-        late = self._remember().late
-        late[seq] = count = late.get(seq, 0) + 1
-        if len(late) > MAX_LATE:
+        after_ack = self._copy_memory().after_ack
+        after_ack[seq] = count = after_ack.get(seq, 0) + 1
+        if len(after_ack) > MAX_LATE:
             self._context.hit("MAX_LATE")
-            del late[next(iter(late))]
+            del after_ack[next(iter(after_ack))]
         if count == LATE_COPIES and self._context.rule.ack is not AckRule.NONE:
             self._context.find(
                 "acked-yet-resent", frame, time_ns, self._context.direction,
                 f"{seq & self._numbers.mask} was acknowledged and is still sent again", seq=seq,
             )  # fmt: skip
 
-    def _remember(self) -> CopyMemory:
-        """Return what is remembered of further copies."""
+    def _copy_memory(self) -> CopyMemory:
+        """Return the memory of further copies, which the first of them creates."""
         memory = self._memory
         if memory is None:
             memory = self._memory = CopyMemory()
         return memory
 
-    # -- verdicts that change ----------------------------------------------------------------------
+    # -- revised verdicts --------------------------------------------------------------------------
 
-    def _verdict(
+    def _apply_counted_verdict(
         self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
     ) -> None:
-        """Take what the next number has shown of a copy: none has made one next to its sender."""
+        """Apply what the next number has shown of a copy. Next to the sender alone, the network has
+        not made any copy.
+        """
         context = self._context
         if context.sender_near and not context.receiver_near:
             copied = False
@@ -512,7 +562,7 @@ class Repeats:
                 self._recorder.copy_reclassified(copy, KIND[before])
 
     def _recount(self, count: int, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
-        """Count copies whose verdict has changed."""
+        """Move copies from the count of one verdict to that of another."""
         for verdict, step in ((before, -count), (copied, count)):
             if verdict:
                 self.duplicates += step
@@ -523,30 +573,33 @@ class Repeats:
         self._context.findings.reclassify(FINDING[before], FINDING[copied], count)
 
     def _reclassify_record(self, record: UnitRecord | None) -> None:
-        """Take that another kind of a copy changes what the acknowledgement of its unit tells,
-        unless that names the copy.
+        """Update the round trip of a unit after the verdict on one of its copies has changed. A
+        stamped acknowledgement names the copy, so that its round trip stays.
         """
         if record is not None and self._context.rule.ack is not AckRule.STAMPED:
             record_reclassified(record)
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
-        """Take what is known now about where the capture was taken: more than before, or less."""
+        """Apply what is known now of the vantage, which may be less than before."""
         context = self._context
-        before = [self._copied_here(sort) for sort in SORTS]
+        before = self._verdicts_here()
         context.sender_near, context.receiver_near = sender_near, receiver_near
-        self._judge_again(before)
+        self._revise(before)
         if self._recorder is not None:
             self._recorder.place(context)
 
-    def _judge_again(self, before: list[bool | None]) -> None:
-        """Judge the copies again whose kind depends on the place; `before`: verdict by sort."""
-        now = [self._copied_here(sort) for sort in SORTS]
+    def _revise(self, before: list[bool | None]) -> None:
+        """Revise the verdicts that depend on the vantage; `before` has the old one of each class of
+        gaps.
+        """
+        now = self._verdicts_here()
         memory = self._memory
-        if now != before and memory is not None:
-            for seq, copy, record, sort in memory.doubtful:
-                if now[sort] is not before[sort]:
-                    self._reclassify(seq, copy, before[sort], now[sort])
-                    self._reclassify_record(record)
-            for sort, left in enumerate(memory.placed):
-                if left and now[sort] is not before[sort]:
-                    self._recount(left, before[sort], now[sort])
+        if now == before or memory is None:
+            return
+        for seq, copy, record, gap_class in memory.doubtful:
+            if now[gap_class] is not before[gap_class]:
+                self._reclassify(seq, copy, before[gap_class], now[gap_class])
+                self._reclassify_record(record)
+        for gap_class, count in enumerate(memory.unlisted):
+            if count and now[gap_class] is not before[gap_class]:
+                self._recount(count, before[gap_class], now[gap_class])

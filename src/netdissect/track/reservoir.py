@@ -22,8 +22,9 @@ class RttReservoir:
     The selection depends on nothing but the samples, so two runs give the same percentiles.
     """
 
-    __slots__ = ("_kept", "_known", "_skip", "_step", "ambiguous", "highest", "latest", "lowest",
-                 "samples")  # fmt: skip
+    __slots__ = (
+        "_kept", "_known", "_skip", "_step", "ambiguous", "highest", "latest", "lowest", "samples",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.samples: i64 = 0

@@ -73,7 +73,7 @@ class RetiredUnits:
 
     def resize(self, most: int) -> None:
         """Take how many are remembered, now that another rule holds."""
-        self._ring.most = most
+        self._ring.limit = most
 
     def retire(self, record: UnitRecord) -> None:
         """Keep what a late copy needs of a record."""

@@ -1,4 +1,4 @@
-"""Rows of machine integers by number, the newest of them: what is remembered of settled units."""
+"""A bounded table of machine integers, keyed by number: the memory of settled units."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from netdissect.model.native import ABSENT, i64, mypyc_attr, vec
 __all__ = ["Ring"]
 
 FEW_ROWS: Final = 16
-"""Rows that there is room for at first: most need no more."""
+"""Rows allocated at first; most spaces never need more."""
 
 
 @mypyc_attr(acyclic=True)
 class Ring:
-    """Rows of a power of two of words, the first of which is the row's number; each other word is
-    the owner's. Where there is no more room, the row of a newer number takes an older one's place.
+    """A hash table of rows without chaining. A row has a power of two of words, the first of which
+    is its number; the owner defines the others. The table doubles until it has `limit` rows; then
+    the row of a newer number overwrites an older one.
     """
 
-    __slots__ = ("_bits", "cells", "most")
+    __slots__ = ("_bits", "cells", "limit")
 
-    def __init__(self, width: i64, most: i64) -> None:
-        """Take the words of a row, and a power of two of rows to be remembered."""
+    def __init__(self, width: i64, limit: i64) -> None:
+        """Create a table with `width` words in a row and at most `limit` rows (powers of two)."""
         self._bits: i64 = 0
         while width > 1:
             self._bits += 1
             width >>= 1
-        self.most: i64 = most
+        self.limit: i64 = limit
         self.cells = vec[i64]()
 
     def find(self, number: i64) -> i64:
-        """Return the place of a row in `cells`, -1 where it is forgotten."""
+        """Return the index in `cells` of the row of a number; -1 if it is forgotten."""
         cells = self.cells
         size: i64 = len(cells)
         if not size:
@@ -39,13 +40,13 @@ class Ring:
         return place if cells[place] == number else -1
 
     def place(self, number: i64) -> i64:
-        """Return the place of a row that is written anew."""
+        """Return the index in `cells` of the row to write for a number."""
         cells = self.cells
         size: i64 = len(cells)
         place = (number << self._bits) & (size - 1)
         while not size or (cells[place] != number and cells[place] != ABSENT):
-            if size >= self.most << self._bits:
-                break  # what is older is forgotten
+            if size >= self.limit << self._bits:
+                break  # the older row is forgotten
             cells = self._grow()
             size = len(cells)
             place = (number << self._bits) & (size - 1)
@@ -53,12 +54,12 @@ class Ring:
         return place
 
     def _grow(self) -> vec[i64]:
-        """Make the ring twice as large, up to what is remembered; return its cells."""
+        """Double the table, up to its limit; return the new cells."""
         before, bits = self.cells, self._bits
         had: i64 = len(before)
         width: i64 = 1
         width <<= bits
-        size = min(max(FEW_ROWS * width, 2 * had), self.most * width)
+        size = min(max(FEW_ROWS * width, 2 * had), self.limit * width)
         cells = self.cells = vec[i64]([ABSENT] * int(size))
         start: i64 = 0
         while start < had:

@@ -73,14 +73,7 @@ class SilenceDetector:
     """The quiet spans of one connection."""
 
     __slots__ = (
-        "_findings",
-        "_lanes",
-        "_lifetime",
-        "_over_tcp",
-        "_pauses",
-        "_plea_ns",
-        "_pleas",
-        "spans",
+        "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_plea_ns", "_pleas", "spans",
         "stream",
     )  # fmt: skip
 

@@ -35,28 +35,9 @@ class Space(Units):
     """Units of one space in one direction, from their first copy to their report."""
 
     __slots__ = (
-        "_keeps",
-        "_other",
-        "ack_stats",
-        "acks",
-        "attempts",
-        "carrier",
-        "context",
-        "current",
-        "direction",
-        "forgotten",
-        "held_ns",
-        "numbers",
-        "on_evidence",
-        "peer",
-        "peer_seen",
-        "plain",
-        "recorder",
-        "renewed",
-        "repeats",
-        "store",
-        "strays",
-        "units",
+        "_keeps", "_other", "ack_stats", "acks", "attempts", "carrier", "context", "current",
+        "direction", "forgotten", "held_ns", "numbers", "on_evidence", "peer", "peer_seen", "plain",
+        "recorder", "renewed", "repeats", "store", "strays", "units",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +81,7 @@ class Space(Units):
         """Take the rules of a dialect, now that it is known."""
         self.context.rule = rule
         self.numbers.obey(rule)
-        self.store.settled.most = rule.memory
+        self.store.settled.limit = rule.memory
         self.acks.rule = rule.ack
         self.repeats.obey(rule)
         self.attempts.obey(rule.resend)
@@ -136,7 +117,7 @@ class Space(Units):
             if self.repeats.counted is not None and self.repeats.counted.copies:
                 self.repeats.counted.judge(0, seq, time_ns)
         else:
-            if numbers.is_far(ahead, last, self.repeats.waiting()):
+            if numbers.is_far(ahead, last, self.repeats.pending_copies()):
                 if self._take_far(wire_seq, ahead, labelled, mark, type_, frame, time_ns):
                     return
                 last = numbers.newest_or_zero()
@@ -189,11 +170,11 @@ class Space(Units):
         numbers = self.numbers
         last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
         ahead = (wire_seq - last) & numbers.mask
-        if ahead == 1 and not self.repeats.waiting():
+        if ahead == 1 and not self.repeats.pending_copies():
             numbers.newest = last + 1
             numbers.skipped += 1
             return
-        if numbers.is_far(ahead, last, self.repeats.waiting()):
+        if numbers.is_far(ahead, last, self.repeats.pending_copies()):
             if self._take_far(wire_seq, ahead, None, None, None, frame, time_ns):
                 return
             last = numbers.newest_or_zero()
@@ -210,7 +191,7 @@ class Space(Units):
             numbers.extend_back(seq)
             numbers.skipped += 1
         elif self.repeats.counted is not None:
-            self.repeats.counted.copying = True
+            self.repeats.counted.network_copies = True
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""
@@ -370,7 +351,7 @@ class Space(Units):
                 self._notify_evidence()
         numbers.out_of_order += 1
         self.context.findings.add("out-of-order", frame, time_ns, self.direction)
-        self.repeats.held_first(seq, time_ns)
+        self.repeats.note_late_first_copy(seq, time_ns)
         return False
 
     def _copy_of_outstanding(
@@ -404,7 +385,7 @@ class Space(Units):
     def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
         """Take other content under a number whose units are never sent again."""
         self._add_isolated(seq, content, type_, frame, time_ns)
-        self.repeats.note_reused(seq, frame, time_ns)
+        self.repeats.report_reuse(seq, frame, time_ns)
 
     def _load(self, item: Carried) -> None:
         """Note with the unit of the datagram at hand that it carries units of this space."""
@@ -485,7 +466,7 @@ class Space(Units):
         """Settle what is open at the end: acknowledgements could have been seen until `end_ns`, and
         those of units sent within `patience_ns` before may still come.
         """
-        self.repeats.forget()
+        self.repeats.judge_pending()
         for seq, unit in list(self.store.outstanding.items()):
             waited = end_ns - unit.last_ns > patience_ns
             self.settle_unacked(seq, unit, seen=self.peer_seen and waited)
@@ -511,7 +492,7 @@ class Space(Units):
         """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
         if self.numbers.newest == ABSENT:
             return
-        self.repeats.forget()
+        self.repeats.judge_pending()
         for seq, unit in list(self.store.outstanding.items()):
             self.settle_unacked(seq, unit, seen=False)
         self.store.outstanding.clear()
@@ -566,12 +547,12 @@ class Space(Units):
         """Return what is known by now of what was lost."""
         told, numbers = self.acks.feedback, self.numbers
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
-        came = self.units + self.repeats.numbered() + numbers.skipped
+        came = self.units + self.repeats.copies_with_numbers() + numbers.skipped
         return SpaceSnapshot(self.rule.name, came, self.missing(), lost, delivered)
 
     def missing(self) -> int:
         """Return how many numbers up to the newest are of units that were not seen."""
-        return self.numbers.never_seen(self.units + self.repeats.numbered())
+        return self.numbers.never_seen(self.units + self.repeats.copies_with_numbers())
 
     def _extra(self) -> dict[str, Any]:
         counts = self.strays.count(), self.repeats.undecided, self.forgotten

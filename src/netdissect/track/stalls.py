@@ -24,8 +24,10 @@ MAX_RESENT: Final = 4096
 class StallTracker:
     """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
 
-    __slots__ = ("_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
-                 "held_ns", "longest_ns", "timed")  # fmt: skip
+    __slots__ = (
+        "_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
+        "held_ns", "longest_ns", "timed",
+    )  # fmt: skip
 
     def __init__(
         self, direction: int, recorder: ConnectionRecorder | None, findings: Findings

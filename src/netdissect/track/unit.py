@@ -1,4 +1,4 @@
-"""A unit that waits for its acknowledgement, what a datagram carries, and further copies."""
+"""An outstanding unit, the units that a datagram carries, and the memory of further copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Carried", "CopyMemory", "Unit", "Units"]
 
 @mypyc_attr(free_list_len=1)
 class Unit:
-    """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
+    """A unit that is not acknowledged yet. Copies made by the network are not counted."""
 
     __slots__ = (
         "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_carried", "last_ns",
@@ -24,9 +24,9 @@ class Unit:
         self.last_ns: i64 = time_ns
         """Times of its first and of its last copy."""
         self.copies: i64 = 1
-        """Copies that its sender has made."""
+        """How often its sender has sent it."""
         self.content: i64 = content
-        """Hash of what it holds; of a message that a datagram carries, the datagram's number."""
+        """Hash of its content; for a message that a datagram carries, the datagram's number."""
         self.due_ns: i64 = due_ns
         """When its sender will send it again."""
         self.frame = frame
@@ -35,59 +35,57 @@ class Unit:
         """Its record in the timeline."""
         self.carried: Carried | None = None
         self.last_carried: Carried | None = None
-        """First and last of what it carries."""
+        """First and last entry of the list of what it carries, linked by `Carried.next`."""
 
     def load(self, item: Carried) -> None:
-        """Note that its datagram carries further units."""
+        """Append further units that its datagram carries."""
         last = self.last_carried
         if last is None:
             self.carried = item
         else:
-            last.further = item
+            last.next = item
         self.last_carried = item
 
     def deliver(self, frame: int, time_ns: int) -> None:
-        """Take its acknowledgement as one of all that it carries."""
+        """Acknowledge everything that it carries."""
         item = self.carried
         while item is not None:
             item.space.delivered(item, frame, time_ns)
-            item = item.further
+            item = item.next
 
 
 class Units:
-    """The units of a space, as acknowledgements settle them. A class, not a protocol: compiled,
-    methods of a protocol are looked up by name.
+    """The calls that settle the units of a space. A base class instead of a `typing.Protocol`,
+    because mypyc looks up the methods of a protocol by name.
     """
 
     __slots__ = ()
 
     def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
-        """Take the first acknowledgement of a unit, which waits no more."""
+        """Process the first acknowledgement of a unit, which is not outstanding any more."""
         raise NotImplementedError
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
-        """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        """Settle a unit without acknowledgement; `seen`: the capture would have shown one."""
         raise NotImplementedError
 
     def reported_lost(self, seq: int, unit: Unit) -> None:
-        """Take that the receiver has told that a unit did not come."""
+        """Settle a unit that its receiver has reported lost."""
         raise NotImplementedError
 
     def unsent(self, base: int, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a number beyond the newest."""
+        """Process the acknowledgement of a number beyond the newest."""
         raise NotImplementedError
 
     def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of what carried these units."""
+        """Process the acknowledgement of the datagram that carried these units."""
         raise NotImplementedError
 
 
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
-    __slots__ = (
-        "count", "first", "frame", "further", "number", "open", "record", "sent_ns", "space",
-    )  # fmt: skip
+    __slots__ = ("count", "first", "frame", "next", "number", "open", "record", "sent_ns", "space")
 
     def __init__(
         self, space: Units, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
@@ -97,50 +95,56 @@ class Carried:
         self.first: i64 = first
         self.count: i64 = count
         self.open = is_open
-        """While they wait together, without units of their own: ..."""
+        """Whether this entry stands for outstanding units that have no `Unit` of their own. The
+        next four attributes are for these only.
+        """
         self.sent_ns: i64 = sent_ns
-        """... when they were sent, ..."""
         self.number: i64 = number
+        """Extended number of the datagram."""
         self.frame = frame
-        """... the number of their datagram and its frame, ..."""
         self.record = record
-        """... and their record in the timeline."""
-        self.further: Carried | None = None
-        """What the datagram carries behind them: nearly always nothing, so lists would cost more.
+        """The record that they share in the timeline."""
+        self.next: Carried | None = None
+        """The next entry of the same datagram. Nearly always there is none, so a linked list takes
+        less memory than lists would.
         """
 
     @staticmethod
     def of(space: Units, seq: i64) -> Carried:
-        """Return a unit, which waits on its own, as something that a datagram carries."""
+        """Return the entry of a single unit that has a `Unit` of its own."""
         return Carried(space, seq, 1, 0, 0, 0, None, is_open=False)
 
 
 class CopyMemory:
-    """What a space remembers of further copies: most spaces never have one."""
+    """What a space remembers of further copies. Most spaces never need one."""
 
     __slots__ = (
-        "again_in", "again_of", "doubtful", "held", "late", "placed", "soon", "together_from",
-        "together_ns", "waited_ns",
+        "after_ack", "burst_copies", "burst_newest_ns", "burst_silence_ns", "burst_start", "delays",
+        "doubtful", "repeat_frame", "repeat_seqs", "unlisted",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, int]] = []
-        """Copies whose kind depends on where the capture was taken, and how soon each came."""
-        self.placed = [0, 0, 0]
-        """How many more there are of each sort."""
-        self.held: dict[int, int] = {}
-        """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
-        self.late: dict[int, int] = {}
+        """(number, copy, record of its unit, class of its gap) of the copies whose verdict depends
+        on the vantage.
+        """
+        self.unlisted = [0, 0, 0]
+        """Class of gaps -> how many such copies are counted, but not in `doubtful`."""
+        self.delays: dict[int, int] = {}
+        """Number -> how much too late its newest copy came, in ns, by the arrival of later numbers
+        or by its sender's timer.
+        """
+        self.after_ack: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
-        self.again_in = 0
-        """Frame of the newest further copy, and ..."""
-        self.again_of: set[int] = set()
-        """... the numbers that came again in it."""
-        self.together_ns: i64 = 0
-        """When the newest of some copies came that came together and too soon for resends, ..."""
-        self.soon = 0
-        """... how many they are, ..."""
-        self.together_from = 0
-        """... how many were doubtful before, ..."""
-        self.waited_ns: i64 = 0
-        """... and how long their direction was silent before all that came with them."""
+        self.repeat_frame = 0
+        """Frame of the newest further copy."""
+        self.repeat_seqs: set[int] = set()
+        """Numbers whose further copies that frame carried."""
+        self.burst_newest_ns: i64 = 0
+        """When the newest copy of the current burst of copies that came too soon arrived."""
+        self.burst_copies = 0
+        """How many copies the burst has."""
+        self.burst_start = 0
+        """Length of `doubtful` when the burst began."""
+        self.burst_silence_ns: i64 = 0
+        """How long the direction was silent before the burst."""

@@ -1,4 +1,4 @@
-"""Units of one space by number: those that wait for an acknowledgement, and a memory of others."""
+"""The units of one space by number: the outstanding ones, and a memory of settled ones."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from netdissect.track.unit import Unit
 __all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "TIME", "UnitStore"]
 
 MAX_OUTSTANDING: Final = 4096
-"""Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
+"""Outstanding units of one space; beyond this, the oldest are settled as unknown."""
 EXPIRY_NS: Final = 60_000_000_000
-"""Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
+"""A unit that is not acknowledged within this time after its last copy, in ns, is settled."""
 _ROW: Final = 4
 TIME: Final = 1
 CONTENT: Final = 2
 COPIES: Final = 3
-"""Places in the row of a settled unit, behind its number."""
+"""Columns of a settled unit's row in `UnitStore.settled`; column 0 is its number."""
 
 
 class UnitStore:
-    """Open units, and time, content and copies of the newest that are settled."""
+    """Outstanding units, and time, content and copies of the newest settled ones."""
 
     __slots__ = ("max_copies", "outstanding", "settled")
 
@@ -30,10 +30,10 @@ class UnitStore:
         self.outstanding: dict[int, Unit] = {}
         self.settled = Ring(_ROW, 0)
         self.max_copies: i64 = 0
-        """Most copies of a settled unit."""
+        """The most copies that any settled unit has."""
 
     def pop_outstanding(self, seq: int) -> Unit | None:
-        """Take a unit out of those that wait, None where it is not one of them."""
+        """Remove and return an outstanding unit; None if the number has none."""
         outstanding = self.outstanding
         if not outstanding:
             return None
@@ -44,7 +44,7 @@ class UnitStore:
         return unit
 
     def settle(self, number: i64, unit: Unit) -> None:
-        """Keep time and content of a settled unit, to judge its late copies."""
+        """Remember time, content and copies of a settled unit, to judge its late copies."""
         copies = unit.copies
         slot = self.settled.place(number)
         cells = self.settled.cells
@@ -55,19 +55,19 @@ class UnitStore:
             self.max_copies = copies
 
     def settle_newest(self, unit: Unit | None) -> None:
-        """Settle a unit if it is the newest that waits."""
+        """Settle a unit if it is the newest outstanding one."""
         seq = next(reversed(self.outstanding), None)
         if seq is not None and unit is not None and self.outstanding[seq] is unit:
             del self.outstanding[seq]
             self.settle(seq, unit)
 
     def settled_row(self, seq: i64) -> i64:
-        """Return where a settled unit stands in `settled.cells`, -1 where it is forgotten."""
+        """Return the index of a settled unit's row in `settled.cells`; -1 if it is forgotten."""
         return self.settled.find(seq)
 
     def arrival_ns(self, seq: i64, unknown_ns: i64) -> i64:
-        """Return when a unit came: the first time while it waits, the last time once it is settled;
-        `unknown_ns` of one that is neither.
+        """Return when a unit came: its first copy while it is outstanding, its last copy once it is
+        settled, and `unknown_ns` if it is neither.
         """
         slot = self.settled.find(seq)
         if slot >= 0:
@@ -76,7 +76,7 @@ class UnitStore:
         return unknown_ns if unit is None else unit.first_ns
 
     def last_ns(self, seq: i64) -> int | None:
-        """Return when a unit came the last time; None of one neither open nor settled."""
+        """Return when the last copy of a unit came; None if nothing is remembered of it."""
         slot = self.settled.find(seq)
         if slot >= 0:
             return int(self.settled.cells[slot + TIME])
@@ -84,7 +84,7 @@ class UnitStore:
         return None if unit is None else int(unit.last_ns)
 
     def content_of(self, seq: int, unknown: i64) -> i64:
-        """Return the hash of what a unit holds; `unknown` of one neither open nor settled."""
+        """Return the hash of a unit's content; `unknown` if nothing is remembered of it."""
         unit = self.outstanding.get(seq)
         if unit is not None:
             return unit.content
@@ -92,7 +92,7 @@ class UnitStore:
         return unknown if slot < 0 else self.settled.cells[slot + CONTENT]
 
     def adjust_copies(self, seq: int, step: int) -> None:
-        """Count transmissions more or less of a unit, open or settled."""
+        """Add `step` to the copies of a unit, outstanding or settled."""
         unit = self.outstanding.get(seq)
         if unit is not None:
             unit.copies += step
@@ -104,10 +104,10 @@ class UnitStore:
             self.max_copies = max(self.max_copies, cells[slot + COPIES])
 
     def overdue(self, now_ns: int) -> tuple[list[int], bool]:
-        """Return the units that have waited too long, or a quarter of all where there are too many,
-        and whether there are.
+        """Return (units to settle now, whether there were too many outstanding ones).
 
-        Many at once: to look for the oldest entry of a dict costs as much as were deleted there.
+        These are the units that have waited too long or, if there are too many, the oldest quarter.
+        A dict finds its oldest entry slowly after deletions, so many units are settled at once.
         """
         outstanding = self.outstanding
         over = len(outstanding) > MAX_OUTSTANDING

@@ -44,9 +44,7 @@ MIN_DISORDER: Final = 5
 class Evidence:
     """What the capture shows of one side."""
 
-    __slots__ = (
-        "answers", "disorder", "held_ns", "missing", "quickest_ns", "slow_ns", "usual_ns",
-    )  # fmt: skip
+    __slots__ = ("answers", "disorder", "held_ns", "missing", "quickest_ns", "slow_ns", "usual_ns")
 
     # Made for each of the first answers of a side, so of machine integers alone.
     def __init__(
