@@ -38,12 +38,9 @@ class CarriedSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
         self._runs: list[Carried] = []

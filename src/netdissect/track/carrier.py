@@ -49,12 +49,9 @@ class CarrierSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.reverse: CarrierSpace | None = None
         """The datagrams of the other direction, which carry the acknowledgements of these."""

@@ -25,12 +25,9 @@ class InOrderSpace(Space):
     __slots__ = ("accepted", "acknowledged", "gaps", "old", "passes", "reverse", "stale", "taken")
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.reverse: InOrderSpace | None = None
         """The same space of the other direction: what the receiver sends itself."""

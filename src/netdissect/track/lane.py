@@ -86,12 +86,9 @@ class Lane:
     )  # fmt: skip
 
     def __init__(
-        self,
-        policy: Policy,
-        direction: int,
-        findings: Findings,
+        self, policy: Policy, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.policy = policy
         self._recorder = recorder
         self.direction = direction

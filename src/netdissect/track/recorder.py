@@ -1,7 +1,8 @@
-"""The timeline: one record per unit and per event of a connection, handed on when it is settled.
 
-Only `timeline` and `read` pay for it. Records leave in order of their first copy; one that waits
-for its acknowledgement holds back those behind it until it is settled, too old, or too many wait.
+"""The timeline: one record per unit and per event of a connection, emitted when it is settled.
+
+Records are emitted in the order of their first copies. An unsettled one holds back those behind it
+until it is settled, it is too old, or too many wait. Only commands that show units pay for this.
 """
 
 from __future__ import annotations
@@ -37,65 +38,62 @@ __all__ = [
 ]  # fmt: skip
 
 Summing: TypeAlias = "Callable[[int], Intervals | None]"
-"""Connection -> what sums it up."""
+"""Connection -> the `Intervals` that sum it up; None if nothing does."""
 MAX_PENDING = 65536
-"""Records held back at most; beyond, the oldest leaves as it stands."""
+"""Records that wait at most; beyond this, the oldest is emitted unsettled."""
 MAX_COPIES = 256
-"""Copies listed in one record; further ones are listed in another."""
+"""Copies in one record; further copies go to another record."""
 MAX_GAPS = 256
-"""Newest gaps of a space in which numbers that come late are looked for."""
+"""The newest gaps of a space in which a number that comes late is looked up."""
 LINGER_NS: Final = 5_000_000_000
-"""A settled unit is held for so long after its last copy or acknowledgement, for late copies."""
-_LEAST_DUE: Final = 1024
+"""A settled unit waits this long after its last copy or acknowledgement for late copies, in ns."""
 HOLD_NS: Final = 60_000_000_000
-"""A unit that is not settled is held for so long after its first copy."""
+"""An unsettled unit waits at most this long after its first copy, in ns."""
+_LEAST_DUE: Final = 1024
+"""`Recorder.settled` looks through the waiting records only if there are at least this many."""
 
 
 class Recorder:
-    """Records of all connections, in order of time."""
+    """The records of all connections, in the order of time."""
 
     def __init__(
         self, *, counted: bool = False, keeps: bool = False, sums: Summing | None = None
     ) -> None:
         self.sums = sums
-        """What sums up the numbered units of a connection in place of records."""
+        """Sums up the numbered units of a connection; None = they are recorded."""
         self.keeps = keeps or not counted
-        """Whether a copy that comes after the record of its unit has left is told with what was
-        known of that.
-        """
+        """Whether a copy that comes after its unit's record was emitted gets another record."""
         self.events = not counted
-        """False where nobody looks at a timeline: nothing is recorded that only that shows, neither
-        events nor the types of units.
-        """
+        """Whether to record what only a timeline shows: events, and the types of units."""
         self.counted = counted
-        """True where units and gaps are but counted: consecutive messages of a datagram share one
-        record, with `run` in `extra`: how many. It is split where one of them comes again.
+        """True if units and gaps are only counted. Then consecutive messages of a datagram share a
+        record with their number as `run` in `extra`; it is split if one of them comes again.
         """
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
         self.scribes: dict[int, ConnectionRecorder] = {}
-        """Connection that is open -> what records it."""
+        """Open connection -> its recorder."""
         self.types = TypeNames()
         self._due = _LEAST_DUE
         self._due_ns = 0
-        """So many wait, or it is this time, when `settled` looks again."""
+        """`settled` looks through the records again when this many wait, or at this time."""
 
     def of(self, connection: int, findings: Findings | None = None) -> ConnectionRecorder:
-        """Return what records a connection; `findings` takes where its bounds are told."""
+        """Return the recorder of a connection; `findings` is told of the bounds that it reaches."""
         scribe = self.scribes[connection] = ConnectionRecorder(connection, self, findings)
         return scribe
 
     def blocked(self, now_ns: int) -> bool:
-        """Return whether the oldest record holds back all others."""
+        """Return whether the oldest record holds all others back."""
         pending = self.pending
         if not pending:
             return True
         head = pending[0]
         if len(pending) > MAX_PENDING or not isinstance(head, UnitRecord) or head.extra:
-            return False  # seldom: `ready` looks closer
+            return False  # rare: `ready` looks closer
         return _may_change(head, now_ns)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
-        """Yield the records that may leave, in order."""
+        """Yield the records that may be emitted, in order."""
         pending = self.pending
         while pending:
             head = pending[0]
@@ -103,7 +101,7 @@ class Recorder:
                 parts = head.extra.get("parts") if head.extra else None
                 if parts is not None:
                     pending.popleft()
-                    head.emitted = True  # by its parts
+                    head.emitted = True  # its parts take its place
                     pending.extendleft(reversed(parts))
                     continue
                 if _may_change(head, now_ns):
@@ -115,9 +113,10 @@ class Recorder:
             yield head
 
     def settled(self, now_ns: int) -> list[UnitRecord]:
-        """Return the units that may leave, whatever waits before them: for who needs no order.
-        They are looked through when there are twice as many as waited the last time, or this is
-        long ago.
+        """Return the units that may be emitted, in any order.
+
+        The records are looked through when twice as many wait as the last time, or after
+        `LINGER_NS`.
         """
         pending, found = self.pending, list[UnitRecord]()
         if len(pending) < self._due and now_ns < self._due_ns:
@@ -142,22 +141,22 @@ class Recorder:
         return found
 
     def _hit(self, unit: UnitRecord) -> None:
-        """Tell that a unit leaves before all is known of it, because too many wait."""
+        """Report that a unit is emitted before it is settled, because too many wait."""
         scribe = self.scribes.get(unit.connection)
         if scribe is not None:
             scribe.hit("MAX_PENDING", unit.direction, unit.space)
 
     def _leave(self, item: UnitRecord | ConnectionEvent) -> None:
-        """Forget a record that leaves."""
+        """Mark a record as emitted, and have its space forget it."""
         if isinstance(item, UnitRecord):
             item.emitted = True
             scribe = self.scribes.get(item.connection)
             space = None if scribe is None else scribe.spaces.get((item.direction, item.space))
-            if space is not None:  # TCP's have none
+            if space is not None:  # those of TCP have none
                 space.left(item)
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
-        """Yield everything that is left, in order of time and frame."""
+        """Yield all remaining records, in the order of time and frame."""
         left: list[UnitRecord | ConnectionEvent] = []
         for item in self.pending:
             if isinstance(item, UnitRecord) and "parts" in item.extra:
@@ -170,7 +169,7 @@ class Recorder:
 
 
 def _may_change(unit: UnitRecord, now_ns: int) -> bool:
-    """Return whether a unit is not settled, or not long enough for its last copies to be known."""
+    """Return whether a unit is unsettled, or may still get late copies."""
     if unit.settled_ns is None:
         return now_ns - unit.copies[0].time_ns < HOLD_NS
     return now_ns - max(unit.settled_ns, unit.copies[-1].time_ns) < LINGER_NS
@@ -186,21 +185,21 @@ class ConnectionRecorder:
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
         self.findings = findings
-        """Where it is told that a bound was reached."""
+        """Counts the bounds that are reached."""
         self._scribes = recorder.scribes
         self.sums = None if recorder.sums is None else recorder.sums(connection)
         self.spaces: dict[tuple[int, str], SpaceRecorder] = {}
-        """(direction, space) -> what records it."""
+        """(direction, space) -> its recorder."""
         self.events = recorder.events
         self.counted = recorder.counted
         self.keeps = recorder.keeps
-        """As in `Recorder`, all three."""
+        """These three as in `Recorder`."""
         self.connection = connection
         self.pending = recorder.pending
-        """Where records wait, with those of all connections."""
+        """The waiting records of all connections."""
         self.types = recorder.types
         self.touched: list[tuple[UnitRecord, Copy]] = []
-        """Units of the datagram at hand, in wire order, with the copy that it carried."""
+        """The units of the current datagram in wire order, each with the copy that it carried."""
 
     def hit(self, limit: str, direction: int, space: str) -> None:
         """Count that a bound was reached."""
@@ -208,7 +207,7 @@ class ConnectionRecorder:
             self.findings.hit(limit, direction, space)
 
     def end(self) -> None:
-        """Let go of the connection: its bounds have been told."""
+        """Forget the connection, after its report."""
         self._scribes.pop(self.connection, None)
         self.spaces.clear()
 
@@ -225,15 +224,10 @@ class ConnectionRecorder:
         return record
 
     def open(
-        self,
-        direction: int,
-        space: str,
-        wire_seq: int,
-        seq: int,
-        type_: str | None,
+        self, direction: int, space: str, wire_seq: int, seq: int, type_: str | None,
         copy: Copy | None,
-    ) -> UnitRecord:
-        """Open the record of a unit; `copy` None where its first one is not remembered."""
+    ) -> UnitRecord:  # fmt: skip
+        """Open the record of a unit; `copy` is None if its first copy is not remembered."""
         record = UnitRecord(
             self.connection, direction, space, wire_seq, seq, type_,
             [] if copy is None else [copy], None, None, None, False, "unknown", None,
@@ -244,7 +238,7 @@ class ConnectionRecorder:
         return record
 
     def open_for(self, record: UnitRecord) -> UnitRecord:
-        """Return a record of the same unit that takes further copies."""
+        """Return a record of the same unit that has room for another copy."""
         if not _full(record):
             return record
         first = record.copies[0].frame
@@ -268,34 +262,36 @@ class SpaceRecorder:
         self.events = parent.events
         self.counted = parent.counted
         self.keeps = parent.keeps
-        """As in `Recorder`, all three."""
+        """These three as in `Recorder`."""
         self.records: dict[int, UnitRecord] = {}
-        """Those that have not left, by number."""
+        """Number -> record that is not emitted yet."""
         self.mask = (1 << rule.bits) - 1
-        """Of the numbers on the wire."""
+        """Mask of the numbers on the wire."""
         self.retired = RetiredUnits(rule.memory, parent.types, counted=parent.counted)
-        """What later copies need of those that have."""
+        """What late copies need of the emitted records."""
         self._order = 0
+        """Position of the newest unit in the order of delivery."""
         self._gaps: list[ConnectionEvent] = []
+        """The newest gaps, by number."""
         self.unemitted: deque[UnitRecord] = deque()
-        """Those that have not left, in order; and behind one of them some that have."""
+        """The records that are not emitted yet, in order; emitted ones may follow the first."""
         self._runs: deque[UnitRecord] | None = None
-        """Those of several units that have not left, by number; behind one some that have."""
+        """The same of records that several units share, by number; None before the first."""
 
     def run(
         self, space: SpaceContext, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
-        """Open the record that consecutive new units share, newer than all before."""
+        """Open a record shared by consecutive new units with numbers above all others."""
         record = self._open_first(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
         if self._runs is None:
-            self._runs = deque()  # not before: even an empty one takes 600 bytes
+            self._runs = deque()  # created late: even an empty deque takes 600 bytes
         self._runs.append(record)
         return record
 
     def left(self, record: UnitRecord) -> None:
-        """Forget a record that has left, but for what a later copy of its unit needs."""
+        """Forget an emitted record, except for what a late copy of its unit needs."""
         records, unemitted, runs = self.records, self.unemitted, self._runs
         while unemitted and unemitted[0].emitted:
             unemitted.popleft()
@@ -309,13 +305,13 @@ class SpaceRecorder:
             self.retired.retire(record)
 
     def _reopen(self, space: SpaceContext, seq: int) -> UnitRecord:
-        """Return a record for further copies of a unit whose own has left."""
+        """Open a record for a copy of a unit whose own record was emitted."""
         record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
         self.retired.restore(record)
         return record
 
     def units_of(self, run: Carried) -> list[Unit]:
-        """Return each unit of those that a datagram carries together, with a record of its own."""
+        """Return the units that share the record of a run, each with a record of its own."""
         if run.record is None:
             return []
         return [
@@ -324,16 +320,15 @@ class SpaceRecorder:
         ]
 
     def split(self, run: UnitRecord) -> list[UnitRecord]:
-        """Return a record for each unit of those that share one, as it stands."""
+        """Split a shared record; return one record for each unit."""
         parts: list[UnitRecord] = run.extra.get("parts") or [run]
         if "run" in run.extra and "parts" not in run.extra:
             parts = []
             for index in range(run.extra["run"]):
-                part = replace(
+                parts.append(replace(
                     run, seq=run.seq + index, wire_seq=run.wire_seq + index,
                     copies=[replace(run.copies[0])], extra={},
-                )  # fmt: skip
-                parts.append(part)
+                ))  # fmt: skip
             run.extra["parts"] = parts
             if not run.emitted:
                 self.unemitted.extend(parts)
@@ -342,14 +337,9 @@ class SpaceRecorder:
         return parts
 
     def first(
-        self,
-        space: SpaceContext,
-        seq: int,
-        wire_seq: int,
-        type_: str | None,
-        frame: int,
+        self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
-    ) -> UnitRecord | None:
+    ) -> UnitRecord | None:  # fmt: skip
         """Open the record of a new unit."""
         self._order += 1
         record = self._open_first(space, seq, wire_seq, type_, frame, time_ns)
@@ -358,16 +348,11 @@ class SpaceRecorder:
         return record
 
     def lone(
-        self,
-        space: SpaceContext,
-        seq: int,
-        wire_seq: int,
-        type_: str | None,
-        frame: int,
+        self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
-    ) -> UnitRecord | None:
-        """Open the record of a unit whose number is another one's, or nobody's: what comes later
-        is no copy of it.
+    ) -> UnitRecord | None:  # fmt: skip
+        """Open the record of a unit whose number is used by another unit or far from all others:
+        no later copy belongs to it.
         """
         record = self._open_first(space, seq, wire_seq, type_, frame, time_ns)
         record.extra["apart"] = True
@@ -375,26 +360,22 @@ class SpaceRecorder:
         return record
 
     def _open_first(
-        self,
-        space: SpaceContext,
-        seq: int,
-        wire_seq: int,
-        type_: str | None,
-        frame: int,
+        self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
-    ) -> UnitRecord:
+    ) -> UnitRecord:  # fmt: skip
+        """Open a record with a first copy."""
         resend = space.rule.resend
         copy = Copy(frame, time_ns, "original")
         if resend is not None and resend.attempts is not None and space.sender_near is not False:
             copy.attempts_left = resend.attempts - 1
         record = self._open(space, wire_seq, seq, type_, copy)
         record.next_resend_due_ns = time_ns + space.delay_ns if space.delay_ns else None
-        if not self.counted:  # nobody looks at the datagram then
+        if not self.counted:  # else nobody shows the datagram
             self._parent.touched.append((record, copy))
         return record
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
-        """Count a unit that stood apart with those of its space, as number `seq`."""
+        """Give an isolated unit its number `seq`, now that another number confirms it."""
         del wire_seq
         record = unit.record
         if record is None:
@@ -406,32 +387,31 @@ class SpaceRecorder:
         self.records[seq] = record
 
     def further_copy(
-        self,
-        space: SpaceContext,
-        unit: Unit,
-        seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `_add_copy`
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy | None:
-        """Add a further copy of a unit that is not acknowledged; return it."""
+        self, space: SpaceContext, unit: Unit, seq: int, copied: bool | None,  # noqa: FBT001
+        labelled: bool | None, frame: int, time_ns: int, due_ns: int,  # noqa: FBT001
+    ) -> Copy | None:  # fmt: skip
+        """Add a further copy of an outstanding unit to its record; return the copy.
+
+        Args:
+            space: context of the space.
+            unit: the unit.
+            seq: its number.
+            copied: verdict of `Repeats` on the copy.
+            labelled: whether its sender marks it as sent again, as in the event.
+            frame: frame of the copy.
+            time_ns: its time.
+            due_ns: when its sender's timer was due.
+
+        """
         if unit.record is None:
             return self.late_copy(space, seq, copied, labelled, frame, time_ns, due_ns)
         return self._add_copy(space, unit.record, copied, labelled, frame, time_ns, due_ns)
 
     def _add_copy(
-        self,
-        space: SpaceContext,
-        record: UnitRecord,
-        copied: bool | None,  # noqa: FBT001 - called from two places
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Add a further copy to the record of its unit; return it."""
+        self, space: SpaceContext, record: UnitRecord, copied: bool | None,  # noqa: FBT001
+        labelled: bool | None, frame: int, time_ns: int, due_ns: int,  # noqa: FBT001
+    ) -> Copy:  # fmt: skip
+        """Add a further copy to the record of its unit, or to a new one if that is full."""
         copy = Copy(frame, time_ns, KIND[copied], "inferred")
         if labelled and copied is False:
             copy.basis = "declared"
@@ -457,18 +437,13 @@ class SpaceRecorder:
         return copy
 
     def late_copy(
-        self,
-        space: SpaceContext,
-        seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `again`
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Add a copy of a unit that is settled already; return it."""
+        self, space: SpaceContext, seq: int, copied: bool | None, labelled: bool | None,  # noqa: FBT001
+        frame: int, time_ns: int, due_ns: int,
+    ) -> Copy:  # fmt: skip
+        """Add a copy of a settled unit, as in `further_copy`."""
         record = self.records.get(seq)
-        if record is None and (runs := self._runs) is not None:
+        runs = self._runs
+        if record is None and runs is not None:
             at = bisect_right(runs, seq, key=_seq) - 1
             if at >= 0 and not runs[at].emitted:
                 self.split(runs[at])
@@ -478,13 +453,13 @@ class SpaceRecorder:
         return self._add_copy(space, record, copied, labelled, frame, time_ns, due_ns)
 
     def copy_reclassified(self, copy: Copy, before: str) -> None:
-        """Take that a copy is of another kind than `before`: its record has it."""
+        """Process a change of a copy's kind from `before`; its record already has the new one."""
 
     def acked(
         self, unit: Unit, frame: int, time_ns: int, *, ambiguous: bool, sample_ns: i64 = ABSENT
     ) -> None:
-        """Note the first acknowledgement of a unit; an ambiguous one tells no round trip.
-        `sample_ns`: the round trip where the answer names its copy.
+        """Record the first acknowledgement of a unit. An ambiguous one gives no round trip;
+        `sample_ns` is the round trip if the acknowledgement names the copy.
         """
         record = unit.record
         if record is not None:
@@ -493,38 +468,38 @@ class SpaceRecorder:
                 record.rtt_ms = int(sample_ns) / 1e6
 
     def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
-        """Note the acknowledgement of units that a datagram carried together."""
+        """Record the acknowledgement of units that share a record."""
         if run.record is not None:
             record_acked(run.record, frame, time_ns, ambiguous=False)
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
-        """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
+        """Record the outcome of an unacknowledged unit, and whether it is known to be lost."""
         if unit.record is not None:
             record_dropped(unit.record, outcome, lost=lost)
 
     def dropped_run(self, run: Carried, outcome: str) -> None:
-        """Note the end of units that a datagram carried together."""
+        """Record the outcome of unacknowledged units that share a record."""
         if run.record is not None:
             record_dropped(run.record, outcome)
 
     def reported_lost(self, unit: Unit) -> None:
-        """Note that its receiver says that a unit is lost."""
+        """Record that the receiver has reported a unit lost."""
         if unit.record is not None:
             unit.record.extra["reported"] = "lost"
 
     def _open(
         self, space: SpaceContext, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
     ) -> UnitRecord:
-        """Open a record, and remember it until it has left."""
+        """Open a record, and remember it until it is emitted."""
         record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
         self.unemitted.append(record)
         return record
 
     def place(self, space: SpaceContext) -> None:
-        """Say of what has not left yet only what holds where the capture is now known to be."""
+        """Update the waiting records to what the vantage shows."""
         for record in self.unemitted:
             if space.receiver_near:
-                record.lost = None  # it has come
+                record.lost = None  # it has arrived here
             else:
                 record.delivered_order = None
             for copy in record.copies:
@@ -536,38 +511,37 @@ class SpaceRecorder:
     def gap(
         self, space: SpaceContext, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
-        """Note skipped numbers, `stride` apart."""
+        """Record the gap of the skipped numbers from `low` to `high`, `stride` apart."""
         text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
         data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
         if stride > 1:
             data["step"] = stride
-        self.note_gap(
-            self._parent.event("gap", time_ns, frame, space.direction, f"{text} not seen", data),
-            space,
-        )
+        text += " not seen"
+        gap = self._parent.event("gap", time_ns, frame, space.direction, text, data)
+        self.note_gap(gap, space)
 
     def note_gap(self, gap: ConnectionEvent, space: SpaceContext) -> None:
-        """Remember a gap, for numbers that come late."""
+        """Remember a gap, for numbers in it that come late."""
         if len(self._gaps) == MAX_GAPS:
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
             del self._gaps[0]
         self._gaps.append(gap)
 
     def arrived_late(self, seq: int) -> None:
-        """Note that a number that was skipped has come after all."""
+        """Count a skipped number that has come after all."""
         gap = self.gap_of(seq)
         if gap is not None:
             gap.came += 1
 
     def gap_of(self, seq: int) -> ConnectionEvent | None:
-        """Return the gap that holds a number; None where it is not remembered."""
+        """Return the gap that contains a number; None if none is remembered."""
         gaps = self._gaps
         index = bisect_right(gaps, seq, key=_first_seq) - 1
         return gaps[index] if index >= 0 and seq <= gaps[index].data["last_seq"] else None
 
 
 def _full(record: UnitRecord) -> bool:
-    """Return whether a further copy needs another record."""
+    """Return whether another copy needs a new record."""
     return record.emitted or len(record.copies) >= MAX_COPIES
 
 
@@ -576,7 +550,7 @@ def _seq(record: UnitRecord) -> int:
 
 
 def _first_seq(gap: ConnectionEvent) -> int:
-    """Return where a gap begins; the gaps of a space come in this order."""
+    """Return the first number of a gap, by which the gaps of a space are sorted."""
     return int(gap.data["first_seq"])
 
 

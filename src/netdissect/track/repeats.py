@@ -100,12 +100,9 @@ class Repeats:
     )  # fmt: skip
 
     def __init__(
-        self,
-        context: SpaceContext,
-        numbers: Numbers,
-        store: UnitStore,
+        self, context: SpaceContext, numbers: Numbers, store: UnitStore,
         recorder: SpaceRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._context = context
         self._numbers = numbers
         self._store = store

@@ -41,12 +41,9 @@ class Space(Units):
     )  # fmt: skip
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.direction = direction
         self.recorder = None if recorder is None else space_recorder(recorder, direction, rule)
         self.context = SpaceContext(rule, direction, findings)

@@ -32,12 +32,9 @@ class StampedSpace(Space):
     __slots__ = ("stamps",)
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.stamps: dict[int, dict[int, int]] = {}
         """Extended number -> stamp -> time of the copy with it."""

@@ -78,11 +78,9 @@ class StreamTrack:
     """Tracks one TCP connection; `finish` gives the reports of its spaces."""
 
     def __init__(
-        self,
-        findings: Findings,
-        recorder: ConnectionRecorder | None,
+        self, findings: Findings, recorder: ConnectionRecorder | None,
         step: Callable[[str, str | None, int, int, int], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Take where findings and records go, and the input of the connection's machine."""
         self.findings = findings
         self.recorder = recorder

@@ -25,12 +25,9 @@ class StridedSpace(Space):
     __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
     def __init__(
-        self,
-        rule: SpaceRule,
-        direction: int,
-        findings: Findings,
+        self, rule: SpaceRule, direction: int, findings: Findings,
         recorder: ConnectionRecorder | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
         """Numbers that should have come and did not."""

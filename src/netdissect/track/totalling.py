@@ -73,28 +73,18 @@ class TotallingRecorder(SpaceRecorder):
         ]
 
     def first(
-        self,
-        space: SpaceContext,
-        seq: int,
-        wire_seq: int,
-        type_: str | None,
-        frame: int,
+        self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
-    ) -> UnitRecord | None:
+    ) -> UnitRecord | None:  # fmt: skip
         """Count a new unit."""
         del type_, frame
         self._new(space, time_ns, 1, self.sums.arrive(seq, wire_seq, 1))
         return None
 
     def lone(
-        self,
-        space: SpaceContext,
-        seq: int,
-        wire_seq: int,
-        type_: str | None,
-        frame: int,
+        self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
-    ) -> UnitRecord | None:
+    ) -> UnitRecord | None:  # fmt: skip
         """Count a unit whose number is no evidence of those between it and others."""
         del seq, wire_seq, type_, frame
         self._new(space, time_ns, 1, 1)
@@ -105,17 +95,10 @@ class TotallingRecorder(SpaceRecorder):
         self.sums.span(unit.first_ns).arrived += self.sums.arrive(seq, wire_seq, 1) - 1
 
     def further_copy(
-        self,
-        space: SpaceContext,
-        unit: Unit,
-        seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `SpaceRecorder`
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Count a further copy of a unit that is not acknowledged; return it."""
+        self, space: SpaceContext, unit: Unit, seq: int, copied: bool | None,  # noqa: FBT001
+        labelled: bool | None, frame: int, time_ns: int, due_ns: int,  # noqa: FBT001
+    ) -> Copy:  # fmt: skip
+        """Count a further copy of an outstanding unit, which gets a record; return the copy."""
         copy = self.late_copy(space, seq, copied, labelled, frame, time_ns, due_ns)
         record = unit.record
         if record is None:
@@ -129,16 +112,10 @@ class TotallingRecorder(SpaceRecorder):
         return copy
 
     def late_copy(
-        self,
-        space: SpaceContext,
-        seq: int,
-        copied: bool | None,  # noqa: FBT001 - as in `again`
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Count a further copy of a unit that is settled already; return it."""
+        self, space: SpaceContext, seq: int, copied: bool | None, labelled: bool | None,  # noqa: FBT001
+        frame: int, time_ns: int, due_ns: int,
+    ) -> Copy:  # fmt: skip
+        """Count a further copy of a settled unit; return the copy."""
         del space, seq, labelled, due_ns
         copy = Copy(frame, time_ns, KIND[copied])
         self.sums.add_copies(time_ns, 1, resent=copied is False)
