@@ -112,7 +112,7 @@ def test_units_that_are_but_summed_up_count_as_those_with_records(path: Path) ->
     each, summed = _Read(path), _Read(path, summed=True)
     assert summed.table.rows() == each.table.rows()
     assert summed.datagrams == each.datagrams
-    assert not summed.emitted
+    assert not summed.told
 
 
 def test_connections_that_are_left_out_count_nothing() -> None:

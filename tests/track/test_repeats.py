@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from netdissect.track import copymemory
 from netdissect.track import repeats as module
 from netdissect.track.space import Space
 from tracking import MS, RESEND, rule, space
@@ -147,7 +148,7 @@ def test_a_resend_that_came_late_may_have_the_next_one_close_behind(at_ms, copie
 
 
 def test_bound_of_what_was_held_back(monkeypatch) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 2)
+    monkeypatch.setattr(copymemory, "MAX_HELD", 2)
     made, _ = space(duplicate_window_ms=5.0)
     for at_ms, wire in enumerate((1, 5, 2, 3, 4)):
         send(made, wire, at_ms)

@@ -14,7 +14,7 @@ first. So the gap between a copy and the one before it decides:
    permits, otherwise unknown.
 5. A network that delays datagrams makes a retransmission look like a network copy. Therefore the
    module remembers how late each unit came (`CopyMemory.delays`), whether everything was held up
-   and released at once (`_released_by_stall`), and whether retransmissions come close behind
+   and released at once (`CopyMemory.in_stall`), and whether retransmissions come close behind
    delayed copies (`Findings.close_resends`). In these cases it does not call a copy the network's.
 
 A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
@@ -31,15 +31,16 @@ from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 from netdissect.track.copies import CountedCopies
+from netdissect.track.copymemory import CopyMemory
 from netdissect.track.lateness import resend_timers
 from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
-from netdissect.track.unit import CopyMemory, Unit
+from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "OVERTAKEN_BY", "Repeats"]
+__all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "OVERTAKEN_BY", "Repeats"]
 
 MAX_DOUBTFUL = 256
 """Copies per space whose verdict is revised one by one when the vantage becomes known."""
@@ -60,18 +61,7 @@ copy. It is usually a retransmission behind a copy that the network delayed.
 """
 OVERTAKEN_BY: Final = 32
 """How many of the numbers after a unit are looked up to find out how late the unit is."""
-STALL_COPIES: Final = 2
-"""This many copies that come too soon for their sender, in one burst after a silence, can show that
-the network held everything back.
-"""
-STALL_SHARE: Final = 3
-"""A burst after a silence shows a stalled network only if at least 1/3 of its units came too soon
-for their sender: networks copy datagrams now and then, not most of them at a time.
-"""
-MAX_HELD = 256
-"""Units per space whose newest copy is remembered as delayed by the network."""
-MAX_LATE = 256
-"""Units per space whose transmissions after the acknowledgement are counted."""
+
 _MS: Final = 1_000_000
 WITHIN_GUARD: Final = 0
 """The gap is shorter than any that the sender leaves between two transmissions of a unit."""
@@ -240,17 +230,6 @@ class Repeats:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-    def _repeats_in_datagram(self, seq: int, frame: int) -> bool:
-        """Return whether this datagram has already carried a further copy of the unit. No network
-        puts anything into a datagram, so its sender made both.
-        """
-        memory = self._copy_memory()
-        if frame != memory.repeat_frame:
-            memory.repeat_frame = frame
-            memory.repeat_seqs.clear()
-        found = seq in memory.repeat_seqs
-        memory.repeat_seqs.add(seq)
-        return found
 
     def _judge(
         self,
@@ -273,7 +252,8 @@ class Repeats:
         """
         context = self._context
         self._depends_on_vantage = False
-        if self._repeats_in_datagram(seq, frame) or frame == first_frame:
+        memory = self._copy_memory()
+        if memory.repeats_in_datagram(seq, frame) or frame == first_frame:
             return False
         if context.in_stream or not same:
             return False
@@ -286,7 +266,7 @@ class Repeats:
             copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
-        delay_ns = 0 if self._memory is None else self._memory.delays.get(seq, 0)
+        delay_ns = memory.delays.get(seq, 0)
         if delay_ns and gap_ns + delay_ns >= self.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
         ):  # fmt: skip
@@ -336,17 +316,7 @@ class Repeats:
         """
         memory = self._copy_memory()
         silence_ns, units = self._burst_after_silence(time_ns)
-        if time_ns - memory.burst_newest_ns > self.far_guard_ns:
-            memory.burst_copies, memory.burst_start = 0, len(memory.doubtful)
-            memory.burst_silence_ns = 0
-        memory.burst_newest_ns = time_ns
-        memory.burst_silence_ns = max(silence_ns, int(memory.burst_silence_ns))
-        memory.burst_copies += 1
-        if (
-            memory.burst_copies < STALL_COPIES
-            or STALL_SHARE * memory.burst_copies < units
-            or memory.burst_silence_ns < self.far_guard_ns
-        ):
+        if not memory.in_stall(time_ns, silence_ns, units, self.far_guard_ns):
             return False
         for seq, copy, record, gap_class in memory.doubtful[memory.burst_start :]:
             self._reclassify(seq, copy, self._verdict_here(gap_class), False)
@@ -416,8 +386,9 @@ class Repeats:
 
     def _note_resend_delay(self, seq: int, gap_ns: int) -> None:
         """Remember how much later than its sender's timer a retransmission came."""
-        delay_ns = (gap_ns + self.guard_ns) % (self._far_timer_ns or 1) - self.guard_ns
-        self._remember_delay(seq, delay_ns)
+        if self.far_guard_ns:
+            delay_ns = (gap_ns + self.guard_ns) % (self._far_timer_ns or 1) - self.guard_ns
+            self._copy_memory().remember_delay(self._context, seq, delay_ns)
 
     def note_late_first_copy(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy came that later numbers have overtaken."""
@@ -439,20 +410,7 @@ class Repeats:
             if arrival_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
                 first_ns = arrival_ns
             later += 1
-        self._remember_delay(seq, time_ns - first_ns)
-
-    def _remember_delay(self, seq: int, delay_ns: int) -> None:
-        """Remember how long the network may have delayed the newest copy of a unit."""
-        if not self.far_guard_ns:
-            return
-        delays = self._copy_memory().delays
-        if delay_ns <= 0:
-            delays.pop(seq, None)
-            return
-        delays[seq] = delay_ns
-        if len(delays) > MAX_HELD:
-            self._context.hit("MAX_HELD")
-            del delays[next(iter(delays))]
+        self._copy_memory().remember_delay(self._context, seq, time_ns - first_ns)
 
     # -- counts ------------------------------------------------------------------------------------
 
@@ -511,11 +469,7 @@ class Repeats:
 
     def _count_resend_after_ack(self, seq: int, frame: int, time_ns: int) -> None:
         """Count a transmission after the acknowledgement of its unit."""
-        after_ack = self._copy_memory().after_ack
-        after_ack[seq] = count = after_ack.get(seq, 0) + 1
-        if len(after_ack) > MAX_LATE:
-            self._context.hit("MAX_LATE")
-            del after_ack[next(iter(after_ack))]
+        count = self._copy_memory().count_after_ack(self._context, seq)
         if count == LATE_COPIES and self._context.rule.ack is not AckRule.NONE:
             self._context.find(
                 "acked-yet-resent", frame, time_ns, self._context.direction,

@@ -1,7 +1,9 @@
-"""One sequence space in one direction: takes its units, has its parts keep what is to be known.
+"""One sequence space in one direction, from the first copy of a unit to the report.
 
-`numbers` knows which numbers were used, `kept` the units under them; `acks` reads which of them are
-acknowledged, `answers` how quickly; `repeats` judges further copies, `attempts` counts them.
+`Space` receives units and acknowledgements, and delegates to its parts: `numbers` (which numbers
+were used), `store` (the units under them), `acks` (which units an acknowledgement names),
+`ack_stats` (how quickly they were acknowledged), `repeats` (who made further copies), `attempts`
+(units given up) and `strays` (numbers far from all others).
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
 
 class Space(Units):
-    """Units of one space in one direction, from their first copy to their report."""
+    """The units of one space in one direction."""
 
     __slots__ = (
         "_keeps", "_other", "ack_stats", "acks", "attempts", "carrier", "context", "current",
@@ -55,27 +57,27 @@ class Space(Units):
         self.attempts = Attempts(rule.resend)
         self.strays = Strays(self.context, self.numbers)
         self.units = self.plain = 0
-        """All units, and those of them that nobody acknowledges."""
+        """All units, and those of them that are never acknowledged."""
         self.forgotten = 0
-        """Copies of numbers that are not remembered: what they are cannot be told."""
+        """Copies of numbers that are not remembered: first copy or further one is unknown."""
         self.carrier: Space | None = None
-        """Space whose units carry those of this one."""
+        """The space whose units carry those of this one."""
         self.current: Unit | None = None
-        """As a carrier: the unit of the datagram at hand."""
+        """In a carrier, the unit of the current datagram."""
         self.peer: Any = None
-        """Lane of the other direction; None = not known."""
+        """`Lane` of the other direction; None = unknown."""
         self.peer_seen = False
-        """True once the other direction has a datagram in the capture."""
+        """Whether the capture has a datagram of the other direction."""
         self.on_evidence: Callable[[], None] | None = None
-        """Called where something new is known that tells where the capture was taken."""
+        """Called when there is new evidence of the vantage."""
         self.renewed: EndHint | None = None
-        """Where its sender had forgotten the connection first."""
+        """Where its sender first showed that it had forgotten the connection."""
         self._other: tuple[int, int] | None = None
-        """(number, frame) of the newest copy that held something else than the one before it."""
+        """(number, frame) of the newest copy whose content differs from the copy before it."""
         self.obey(rule)
 
     def obey(self, rule: SpaceRule) -> None:
-        """Take the rules of a dialect, now that it is known."""
+        """Apply the rules of a dialect, now that it is known."""
         self.context.rule = rule
         self.numbers.obey(rule)
         self.store.settled.limit = rule.memory
@@ -87,7 +89,7 @@ class Space(Units):
             self.recorder.retired.resize(rule.memory)
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
-        """How long its receiver may hold an acknowledgement back."""
+        """How long its receiver holds acknowledgements back at least, in ns."""
         self.repeats.retime(None)
 
     @property
@@ -101,7 +103,7 @@ class Space(Units):
         self, wire_seq: i64, labelled: bool | None, content: Any, type_: str | None,  # noqa: FBT001 - as in the event
         frame: int, time_ns: int,
     ) -> None:  # fmt: skip
-        """Take one copy of a unit that its sender wants acknowledged."""
+        """Process one copy of a unit that its sender wants acknowledged."""
         numbers = self.numbers
         last = numbers.newest
         if last == ABSENT:
@@ -151,7 +153,7 @@ class Space(Units):
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
     ) -> None:
-        """Take one copy of a unit that nobody will acknowledge."""
+        """Process one copy of a unit that is never acknowledged."""
         before = self.units
         self.unit(wire_seq, None, content, type_, frame, time_ns)
         if self.units == before:
@@ -163,7 +165,7 @@ class Space(Units):
         self.store.settle_newest(self.current)
 
     def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
-        """Take a number that something else than a unit has used."""
+        """Process a number used by something that is not a unit."""
         numbers = self.numbers
         last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
         ahead = (wire_seq - last) & numbers.mask
@@ -191,7 +193,7 @@ class Space(Units):
             self.repeats.counted.network_copies = True
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
-        """Take a newer number; note those between it and the newest one so far."""
+        """Process a newer number; the numbers between it and `last` are missing."""
         numbers = self.numbers
         numbers.newest = seq
         if self.repeats.counted is not None:
@@ -205,25 +207,25 @@ class Space(Units):
             self.recorder.gap(self.context, last + 1, seq - 1, frame, time_ns)
 
     def _heard_ns(self, last: int, time_ns: int) -> int:
-        """Return when `last`, the newest number until now, came; now where nothing is known."""
+        """Return when `last`, the newest number so far, came; `time_ns` if that is forgotten."""
         return int(self.store.arrival_ns(last, time_ns))
 
     def _arrived_late(self, seq: int, time_ns: int) -> None:
-        """Take a number that was skipped."""
+        """Process the late arrival of a skipped number."""
         self.numbers.arrived_late(seq)
         if self.repeats.counted is not None:
             self.repeats.counted.arrived_late(seq, time_ns)
         if self.recorder is not None:
             self.recorder.arrived_late(seq)
 
-    # -- numbers that stand alone ------------------------------------------------------------------
+    # -- strays ------------------------------------------------------------------------------------
 
     def _take_far(
         self, wire_seq: i64, ahead: i64, labelled: bool | None, mark: int | None,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> bool:  # fmt: skip
-        """Take a number far from all before; return False where it confirms the one before it, so
-        that both count as the others do. `mark` is None for a number of no unit.
+        """Process a number far from all before. Return False if it confirms the stray before it, so
+        that both count like all others. `mark` is None if something that is not a unit uses it.
         """
         numbers = self.numbers
         last = numbers.newest_or_zero()
@@ -247,7 +249,7 @@ class Space(Units):
         return True
 
     def _confirm(self, stray: Stray) -> None:
-        """Count a number with the others, now that the next one follows it."""
+        """Accept a stray, now that the next number follows it."""
         numbers = self.numbers
         self.strays.confirm(stray)
         seq, unit = stray.seq, stray.unit
@@ -270,7 +272,7 @@ class Space(Units):
             self.store.outstanding[seq] = unit
 
     def unsent(self, base: int, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a number that stands alone, or of none."""
+        """Process the acknowledgement of a stray, or of a number that was never seen."""
         stray = self.strays.find(base & self.numbers.mask)
         if stray is None:
             self.acks.report_unsent(base, frame, time_ns)
@@ -285,7 +287,7 @@ class Space(Units):
     def _add_isolated(
         self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int
     ) -> Unit:
-        """Take a unit whose number is no evidence of those between it and others."""
+        """Add a unit whose number says nothing about the numbers between it and others."""
         self.units += 1
         self.numbers.isolated += 1
         record = None
@@ -299,12 +301,12 @@ class Space(Units):
     def _is_restart(
         self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
     ) -> bool:
-        """Return whether a number that was used before shows that its sender numbers afresh, and
-        end the epoch: it holds something else, and so did the one before it, just now. What says
-        so may not be in the capture.
+        """Return whether a used number shows that its sender has restarted its numbers, and if so
+        end the epoch. It does if this number and the one before it both came with new content just
+        now; the announcement of the restart may not be in the capture.
         """
         content = self.store.content_of(seq, mark)
-        # What its sender marks as sent again differs by the mark; a stamp is no such mark.
+        # The mark of a retransmission changes its content, too; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
         before, self._other = self._other, (seq, frame)
@@ -320,7 +322,7 @@ class Space(Units):
         self, seq: int, labelled: bool | None, content: i64, type_: str | None,  # noqa: FBT001 - as in `unit`
         frame: int, time_ns: int,
     ) -> bool:  # fmt: skip
-        """Take a number that is not newer; return False where it is a first copy that came late."""
+        """Process a number that is not new; return False if this is a first copy that came late."""
         numbers = self.numbers
         unit = self.store.outstanding.get(seq)
         if unit is not None:
@@ -333,14 +335,14 @@ class Space(Units):
         if seq in numbers.missing:
             self._arrived_late(seq, time_ns)
         elif seq >= numbers.first and self.rule.consecutive:
-            # It was seen, or it is older than the memory of skipped numbers: nobody can tell.
+            # Either it was seen, or it is older than the memory of missing numbers.
             self.context.hit("memory")
             self.forgotten += 1
             self.current = None
             return True
         elif seq < numbers.first:
             numbers.extend_back(seq)
-        # Where the capture begins later, what is sent again now may have been first sent before.
+        # If the capture begins later, this may be the retransmission of an earlier unit.
         fresh = self.context.started or (self.rule.resend is None and seq > numbers.first)
         if self.rule.consecutive and fresh:
             numbers.disorder += 1
@@ -355,7 +357,7 @@ class Space(Units):
         self, seq: int, unit: Unit, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> None:  # fmt: skip
-        """Take a further copy of a unit that is not acknowledged."""
+        """Process a further copy of an outstanding unit."""
         if self.repeats.is_reuse(content, unit.content):
             self._reused(seq, content, type_, frame, time_ns)
             return
@@ -370,7 +372,7 @@ class Space(Units):
         self, seq: int, slot: i64, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> None:  # fmt: skip
-        """Take a further copy of a unit that is settled."""
+        """Process a further copy of a settled unit."""
         if self.repeats.is_reuse(content, self.store.settled.cells[slot + CONTENT]):
             self._reused(seq, content, type_, frame, time_ns)
             return
@@ -380,12 +382,12 @@ class Space(Units):
             self.attempts.spent_ns = time_ns + self.context.delay_ns
 
     def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
-        """Take other content under a number whose units are never sent again."""
+        """Process other content under a number whose units are never sent again."""
         self._add_isolated(seq, content, type_, frame, time_ns)
         self.repeats.report_reuse(seq, frame, time_ns)
 
     def _load(self, item: Carried) -> None:
-        """Note with the unit of the datagram at hand that it carries units of this space."""
+        """Note in the current datagram's unit that it carries units of this space."""
         carrier = self.carrier
         if carrier is not None and carrier.current is not None:
             carrier.current.load(item)
@@ -393,19 +395,19 @@ class Space(Units):
     # -- acknowledgements --------------------------------------------------------------------------
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take an acknowledgement."""
+        """Process an acknowledgement."""
         self.acks.take(self, base, bits, frame, time_ns)
 
     def nack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take feedback that tells once and for all what was delivered."""
+        """Process feedback: final reports of delivered and lost units."""
         self.acks.nack(self, base, bits, frame, time_ns)
 
     def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
-        """Take the first acknowledgement of a unit."""
+        """Process the first acknowledgement of a unit."""
         copies = unit.copies
         if copies > 1:
             if copies == self.attempts.limit and time_ns > unit.due_ns:
-                # Its sender had dropped it when this acknowledgement came, but it was not lost.
+                # Its sender had already given it up, but it was not lost.
                 self.ack_stats.note_answered(unit.last_ns, frame)
                 self.attempts.mark_fate_unknown(seq)
                 self.settle_unacked(seq, unit, seen=True)
@@ -416,17 +418,17 @@ class Space(Units):
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
         if telling:
-            self._notify_evidence()  # it may turn a copy of this very unit
+            self._notify_evidence()  # may revise a copy of this very unit
         unit.deliver(frame, time_ns)
 
     def reported_lost(self, seq: int, unit: Unit) -> None:
-        """Take that the receiver has told that a unit did not come."""
+        """Settle a unit that its receiver has reported lost."""
         if self.recorder is not None:
             self.recorder.reported_lost(unit)
         self.settle_unacked(seq, unit, seen=True)
 
     def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of what carried these units."""
+        """Process the acknowledgement of the datagram that carried these units."""
         for seq in range(item.first, item.first + item.count):
             unit = self.store.pop_outstanding(seq)
             if unit is not None:
@@ -439,7 +441,7 @@ class Space(Units):
     # -- ends --------------------------------------------------------------------------------------
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
-        """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        """Settle a unit without acknowledgement; `seen`: the capture would have shown one."""
         context, attempts = self.context, self.attempts
         seen = seen and not context.findings.misses
         given_up = attempts.exhausted(unit)
@@ -456,12 +458,12 @@ class Space(Units):
             attempts.forget(seq)
 
     def _peer_active_since(self, unit: Unit) -> bool:
-        """Return whether anything of the other direction came after the last copy of a unit."""
+        """Return whether the other direction was heard after the last copy of a unit."""
         return self.peer is not None and bool(self.peer.last_ns > unit.last_ns)
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
-        """Settle what is open at the end: acknowledgements could have been seen until `end_ns`, and
-        those of units sent within `patience_ns` before may still come.
+        """Settle the outstanding units at the end. The capture would have shown acknowledgements
+        until `end_ns`; for units sent within `patience_ns` before that, they may still come.
         """
         self.repeats.judge_pending()
         for seq, unit in list(self.store.outstanding.items()):
@@ -470,7 +472,7 @@ class Space(Units):
         self.store.outstanding.clear()
 
     def _settle_overdue(self, now_ns: int) -> None:
-        """Settle units that have waited too long, and a quarter where there are too many."""
+        """Settle the units that have waited too long and, if there are too many, a quarter."""
         leaving, over = self.store.overdue(now_ns)
         if over:
             self.context.hit("MAX_OUTSTANDING", len(leaving))
@@ -481,12 +483,12 @@ class Space(Units):
             self.settle_unacked(seq, unit, seen=not over and self._peer_active_since(unit))
 
     def may_restart(self, time_ns: int) -> bool:
-        """Return whether a RESTART at this time counts."""
+        """Return whether a RESTART event at this time begins a new epoch."""
         del time_ns
         return True
 
     def restart(self) -> None:
-        """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
+        """Begin a new epoch: the sender restarts its numbers. Outstanding units become unknown."""
         if self.numbers.newest == ABSENT:
             return
         self.repeats.judge_pending()
@@ -500,7 +502,7 @@ class Space(Units):
         self._other = None
 
     def release(self) -> None:
-        """Let go of everything that refers back here, so that no cyclic garbage is left."""
+        """Drop all references that form cycles, so that no garbage collection is needed."""
         self.on_evidence = self.recorder = self.ack_stats.on_answer = None
         self.carrier = self.current = self.peer = None
         self.acks.rule = None
@@ -509,56 +511,45 @@ class Space(Units):
     # -- report ------------------------------------------------------------------------------------
 
     def report(self) -> SpaceReport:
-        """Return the figures; call `end_all` before."""
+        """Return the report; call `end_all` before."""
         first, last = self.numbers.span()
         ack_stats, repeats = self.ack_stats, self.repeats
-        # By place: names cost as much as all the figures.
+        # By position: keywords would take as long as all the figures.
+        copies = self.units + repeats.retransmissions + repeats.duplicates + repeats.undecided
+        unknown = self.units - ack_stats.acked - ack_stats.unacked
+        lateness, timer_ms = ack_stats.lateness, self.context.delay_ns / 1e6 or None
+        acked_by_name = self.rule.ack is AckRule.EXACT and self.rule.acked_with is None
         return SpaceReport(
-            self.rule.name,
-            self.direction,
-            self.units,
-            self.units + repeats.retransmissions + repeats.duplicates + repeats.undecided,  # copies
-            repeats.retransmissions,
-            repeats.duplicates,
-            ack_stats.acked,
-            ack_stats.unacked,
-            self.units - ack_stats.acked - ack_stats.unacked,  # unknown
-            self.numbers.never_seen(self.units),
-            self.numbers.out_of_order,
-            self.attempts.given_up,
-            first,
-            last,
-            self.store.max_copies,
-            self.rule.consecutive,
-            ack_stats.rtt.summary(),
-            None if ack_stats.lateness is None else ack_stats.lateness.summary(),
-            self.context.delay_ns / 1e6 if self.context.delay_ns else None,  # timer, ms
-            tuple(self.numbers.bursts),
-            self._extra(),
-            self.numbers.skipped,  # others
-            self.rule.copies_take_numbers,
-            self.rule.ack is AckRule.EXACT and self.rule.acked_with is None,  # by name
-        )
+            self.rule.name, self.direction, self.units, copies,
+            repeats.retransmissions, repeats.duplicates,
+            ack_stats.acked, ack_stats.unacked, unknown,
+            self.numbers.never_seen(self.units), self.numbers.out_of_order, self.attempts.given_up,
+            first, last, self.store.max_copies, self.rule.consecutive, ack_stats.rtt.summary(),
+            None if lateness is None else lateness.summary(), timer_ms, tuple(self.numbers.bursts),
+            self._extra(), self.numbers.skipped, self.rule.copies_take_numbers, acked_by_name,
+        )  # fmt: skip
 
     def so_far(self) -> SpaceSnapshot:
-        """Return what is known by now of what was lost."""
+        """Return the counts that show losses so far."""
         told, numbers = self.acks.feedback, self.numbers
         lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
         came = self.units + self.repeats.copies_with_numbers() + numbers.skipped
         return SpaceSnapshot(self.rule.name, came, self.missing(), lost, delivered)
 
     def missing(self) -> int:
-        """Return how many numbers up to the newest are of units that were not seen."""
+        """Return how many units up to the newest number were not seen."""
         return self.numbers.never_seen(self.units + self.repeats.copies_with_numbers())
 
     def _extra(self) -> dict[str, Any]:
-        counts = self.strays.count(), self.repeats.undecided, self.forgotten
-        named = zip(("strays", "undecided", "forgotten"), counts, strict=True)
-        extra: dict[str, Any] = {name: count for name, count in named if count}
+        counts = {
+            "strays": self.strays.count(), "undecided": self.repeats.undecided,
+            "forgotten": self.forgotten,
+        }  # fmt: skip
+        extra: dict[str, Any] = {name: count for name, count in counts.items() if count}
         told, quality = self.acks.feedback, self.ack_stats.quality
         if told is not None:
             extra |= told.counts()
-            # Next to the sender this is what it was told; elsewhere some of it may not reach it.
+            # Only next to the sender did all of this feedback reach it.
             extra["feedback_at"] = _WHERE[self.context.sender_near]
         if quality is not None and quality.peak:
             extra["poor_quality_run"] = quality.peak

@@ -1,11 +1,11 @@
-"""An outstanding unit, the units that a datagram carries, and the memory of further copies."""
+"""An outstanding unit, and the units that a datagram carries."""
 
 from __future__ import annotations
 
 from netdissect.model.native import i64, mypyc_attr
-from netdissect.model.reports import Copy, UnitRecord
+from netdissect.model.reports import UnitRecord
 
-__all__ = ["Carried", "CopyMemory", "Unit", "Units"]
+__all__ = ["Carried", "Unit", "Units"]
 
 
 @mypyc_attr(free_list_len=1)
@@ -113,38 +113,3 @@ class Carried:
     def of(space: Units, seq: i64) -> Carried:
         """Return the entry of a single unit that has a `Unit` of its own."""
         return Carried(space, seq, 1, 0, 0, 0, None, is_open=False)
-
-
-class CopyMemory:
-    """What a space remembers of further copies. Most spaces never need one."""
-
-    __slots__ = (
-        "after_ack", "burst_copies", "burst_newest_ns", "burst_silence_ns", "burst_start", "delays",
-        "doubtful", "repeat_frame", "repeat_seqs", "unlisted",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, int]] = []
-        """(number, copy, record of its unit, class of its gap) of the copies whose verdict depends
-        on the vantage.
-        """
-        self.unlisted = [0, 0, 0]
-        """Class of gaps -> how many such copies are counted, but not in `doubtful`."""
-        self.delays: dict[int, int] = {}
-        """Number -> how much too late its newest copy came, in ns, by the arrival of later numbers
-        or by its sender's timer.
-        """
-        self.after_ack: dict[int, int] = {}
-        """Number -> transmissions after its acknowledgement."""
-        self.repeat_frame = 0
-        """Frame of the newest further copy."""
-        self.repeat_seqs: set[int] = set()
-        """Numbers whose further copies that frame carried."""
-        self.burst_newest_ns: i64 = 0
-        """When the newest copy of the current burst of copies that came too soon arrived."""
-        self.burst_copies = 0
-        """How many copies the burst has."""
-        self.burst_start = 0
-        """Length of `doubtful` when the burst began."""
-        self.burst_silence_ns: i64 = 0
-        """How long the direction was silent before the burst."""
