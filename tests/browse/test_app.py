@@ -20,7 +20,7 @@ from livetraffic import needs_capture, payloads
 from netdissect.browse.app import BrowserApp
 from netdissect.browse.browser import Browser
 from netdissect.cli import cli
-from netdissect.cli.browsing import Browsed
+from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.session import Choices
 from netdissect.render.console import line_plain
 
@@ -29,7 +29,7 @@ LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 
 
 def app_of(*, plain: bool = False) -> BrowserApp:
-    return BrowserApp(Browser(Browsed(str(LOSSY), Choices()), plain=plain))
+    return BrowserApp(Browser(FileBackend(str(LOSSY), Choices()), plain=plain))
 
 
 def seen(app: BrowserApp) -> str:

@@ -24,10 +24,11 @@ from netdissect.browse.output import write
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
 from netdissect.browse.units import ladder
 from netdissect.cli import browse
-from netdissect.cli.browsing import Browsed
+from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.live import LiveSession
-from netdissect.cli.session import Choices, Match, Session
-from netdissect.cli.watching import Watched
+from netdissect.cli.live_backend import LiveBackend
+from netdissect.cli.match import Match
+from netdissect.cli.session import Choices, Session
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import column, index, open_capture
 from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
@@ -48,7 +49,7 @@ SIZES = [(80, 24), (160, 50), (40, 10), (30, 5), (110, 30), (59, 14), (80, 12)]
 
 def opened(path: Path = LOSSY, *, plain: bool = False) -> Browser:
     """Return a browser of a capture that is read."""
-    backend = Browsed(str(path), Choices())
+    backend = FileBackend(str(path), Choices())
     backend.read()
     browser = Browser(backend, plain=plain)
     browser.tick()
@@ -157,7 +158,7 @@ def test_a_flow_that_is_not_known_yet_holds_nothing_up(
 ) -> None:
     if small:
         small_pieces(monkeypatch)
-    backend = Browsed(str(strange), Choices())
+    backend = FileBackend(str(strange), Choices())
     seen = []
     listed = backend.index.list_until
     backend.index.list_until = lambda oldest: (  # type: ignore[method-assign]
@@ -252,17 +253,17 @@ def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Watched, Browser]]:
+def watched(tmp_path: Path) -> Iterator[tuple[LiveBackend, Browser]]:
     """A capture that is taken the way an interface is."""
     target = str(tmp_path / "live.pcapng")
     feed = LiveFeed(LiveRequest(file=str(LOSSY), recorded=True), write=target)
     with LiveSession(feed, Choices(), write=target, quiet=True) as session:
-        backend = Watched(target, Choices(), session)
+        backend = LiveBackend(target, Choices(), session)
         yield backend, Browser(backend)
     backend.index.close()
 
 
-def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[Watched, Browser]) -> None:
+def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[LiveBackend, Browser]) -> None:
     backend, browser = watched
     browser.begin()
     wait(browser, "Closed by the client")
@@ -283,7 +284,7 @@ def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[Watched, Br
     assert len(history.slowest()) == len(whole.backend.history(1).slowest())  # type: ignore[union-attr]
 
 
-def test_the_cursor_follows_until_it_leaves_the_end(watched: tuple[Watched, Browser]) -> None:
+def test_the_cursor_follows_until_it_leaves_the_end(watched: tuple[LiveBackend, Browser]) -> None:
     backend, browser = watched
     backend.read()
     backend.loaded.live, backend.loaded.done = "● 0:01", False
@@ -373,7 +374,7 @@ def test_a_filter_leaves_what_read_leaves() -> None:
     press(browser, "enter")
     wait(browser, "datagrams match")
     with Session(str(LOSSY), Choices(), quiet=True) as session:
-        match = Match.of(expression, session)
+        match = Match.compile(expression, session)
         wanted = [
             record.frame for record in session.records() if match.datagram(record, session.first_ns)
         ]
@@ -387,7 +388,7 @@ def test_a_filter_leaves_what_read_leaves() -> None:
 
 
 def test_a_filter_given_at_the_start_waits_for_what_is_read() -> None:
-    backend = Browsed(str(LOSSY), Choices())
+    backend = FileBackend(str(LOSSY), Choices())
     browser = Browser(backend, expression="msg.resend")
     time.sleep(0.5)  # the filter is ahead
     browser.begin()
@@ -511,7 +512,7 @@ def test_the_source_is_never_written_over() -> None:
     browser = opened()
     before = LOSSY.read_bytes()
     write(browser, str(LOSSY))
-    assert "is read from" in wait(browser, "another file", 250)
+    assert "is also an input" in wait(browser, "another file", 250)
     assert LOSSY.read_bytes() == before
 
 
@@ -680,7 +681,7 @@ def test_what_nobody_sends_again_is_not_drawn_like_lost_reliable_data() -> None:
 
 
 def test_reading_can_be_stopped_and_what_was_read_stays() -> None:
-    backend = Browsed(str(LOSSY), Choices())
+    backend = FileBackend(str(LOSSY), Choices())
     browser = Browser(backend)
     assert "Ctrl-C stop reading" in screen(browser)
     keys(browser, "ctrl+c")
@@ -695,7 +696,7 @@ def test_reading_can_be_stopped_and_what_was_read_stays() -> None:
 
 
 def test_what_runs_is_open_so_far_and_its_silence_is_counted() -> None:
-    backend = Browsed(str(DARK), Choices())
+    backend = FileBackend(str(DARK), Choices())
     backend.read()
     report = backend.connection(1)
     assert report is not None
@@ -743,7 +744,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ringed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watched, Browser]]:
+def ringed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LiveBackend, Browser]]:
     """A capture that is taken the way an interface is, of which 24 kB are kept."""
     small_pieces(monkeypatch)
     folder = tmp_path / "ring"
@@ -752,13 +753,13 @@ def ringed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wa
     ring = RingRule(octets=3000, files=8, by_frame=True)
     feed = LiveFeed(LiveRequest(file=str(LOSSY), recorded=True), write=target, ring=ring)
     with LiveSession(feed, Choices(), write=None, quiet=True) as session:
-        backend = Watched(target, Choices(), session, folder=folder, keep=24_000)
+        backend = LiveBackend(target, Choices(), session, folder=folder, keep=24_000)
         yield backend, Browser(backend)
     backend.index.close()
 
 
 def test_a_capture_that_has_no_end_drops_its_oldest_packets(
-    ringed: tuple[Watched, Browser], tmp_path: Path
+    ringed: tuple[LiveBackend, Browser], tmp_path: Path
 ) -> None:
     backend, browser = ringed
     backend.read()
@@ -797,7 +798,7 @@ def test_payloads_lie_in_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_LEAST_RING", 1)
     monkeypatch.setattr(index, "_WRITE_OCTETS", 300)
     whole = opened().backend.index
-    ring = Browsed(str(LOSSY), Choices(), ring=8000)
+    ring = FileBackend(str(LOSSY), Choices(), ring=8000)
     ring.read()
     kept = ring.index
     assert kept.rows == whole.rows
@@ -806,14 +807,14 @@ def test_payloads_lie_in_a_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [kept.payload(row) for row in rows] == [whole.payload(row) for row in rows]
     assert [kept.marks[row] for row in rows] == [whole.marks[row] for row in rows]
     monkeypatch.setattr(index, "MAX_ROWS", 100)
-    fewer = Browsed(str(LOSSY), Choices(), ring=1_000_000)
+    fewer = FileBackend(str(LOSSY), Choices(), ring=1_000_000)
     fewer.read()
     assert fewer.index.rows - fewer.index.first <= 100
     assert fewer.index.frames[fewer.index.rows - 1] == 1073
     assert not fewer.index.left_out
 
 
-def test_lines_stay_where_they_are_when_the_oldest_leave(ringed: tuple[Watched, Browser]) -> None:
+def test_lines_stay_where_they_are_when_the_oldest_leave(ringed: tuple[LiveBackend, Browser]) -> None:
     backend, browser = ringed
     backend.folder = None
     backend.read()
@@ -1026,7 +1027,7 @@ def test_from_a_verdict_to_the_field_that_says_it(name: str, frame: int, field: 
 def test_what_waits_keeps_its_bytes_and_nothing_else(strange: Path) -> None:
     """A flow that is not recognised holds up to MAX_WAITING datagrams back."""
     held: list[int] = []
-    backend = Browsed(str(strange), Choices())
+    backend = FileBackend(str(strange), Choices())
     listed = backend.index.list_until
 
     def watched(oldest: int | None) -> None:
@@ -1046,7 +1047,7 @@ def test_the_capture_and_the_screen_are_not_written_over(key: str, tmp_path: Pat
     copy = tmp_path / "copy.pcap"
     copy.write_bytes(LOSSY.read_bytes())
     browser = opened(copy)
-    for path, said in ((str(copy), "is read from: write to another file"), ("-", "name a file")):
+    for path, said in ((str(copy), "is also an input: write to another file"), ("-", "name a file")):
         press(browser, key, key)
         assert browser.prompt is not None
         browser.prompt.text = path
@@ -1095,7 +1096,7 @@ def test_a_pipe_that_is_too_long_is_said_to_be_cut(monkeypatch: pytest.MonkeyPat
     assert copy.getvalue() == octets
     assert browse._copied(BytesIO(octets + b"x"), copy := BytesIO())
     assert copy.getvalue() == octets
-    backend = Browsed(str(LOSSY), Choices(), piped=4_000_000_000)
+    backend = FileBackend(str(LOSSY), Choices(), piped=4_000_000_000)
     again = backend.decoded_as("udp.port==1,riptide")
     for each in (backend, again):
         each.read()

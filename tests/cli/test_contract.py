@@ -69,9 +69,9 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
-        (["show", LOSSY, "1074"], 2, "there is no frame 1074; there are 1 to 1073"),
+        (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1 to 1073"),
         (["encode", "riptide", "Ack", "last_received=65536"], 2, "must be 0 to 65535"),
-        (["encode", "riptide", "Ack", "last_received=many"], 2, "is no number"),
+        (["encode", "riptide", "Ack", "last_received=many"], 2, "is neither a number nor the name of one"),
         (["nosuchcommand"], 2, "nosuchcommand"),
         (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
         (["decode", "nosuch", "00"], 2, "riptide"),
@@ -479,7 +479,7 @@ def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "MAX_ANOMALIES" not in invoke("anomalies", LOSSY, "-q", *words).stderr
     found = invoke("connections", LOSSY, "--json")
     assert found.stdout == ""
-    assert "netdissect: 1 connections more than can be shown (MAX_REPORTS)\n" in found.stderr
+    assert "netdissect: 1 more connections than can be shown (MAX_REPORTS)\n" in found.stderr
 
 
 def test_filters_select_what_show_info_and_verify_are_about() -> None:

@@ -38,5 +38,5 @@ def test_the_first_lines_are_there_before_the_whole_file_was_looked_at(monkeypat
     def looked(*_: object, **__: object) -> None:
         raise AssertionError("looked at")
 
-    monkeypatch.setattr(session.Session, "ahead", looked)
+    monkeypatch.setattr(session.Session, "with_first_look", looked)
     assert len(_read(CLEAN, "-c", "3").splitlines()) == 3

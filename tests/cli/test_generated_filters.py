@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.naming import names
+from netdissect.cli.filter_names import filter_names
 from netdissect.filters import compile_filter
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionReport
@@ -430,7 +430,7 @@ def test_200_generated_filters_equal_their_predicates(name: str) -> None:
     for number in range(EACH):
         text, predicate = generator.make()
         wanted = [group[0]["frame"] for group in groups if predicate(group)]
-        compiled = compile_filter(text, names())
+        compiled = compile_filter(text, filter_names())
         ours = [
             record.frame
             for record in records

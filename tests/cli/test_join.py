@@ -46,7 +46,7 @@ def test_join_counts_the_part_that_is_asked_for(tmp_path: Path) -> None:
     for words in (["join", CLIENT, SERVER], ["report", CLIENT, "-o", str(tmp_path / "r.html")]):
         result = run(*words, "--connection", "9")
         assert result.exit_code == 2
-        assert "there is no connection 9; there is only 1" in result.stderr
+        assert "there is no connection 9: the capture has only 1" in result.stderr
         assert run(*words, "--connection", "1", "--around", "3s").exit_code == 0
 
 
@@ -153,7 +153,7 @@ def test_a_connection_of_two_captures_is_chosen_by_an_option_too() -> None:
     ("words", "why"),
     [
         ([CLIENT, "-"], "read more than once"),
-        ([CLIENT, SERVER, "-Y", "riptide"], "-Y is for one capture"),
+        ([CLIENT, SERVER, "-Y", "riptide"], "-Y works on one capture"),
         ([CLIENT, SERVER, "7"], "no connection 7"),
         ([CLIENT, str(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap")], "do not belong together"),
     ],

@@ -15,7 +15,7 @@ import console_docs
 from netdissect import analyze
 from netdissect.browse.connections import answer
 from netdissect.cli import cli
-from netdissect.cli.browsing import Browsed
+from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.session import Choices
 from netdissect.render.units import Clock
 from twocaptures import Change, goes_on, interleaved, rewritten, with_port
@@ -64,7 +64,7 @@ def hold_together(path: Path) -> list[str]:
         assert whole["diagnosis"] == {key: answer_alone[key] for key in whole["diagnosis"]}
     text = run("diagnose", str(path), "--width", "5000")
     page = unescape(re.sub("<[^>]+>", "", run("report", str(path), "-o", "-")))
-    backend = Browsed(str(path), Choices())
+    backend = FileBackend(str(path), Choices())
     backend.read()
     for number, found in told.items():
         report = backend.connection(number)

@@ -108,14 +108,14 @@ def test_quiet_draws_nothing(clock: list[float]) -> None:
 
 
 def test_the_line_is_gone_before_a_picture_or_a_timeline_is_printed(clock: list[float]) -> None:
-    from netdissect.cli.gathering import gather
+    from netdissect.cli.plot_data import collect_plot_data
 
     stream = Terminal()
     with Session(str(LOSSY)) as session:
         session.progress.stream, session.progress.enabled = stream, True
         session.progress.watch(session.reader)
         clock[0] += 5
-        gather(session)
+        collect_plot_data(session)
         assert "% of" in stream.getvalue()
         assert stream.getvalue().endswith("\r\x1b[K")
 
@@ -139,7 +139,7 @@ def test_a_first_look_at_the_whole_file_is_shown(
     with Session(str(LOSSY), streams=True) as session:
         clock[0] += 2
         monkeypatch.setattr(progress, "_AFTER_SECONDS", 0.0)
-        options = session.ahead(session.choices.options())
+        options = session.with_first_look(session.choices.options())
     assert options.near is not None
     assert "% of 85.6 kB, 0 s left" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[K")

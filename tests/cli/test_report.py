@@ -68,7 +68,7 @@ def test_help_does_not_import_the_report() -> None:
 @pytest.mark.parametrize("name", ["eoudp/late_three_clients", "netplay/mixed_dialects_and_noise"])
 def test_only_what_is_told_is_tracked_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second pass tracks the connections that are told alone, and finds the same of them."""
-    from netdissect.cli.gathering import gather
+    from netdissect.cli.plot_data import collect_plot_data
     from netdissect.cli.session import Choices, Session
 
     path = gallery.path(f"{name}.pcap")
@@ -81,8 +81,8 @@ def test_only_what_is_told_is_tracked_again(name: str, monkeypatch: pytest.Monke
     )
     for narrow in (True, False):
         with Session(path, Choices(), quiet=True) as session:
-            session.look()
-            found = gather(session, [2], remember=True, narrow=narrow)
+            session.first_look()
+            found = collect_plot_data(session, [2], remember=True, narrow=narrow)
             history = found.gallery.histories[2]
             units = [unit.seq for unit in history.slowest()]
             # What the place rests on is known beforehand where everything is tracked again.

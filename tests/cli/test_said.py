@@ -54,7 +54,7 @@ def test_what_is_read_is_not_written_over(words: tuple[object, ...], tmp_path: P
     result = run(command, capture, *rest, capture)
     assert capture.read_bytes() == CLIENT.read_bytes()
     assert result.exit_code == 2
-    assert "is read from: write to another file" in result.stderr
+    assert "is also an input: write to another file" in result.stderr
 
 
 def test_units_beyond_what_is_sorted_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_units_beyond_what_is_sorted_are_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("netdissect.cli.timeline.MAX_SORTED", units - 3)
     for more in ((), ("--json",)):
         result = run("timeline", CLIENT, "--sort", "copies", *more)
-        assert "3 units come behind those that can be sorted (MAX_SORTED)" in result.stderr
+        assert "3 units are missing: there are more than can be sorted (MAX_SORTED)" in result.stderr
     assert run("timeline", CLIENT, "--sort", "copies", "-c", 2).stderr == ""
 
 

@@ -95,10 +95,10 @@ def test_colours_of_a_file_are_used(user: Path) -> None:
         ("[decode]\nports = { '1' = 2 }\n", "must be a table of texts"),
         ("nosuch = 1\n", "nosuch"),
         ('[colors]\nfarme = "1"\n', "no style is called 'farme'; did you mean 'frame'"),
-        ('[endpoints]\n"eu server" = "x"\n', "'eu server' is no address and no address:port"),
+        ('[endpoints]\n"eu server" = "x"\n', "'eu server' is neither an address nor address:port"),
         ('[endpoints]\n"1.2.3.4:99999" = "x"\n', "ports are 0 to 65535"),
-        ('[endpoints]\n"::0001" = "x"\n', "'::0001' is written '::1'"),
-        ('[endpoints]\n"1.2.3.4:080" = "x"\n', "is written '1.2.3.4:80'"),
+        ('[endpoints]\n"::0001" = "x"\n', "write '::0001' as '::1'"),
+        ('[endpoints]\n"1.2.3.4:080" = "x"\n', "as '1.2.3.4:80'"),
         ('[colors]\nframe = "evil\\u001b[2J"\n', "colors.frame"),
     ],
 )
@@ -227,7 +227,7 @@ def test_a_project_file_that_others_can_write_is_ignored(
     result = invoke("read", LOSSY, "-c", "1")
     assert result.exit_code == 0
     assert f"note: {project} is ignored: it" in result.stderr
-    assert "written by others" in result.stderr
+    assert "writable by other users" in result.stderr
     assert "0.000000" in result.stdout
     assert str(project) in invoke("config", "show", "--origin").stdout
     rows = [json.loads(line) for line in invoke("config", "show", "--json").stdout.splitlines()]
@@ -247,7 +247,7 @@ def test_a_group_that_others_are_in_is_others(
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))
     row = SimpleNamespace(gr_name=name, gr_mem=members)
     monkeypatch.setattr("grp.getgrgid", lambda _: row)
-    assert ("written by others" in invoke("read", LOSSY, "-c", "1").stderr) is not taken
+    assert ("writable by other users" in invoke("read", LOSSY, "-c", "1").stderr) is not taken
 
 
 def test_a_project_lowers_bounds_and_lifts_none(user: Path, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_project_lowers_bounds_and_lifts_none(user: Path, tmp_path: Path) -> N
     found = load()
     values = {row.key.name: row.value for row in found.rows}
     assert (values["decode.inflate_limit"], values["decode.inflate_ratio"]) == (1 << 20, 10)
-    assert "cannot lift this bound of 1048576" in found.ignored[0]
+    assert "cannot raise this limit above 1048576" in found.ignored[0]
 
 
 def test_a_project_names_no_file_outside_of_its_folder(user: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import forkserver
 from fuzzing import free_target, server_command
 from livetraffic import needs_capture
 from netdissect.cli import COMMANDS
-from netdissect.cli.errors import report
+from netdissect.cli.errors import report_failure
 from netdissect.system import interrupt
 from netdissect.system.programs import find
 
@@ -439,5 +439,5 @@ def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixtu
     """Before 3.12, what is raised while a class gets its names comes as the cause of another."""
     made = RuntimeError("Error calling __set_name__ on 'Field' instance")
     made.__cause__ = interrupt.Interrupted()
-    assert report(made, debug=False) == interrupt.status()
+    assert report_failure(made, debug=False) == interrupt.status()
     assert capsys.readouterr().err.strip() == "netdissect: interrupted"

@@ -224,7 +224,7 @@ WORDS: list[Case] = [
     (["protocols", "riptid"], 2, "did you mean 'riptide'"),
     (["fields", "teeworld"], 2, "did you mean 'teeworlds'"),
     (["fields", "xyzzy"], 2, "known: riptide, knet"),
-    (["-z", "nosuch", LOSSY], 2, "-z nosuch is not known"),
+    (["-z", "nosuch", LOSSY], 2, "unknown statistics -z nosuch"),
     (["--nosuch"], 2, "o such option"),
     (["read"], 2, "Missing capture FILE"),
     (["read", LOSSY, "x"], 2, "unexpected extra argument"),
@@ -268,7 +268,7 @@ WORDS: list[Case] = [
     (["read", "/"], 3, "/: Is a directory"),
     (["read", ""], 3, ": No such file"),
     *(([name, LOSSY, "--from", "1s", "--around", "2s"], 2, "leave out --from and --to") for name in ("ladder", "read", "report")),
-    *(([name, LOSSY, "--around", "#99999"], 2, "--around: there is no frame 99999; there are 1 to 1073")
+    *(([name, LOSSY, "--around", "#99999"], 2, "--around: there is no frame 99999: the capture has 1 to 1073")
       for name in ("read", "anomalies", "connections")),
     *(([*words, "--from", "5000s"], 2, "--from: the capture ends after 12.5")
       for words in (["read", LOSSY], ["timeline", LOSSY], ["stats", LOSSY], ["diagnose", LOSSY], ["follow", LOSSY, "1"],
@@ -286,26 +286,26 @@ WORDS: list[Case] = [
     (["read", "/dev/null"], 3, "file is empty"),
     (["read", __file__], 3, "not a capture file"),
     (["connections", LOSSY, "0"], 2, "not in the range"),
-    (["connections", "1", LOSSY], 2, "is not a number; FILE comes first, then CONNECTION"),
+    (["connections", "1", LOSSY], 2, "is not a number; CONNECTION follows FILE"),
     (["explain", "zzz"], 2, "`netdissect explain` lists all"),
-    (["connections", LOSSY, "9"], 2, "there is no connection 9; there is only 1"),
-    (["connections", LOSSY, "x"], 2, "is not a number; FILE comes first"),
+    (["connections", LOSSY, "9"], 2, "there is no connection 9: the capture has only 1"),
+    (["connections", LOSSY, "x"], 2, "is not a number; CONNECTION follows FILE"),
     (["connections", LOSSY, "--sort", "x"], 2, "is not one of"),
     (["connections", LOSSY, "--processes", "0"], 2, "not in the range"),
     (["connections", LOSSY, "--processes", "65"], 2, "not in the range"),
     (["survey", LOSSY, "--out", "x", "--workers", "1025"], 2, "not in the range"),
     (["follow", LOSSY, "-c", str(1 << 63)], 2, "larger than any capture"),
     (["show", LOSSY, str(1 << 63)], 2, "larger than any capture"),
-    *(([name, LOSSY, "9"], 2, "there is no connection 9; there is only 1")
+    *(([name, LOSSY, "9"], 2, "there is no connection 9: the capture has only 1")
       for name in ("timeline", "ladder", "stats", "follow")),
     (["show", LOSSY], 2, "Missing argument FRAME"),
     (["show", LOSSY, "0"], 2, "not in the range"),
-    (["show", LOSSY, "1074"], 2, "there is no frame 1074; there are 1 to 1073"),
+    (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1 to 1073"),
     (["show", LOSSY, MANY], 2, "not a valid integer"),
-    (["stats", LOSSY, "--interval", "0"], 2, "longer than nothing"),
-    (["stats", LOSSY, "--interval", "x"], 2, "is no time"),
+    (["stats", LOSSY, "--interval", "0"], 2, "must be longer than 0"),
+    (["stats", LOSSY, "--interval", "x"], 2, "is not a time"),
     (["stats", LOSSY, "--interval", "-1s"], 2, ""),
-    (["ladder", LOSSY, "1", "--from", "x"], 2, "is no time"),
+    (["ladder", LOSSY, "1", "--from", "x"], 2, "is not a time"),
     (["anomalies", LOSSY, "--fail-on", "x"], 2, "is not one of"),
     (["explain", "retransmision"], 2, "did you mean 'retransmission'"),
     (["explain", "x" * 5000], 2, "no finding is called"),
@@ -324,12 +324,12 @@ WORDS: list[Case] = [
     (["encode", "riptide", "Relible"], 2, "has no message 'Relible'"),
     (["encode", "riptide", "Reliable", "x"], 2, "is not FIELD=VALUE"),
     (["encode", "riptide", "Reliable", "nosuch=1"], 2, "has no field 'nosuch'"),
-    (["encode", "riptide", "Reliable", "sequence_id=abc"], 2, "sequence_id='abc': is no number"),
+    (["encode", "riptide", "Reliable", "sequence_id=abc"], 2, "sequence_id='abc': is neither a number nor the name of one"),
     (["encode", "riptide", "Reliable", "sequence_id=1.5"], 2, "is no whole number"),
     (["encode", "riptide", "Reliable", f"sequence_id={MANY}"], 2, "sequence_id="),
     *((["encode", "riptide", "Reliable", f"sequence_id={value}"], 2, f"sequence_id='{value}': must be 0 to 65535")
       for value in ("70000", "-1", "0x10000", "-32768")),
-    (["encode", "riptide", "Reliable", "sequence_id=٣"], 2, "sequence_id='٣': is no number"),
+    (["encode", "riptide", "Reliable", "sequence_id=٣"], 2, "sequence_id='٣': is neither a number nor the name of one"),
     (["encode", "riptide", "Reliable", "message_id=18446744073709551616"], 2, "must be 0 to "),
     (["encode", "teeworlds", "sys.snap_empty", "tick=2147483648"], 2,
      "must be -2147483648 to 2147483647"),
@@ -350,7 +350,7 @@ WORDS: list[Case] = [
     (["sniff", "--backend", "nosuch"], 2, "is not one of"),
     *((["sniff", "-i", "lo", "-w", name, "-a", "duration:9"], 3, f"{name}: No such file")
       for name in ("nosuch/x.pcap", "nosuch/x.pcapng")),
-    (["anonymise", LOSSY, "-w", "x.pcap", "--key-file", "/dev/zero"], 2, "/dev/zero: no regular"),
+    (["anonymise", LOSSY, "-w", "x.pcap", "--key-file", "/dev/zero"], 2, "/dev/zero: not a regular"),
     (["slice", LOSSY, "-w", "."], 3, ".: Is a directory"),
     (["slice", LOSSY, "-w", "nosuch/x.pcap"], 3, "nosuch/x.pcap: No such file"),
     (["merge", LOSSY, LOSSY, "-w", "nosuch/x.pcap"], 3, "nosuch/x.pcap: No such file"),
@@ -361,8 +361,8 @@ WORDS: list[Case] = [
     (["join", LOSSY, LOSSY, "--datagrams"], 2, "--datagrams is for --json"),
     (["plot", "acks", LOSSY, MANY], 2, "is no connection"),
     (["plot", "acks", LOSSY, "٣"], 2, "is no connection"),
-    (["plot", "acks", LOSSY, "--from", "nan"], 2, "is no time"),
-    (["plot", "acks", LOSSY, "--to", MANY], 2, "is no time"),
+    (["plot", "acks", LOSSY, "--from", "nan"], 2, "is not a time"),
+    (["plot", "acks", LOSSY, "--to", MANY], 2, "is not a time"),
     (["plot", "acks", LOSSY, "-o", "nosuch/x.svg"], 3, "nosuch/x.svg: No such file"),
     (["report", LOSSY, "-o", "nosuch/x.html"], 3, "nosuch/x.html: No such file"),
     (["report", "missing.pcap"], 3, "missing.pcap: No such file"),
@@ -374,7 +374,7 @@ WORDS: list[Case] = [
                           ("loss.c2s>100.5%", "100% at most"), (f"lag.p95>{MANY}ms", "a smaller number"),
                           ("los>5%", "did you mean 'loss'"), ("loss", "--fail-on wants MEASURE>NUMBER"))),
     (["survey", "show", "nosuch", "--fail-on", "bad>101%"], 2, "bad is never beyond that"),
-    *((["slice", LOSSY, "-w", "x.pcap", "--frames", frames], 2, "--frames: there is no frame 2000; there are 1 to 1073")
+    *((["slice", LOSSY, "-w", "x.pcap", "--frames", frames], 2, "--frames: there is no frame 2000: the capture has 1 to 1073")
       for frames in ("2000", "2000-", "1-5,2000-3000")),
     (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
     (["survey", "nosuch", "--out", "x"], 3, "nosuch: No such file"),
@@ -396,25 +396,25 @@ WORDS: list[Case] = [
     (["new-protocol", "riptide", "x"], 2, "there is a protocol 'riptide'"),
     (["follow", LOSSY, "x"], 2, "Invalid value for CONNECTION: 'x'"),
     (["send", "riptide", "Ack", "--target", f"127.0.0.1:{MANY}"], 2, "has no port"),
-    (["send", "riptide", "Ack", "--target", "127.0.0.1:9", "--wait", "nan"], 2, "is no number"),
-    (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "inf"], 2, "is no number"),
-    (["minimise", "x", "--answer", "nan"], 2, "is no number"),
+    (["send", "riptide", "Ack", "--target", "127.0.0.1:9", "--wait", "nan"], 2, "is not a number"),
+    (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "inf"], 2, "is not a number"),
+    (["minimise", "x", "--answer", "nan"], 2, "is not a number"),
     (["minimise", "x"], 2, "x is no failure folder: No such file or directory"),
     (["DIAGNOSE", LOSSY], 2, "did you mean 'diagnose'"),
     (["protocols", "RIPTIDE"], 2, "did you mean 'riptide'"),
-    (["plot", "acks", LOSSY, "5"], 2, "there is no connection 5; there is only 1"),
-    (["plot", "rate", LOSSY, "--interval", "0s"], 2, "longer than nothing"),
-    (["survey", LOSSY, "--out", "x", "--interval", "0"], 2, "longer than nothing"),
+    (["plot", "acks", LOSSY, "5"], 2, "there is no connection 5: the capture has only 1"),
+    (["plot", "rate", LOSSY, "--interval", "0s"], 2, "must be longer than 0"),
+    (["survey", LOSSY, "--out", "x", "--interval", "0"], 2, "must be longer than 0"),
     (["survey", LOSSY, "--out", "/proc/x"], 3, "/proc/x: No such file"),
-    (["slice", LOSSY, "-w", "x.pcap", "--around", "#2000"], 2, "there is no frame 2000; there are 1 to 1073"),
+    (["slice", LOSSY, "-w", "x.pcap", "--around", "#2000"], 2, "there is no frame 2000: the capture has 1 to 1073"),
     (["anonymise", LOSSY, "-w", "x.pcap", "--key-file", "nosuch"], 2, "makes a key"),
     (["encode", "riptide", "Reliable", "sequence_id=1", "sequence_id=2"], 2, "is given twice"),
     *((["sniff", "-i", "lo", *limit], 2, f"{limit[0]} {limit[1].partition(':')[0]}: must be more than 0 and")
       for limit in (["-a", f"duration:{MANY}"], ["-a", "duration:1" + "0" * 12], ["-a", "packets:0"],
                     ["-b", f"filesize:{MANY}", "-w", "x.pcap"])),
-    (["sniff", "-i", "lo", "--live", "--json"], 2, "--live and --json are two ways"),
-    (["sniff", "-i", "lo", "--live", "--metrics", "127.0.0.1:0"], 2, "--metrics and --live are two ways"),
-    *(([*words, "--json", "-T", "csv"], 2, "--json and -T are two ways")
+    (["sniff", "-i", "lo", "--live", "--json"], 2, "--live and --json exclude each other"),
+    (["sniff", "-i", "lo", "--live", "--metrics", "127.0.0.1:0"], 2, "--metrics and --live exclude each other"),
+    *(([*words, "--json", "-T", "csv"], 2, "--json and -T exclude each other")
       for words in (["read", LOSSY, "-e", "msg.seq"], ["stats", LOSSY])),
     *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", f"{LOSSY}/x", *more], 2,
        "clientleg.pcap/x: Not a directory") for more in ([], ["--workers", "2"], ["--resume"])),
@@ -434,18 +434,18 @@ WORDS: list[Case] = [
       for protocol, carrier, message in (("netplay", "udp", "0"), ("teeworlds", "tcp", "sys.info"))
       for words in (["decode", protocol, "--transport", carrier, "00"],
                     ["encode", protocol, "--transport", carrier, message])),
-    (["encode", "riptide", "Reliable", "sequence_id=1_0"], 2, "sequence_id='1_0': is no number"),
+    (["encode", "riptide", "Reliable", "sequence_id=1_0"], 2, "sequence_id='1_0': is neither a number nor the name of one"),
     (["encode", "knet", "KnetDatagram", "messages={}"], 2, "messages='{}': is no list"),
-    *(([name, LOSSY, *more, "--connection", "77"], 2, "there is no connection 77; there is only 1")
+    *(([name, LOSSY, *more, "--connection", "77"], 2, "there is no connection 77: the capture has only 1")
       for name, *more in (("connections",), ("read",), ("info",), ("timeline",), ("anomalies",), ("diagnose",),
                           ("stats",), ("stats", "--interval", "1s"), ("read", "--json"))),
-    (["connections", LOSSY, "1", "-Y", "frame.number == 5000"], 2, "nothing of connection 1 matches the filter"),
+    (["connections", LOSSY, "1", "-Y", "frame.number == 5000"], 2, "no datagram of connection 1 matches the filter"),
     (["connections", LOSSY, "１"], 2, "'１' is not a number"),
-    (["ladder", LOSSY, "1", "--json", "--mermaid"], 2, "--json and --mermaid are two ways"),
-    (["ladder", LOSSY, "1", "--svg", "x.svg", "--mermaid"], 2, "--svg and --mermaid are two ways"),
+    (["ladder", LOSSY, "1", "--json", "--mermaid"], 2, "--json and --mermaid exclude each other"),
+    (["ladder", LOSSY, "1", "--svg", "x.svg", "--mermaid"], 2, "--svg and --mermaid exclude each other"),
     (["ladder", LOSSY, "1", "--svg", ""], 3, "'': No such file"),
-    (["follow", LOSSY, "1", "--json", "--as", "hex"], 2, "--json and --as are two ways"),
-    (["plot", "acks", LOSSY, "--json", "-o", "x.svg"], 2, "--json and -o are two ways"),
+    (["follow", LOSSY, "1", "--json", "--as", "hex"], 2, "--json and --as exclude each other"),
+    (["plot", "acks", LOSSY, "--json", "-o", "x.svg"], 2, "--json and -o exclude each other"),
     *((["plot", "rtt", LOSSY, *more], 2, "--bytes and --interval are for `rate`")
       for more in (["--bytes"], ["--interval", "1s"])),
     *((["read", LOSSY, "-T", "csv", "-e", "msg.seq", more], 2, "-V and -x show more below a line")
@@ -474,9 +474,9 @@ STDIN: list[tuple[list[str], str | bytes, str]] = [
     (["decode", "riptide", "-"], "\n" + "0" * ((1 << 24) + 1), "line 2 is longer than"),
     (["encode", "riptide", "-"], '{"fields": {}, "type": "Relible"}', "has no message 'Relible'"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": "x"}, "type": "Reliable"}',
-     "sequence_id: is no number"),
+     "sequence_id: is neither a number nor the name of one"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": [1]}, "type": "Reliable"}',
-     "sequence_id: is no number"),
+     "sequence_id: is neither a number nor the name of one"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": 1.5}, "type": "Reliable"}',
      "sequence_id: is no whole number"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": -1}, "type": "Reliable"}',
@@ -497,7 +497,7 @@ STDIN: list[tuple[list[str], str | bytes, str]] = [
     (["encode", "knet", "-"], '{"fields": {"messages": [null]}}', "messages: is no object of fields"),
     (["encode", "knet", "-"], '{"fields": {"messages": {"a": 5}}}', "messages: is no list"),
     (["encode", "eoudp", "-"], '{"fields": {"command": null, "timestamp": []}}',
-     "timestamp: is no number"),
+     "timestamp: is not a number"),
 ]  # fmt: skip
 
 
@@ -545,7 +545,7 @@ def test_what_is_read_is_not_written_over(words: list[str], name: str) -> None:
     Path("it.csv").write_bytes(octets)
     Path("link.csv").symlink_to("it.csv")
     Path("hard.csv").hardlink_to("it.csv")
-    check([*words, name], 2, f"{name} is read from: write to another file")
+    check([*words, name], 2, f"{name} is also an input: write to another file")
     assert Path("it.csv").read_bytes() == octets
 
 

@@ -176,7 +176,7 @@ def test_nothing_is_written_over_what_is_read(tmp_path: Path) -> None:
     source.write_bytes(LOSSY.read_bytes())
     link.symlink_to(source)
     for words in writing(source):
-        assert "is read from" in run(*words, link, status=2).stderr
+        assert "is also an input" in run(*words, link, status=2).stderr
     assert source.read_bytes() == LOSSY.read_bytes()
 
 

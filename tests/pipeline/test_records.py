@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdissect.cli.naming import names
+from netdissect.cli.filter_names import filter_names
 from netdissect.export import json
 from netdissect.filters import compile_filter
 from netdissect.lookup import hot_path
@@ -247,7 +247,7 @@ ASKS_NONE = (
 
 
 def _narrowed(path: Path, text: str) -> Iterator[DatagramRecord]:
-    wanted = compile_filter(text, names())
+    wanted = compile_filter(text, filter_names())
     records = Records(lazy=True)
     records.needs = wanted.needs
     pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
@@ -267,7 +267,7 @@ def _narrowed(path: Path, text: str) -> Iterator[DatagramRecord]:
 )
 def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> None:
     path = CAPTURES / f"{name}.pcap"
-    wanted = compile_filter(text, names())
+    wanted = compile_filter(text, filter_names())
     assert (wanted.needs is None) == (text in ASKS_NONE)
     whole = [json.shown(record) for record in _read(path, lazy=True) if wanted.matches(record)]
     made = list(_narrowed(path, text))
@@ -336,7 +336,7 @@ def test_of_datagrams_that_nobody_can_want_nothing_is_held(monkeypatch: pytest.M
 def test_a_datagram_that_cheaper_facts_throw_out_is_not_decoded(
     text: str, decoded: bool
 ) -> None:
-    wanted = compile_filter(text, names())
+    wanted = compile_filter(text, filter_names())
     count = 0
     for record in _read(SAMPLE[0], lazy=True):
         wanted.matches(record)
@@ -349,7 +349,7 @@ def test_a_datagram_that_cheaper_facts_throw_out_is_not_decoded(
 def test_what_the_tracker_knows_is_the_same_before_and_after_decoding(
     path: Path, kind: str
 ) -> None:
-    wanted = compile_filter(kind, names())
+    wanted = compile_filter(kind, filter_names())
     every = list(iter_records(path))
     before = [wanted.matches(record) for record in _read(path, lazy=True)]
     for record in every:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from netdissect.cli.gathering import gather
+from netdissect.cli.plot_data import collect_plot_data
 from netdissect.cli.session import Session
 from netdissect.plot.history import History
 
@@ -26,4 +26,4 @@ def path(name: str) -> str:
 def histories(name: str, limit: int = 20_000) -> dict[int, History]:
     """Return the histories of a shipped capture."""
     with Session(path(name), quiet=True) as session:
-        return gather(session, limit=limit).gallery.histories
+        return collect_plot_data(session, limit=limit).gallery.histories

@@ -108,13 +108,13 @@ def _records() -> list[Any]:
 
 def filters(octets: bytes) -> Any:
     """The text of a display filter, asked about some datagrams."""
-    from netdissect.cli.naming import names
-    from netdissect.cli.session import Match
+    from netdissect.cli.filter_names import filter_names
+    from netdissect.cli.match import Match
     from netdissect.filters import compile_filter
     from netdissect.model.errors import FilterError
 
     try:
-        match = Match(compile_filter(octets.decode("utf-8", "surrogateescape"), names()))
+        match = Match(compile_filter(octets.decode("utf-8", "surrogateescape"), filter_names()))
     except FilterError as error:
         assert 0 <= error.start <= error.end
         return [str(error), error.start, error.end]

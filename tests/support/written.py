@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import gallery
 from netdissect.cli import cli
-from netdissect.cli.gathering import gather
+from netdissect.cli.plot_data import collect_plot_data
 from netdissect.cli.report import MAX_TOLD, capture_of
 from netdissect.cli.session import Session
 from netdissect.report.document import document
@@ -31,7 +31,7 @@ def report(name: str, folder: Path, *words: str, second: str | None = None) -> P
 def capture(name: str, *, redact: bool = False) -> Capture:
     """Return what a report of a shipped capture says."""
     with Session(gallery.path(name), quiet=True) as session:
-        found = gather(session, remember=True)
+        found = collect_plot_data(session, remember=True)
         numbers = [report.connection for report in session.reports][:MAX_TOLD]
         return capture_of(session, found, numbers, redact=redact)
 

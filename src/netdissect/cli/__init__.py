@@ -1,5 +1,6 @@
-"""The command line: one file a command, no logic. This module holds the group, which imports a
-command when it is run.
+"""The command line: one file per command, without logic of its own.
+
+This module holds the group, which imports the module of a command only when that command runs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from typing import Any
 import click
 
 from netdissect._version import __version__
-from netdissect.cli.errors import ClosedOutputError, Unseen
-from netdissect.cli.errors import report as told  # `report` is a command's module, too
+from netdissect.cli.errors import ClosedOutputError, LenientText, report_failure
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 from netdissect.render.safe import safe
@@ -83,16 +83,14 @@ ALIASES = {
 _WORDS = "netdissect.words"
 """Key of click's `Context.meta`: the words of the command line."""
 _QUIET = frozenset({"-q", "--quiet", "config"})
-"""Words with which nothing is said of settings that were ignored; `config` shows them itself."""
+"""Words that suppress the notes on ignored settings; `config` prints those notes itself."""
 _GROUP_OPTIONS = frozenset({"--help", "-h", "--version", "--debug"})
+"""Options that may precede the name of the command."""
 
 
 @contextmanager
 def _closed_output() -> Iterator[None]:
-    """Turn "nobody reads the pipe any more" into an exception that click leaves alone.
-
-    click itself would end with 1; the contract says 0.
-    """
+    """Turn EPIPE into `ClosedOutputError`, for which the exit status is 0; click exits with 1."""
     try:
         yield
     except OSError as error:
@@ -102,9 +100,7 @@ def _closed_output() -> Iterator[None]:
 
 
 class Group(click.Group):
-    """A group that imports a command when it is needed, and runs `read` when a capture is named
-    instead.
-    """
+    """Imports each command on demand, and runs `read` if the first word is a capture file."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in alphabetical order."""
@@ -114,7 +110,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the words name; name the one that was meant."""
+        """Return the command that the first word names; an unknown one gets a suggestion."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             raise click.UsageError(
@@ -131,17 +127,17 @@ class Group(click.Group):
         return module.command  # type: ignore[no-any-return]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing one."""
+        """Write the list of commands without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        """Read the words; `--help` prints already here."""
+        """Parse the command line; `--help` already prints here."""
         with _closed_output():
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command with the settings of files and environment as its defaults."""
+        """Run the command; settings files and environment variables give the defaults."""
         from netdissect.cli.settings import blamed, default_map, load  # noqa: PLC0415 - not for --help
         from netdissect.model.files import pinned_files  # noqa: PLC0415 - as above
 
@@ -150,7 +146,7 @@ class Group(click.Group):
         if found.ignored and not _QUIET & set(ctx.meta[_WORDS]):
             for sentence in found.ignored:
                 click.echo(f"netdissect: note: {safe(sentence)}", err=True)
-        # To all commands: click passes over what a command has no option for.
+        # The same for all commands: click skips defaults that a command has no option for.
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
         try:
             with _closed_output(), pinned_files():
@@ -175,61 +171,58 @@ class Group(click.Group):
         _print_warnings()
         words = sys.argv[1:] if args is None else list(args)
         if any(name.endswith("_COMPLETE") for name in os.environ):
-            import_module("netdissect.cli.complete")  # a shell asks
-        # Who asks so (tests, a program) wants the exceptions themselves.
+            import_module("netdissect.cli.complete")  # a shell requests completions
+        # Tests and embedding programs handle the exceptions themselves.
         if not standalone_mode:
             return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
         try:
-            # Never click's own mode: it would end with exit statuses that are not the contract's.
+            # click's standalone mode would use exit statuses other than the documented ones.
             status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
-            # A signal that came after the last line was looked for changes the exit status, too.
+            # A signal after the last check still changes the exit status.
             interrupt.check()
             interrupt.ending()
             sys.stdout.flush()
         except Exception as error:  # noqa: BLE001 - the one place that reports every failure
             interrupt.ending()
-            status = told(error, debug="--debug" in words, live="-" in words)
+            status = report_failure(error, debug="--debug" in words, live="-" in words)
         except KeyboardInterrupt:
             interrupt.ending()
-            status = told(KeyboardInterrupt(), debug=False, live="-" in words)
+            status = report_failure(KeyboardInterrupt(), debug=False, live="-" in words)
         code = status if isinstance(status, int) else 0
         interrupt.ended(code)
         sys.exit(code)
 
 
 def _print_warnings() -> None:
-    """Have what the rooms below warn of (a disabled plug-in) said as everything else is."""
+    """Print the package's log warnings (a disabled plug-in) like any other message."""
     log = logging.getLogger("netdissect")
     if not log.handlers:
         log.addHandler(_Warnings(logging.WARNING))
 
 
 class _Warnings(logging.Handler):
-    """Prints a warning on standard error."""
+    """Prints warnings on standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one."""
-        from netdissect.render.safe import safe  # noqa: PLC0415 - rarely needed
-
+        """Print one warning."""
         click.echo(f"netdissect: {safe(record.getMessage(), 400)}", err=True)
 
 
 def default_command(args: list[str]) -> list[str]:
-    """Return the arguments with the command that the first of them implies.
+    """Return the arguments, with the command inserted that they imply.
 
-    A word that is no command but looks like a file (it exists, is `-`, or has a dot or a slash) is
-    read. An option of a command in the first place belongs to `read`, or to the command that `-z`
-    names.
+    If the first word is not a command but looks like a file (it exists, is `-`, or contains a dot
+    or a slash), or is an option of a command, `read` is inserted, or the command that `-z` names.
     """
     for index, word in enumerate(args):
         if word in _GROUP_OPTIONS:
             continue
         if word in COMMANDS:
             return args
-        # tshark's words stand anywhere: `FILE -z conv,udp` as well as `-z conv,udp -r FILE`.
+        # As in tshark, the order is free: `FILE -z conv,udp` or `-z conv,udp -r FILE`.
         if "-z" in args[index:]:
             return args[:index] + _tap(args[index:])
-        # Also where it does not exist: "no such file" helps more than "no such command".
+        # Even if it does not exist: "no such file" is more helpful than "no such command".
         names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
         return (
             [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
@@ -238,17 +231,17 @@ def default_command(args: list[str]) -> list[str]:
 
 
 def _tap(args: list[str]) -> list[str]:
-    """Replace tshark's `-z NAME[,...]` by our command."""
+    """Replace tshark's `-z NAME[,...]` by the corresponding command."""
     at = args.index("-z")
     name = args[at + 1] if at + 1 < len(args) else ""
     rest = args[:at] + args[at + 2 :]
-    # The longest first: `conv,udp` begins with `conv`, too.
+    # Longest first: `conv` is a prefix of `conv,udp`.
     for known in sorted(ALIASES, key=len, reverse=True):
         if name == known or name.startswith(known + ","):
             tail = name[len(known) + 1 :].split(",")
             interval = ["--interval", tail[0]] if known == "io,stat" and tail[0] else []
             return [ALIASES[known], *rest, *interval]
-    raise click.UsageError(f"-z {name} is not known. Known: {', '.join(sorted(ALIASES))}.")
+    raise click.UsageError(f"unknown statistics -z {name}; known: {', '.join(sorted(ALIASES))}")
 
 
 @click.command(
@@ -273,27 +266,27 @@ def cli(debug: bool) -> None:
 
 def main() -> None:
     """Run netdissect as a program."""
-    # Records hold no cycles; looking for them all the time costs a tenth of a run, and so does one
-    # last search at the end, among all that is freed by then anyway.
+    # Records hold no reference cycles. Frequent collections would cost a tenth of the run time,
+    # and so would the final one at exit.
     gc.set_threshold(1_000_000, 50, 50)
     atexit.register(gc.freeze)
-    if sys.stdin is None:  # closed by the caller (`<&-`): there is nothing to read
+    if sys.stdin is None:  # closed by the caller (`<&-`)
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
-    for name, kind in (("stdout", io.TextIOWrapper), ("stderr", Unseen)):
+    for name, kind in (("stdout", io.TextIOWrapper), ("stderr", LenientText)):
         stream = getattr(sys, name)
-        if stream is None:  # closed by the caller (`>&-`): nobody reads, which is no failure
+        if stream is None:  # closed by the caller (`>&-`), which is not a failure
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-            if kind is Unseen or isinstance(stream.buffer, io.RawIOBase):
-                # PYTHONUNBUFFERED: text written at once loses what a signal cuts off. The old
-                # stream stays: it is `sys.__stdout__`, which is asked for the size of the terminal.
+            if kind is LenientText or isinstance(stream.buffer, io.RawIOBase):
+                # With PYTHONUNBUFFERED, a write that a signal interrupts loses text: buffer it by
+                # line. The old stream remains as `sys.__stdout__`, for the size of the terminal.
                 setattr(sys, name, kind(
                     open(stream.fileno(), "wb", closefd=False),  # noqa: SIM115 - for the whole run
                     stream.encoding, "backslashreplace", line_buffering=True,
                 ))  # fmt: skip
     try:
         interrupt.install()
-    except OSError as error:  # not even a pipe is to be had
-        sys.exit(told(error, debug="--debug" in sys.argv))
+    except OSError as error:  # out of file descriptors
+        sys.exit(report_failure(error, debug="--debug" in sys.argv))
     cli.main(prog_name="netdissect")

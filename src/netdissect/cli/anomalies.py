@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
 from netdissect.cli.errors import EXIT
+from netdissect.cli.match import Match
 from netdissect.cli.output import print_json
-from netdissect.cli.session import Match, Session
+from netdissect.cli.request import Request
+from netdissect.cli.session import Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
 
@@ -44,7 +45,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 )
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     content: bool,
     least: str,
     fail_on: str | None,
@@ -59,30 +60,30 @@ def command(
     netdissect anomalies game.pcap --fail-on warn
     netdissect anomalies game.pcap -Y 'conn.id == 2' --json
     """
-    with asked.session() as session:
+    with request.session() as session:
         from netdissect.pipeline import contents as deep  # noqa: PLC0415
 
-        every = asked.display_filter is None
+        every = request.display_filter is None
         contents = deep.ContentFindings() if content or not every else None
-        whole = _found(session, asked.display_filter, contents)
+        whole = _found(session, request.display_filter, contents)
         # Of all: what is listed is no condition.
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in whole)
         found = [item for item in whole if item.severity >= _LEVELS[least]]
-        if asked.as_json:
+        if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.anomaly(item) for item in found[: asked.limit])
+            print_json(json.anomaly(item) for item in found[: request.limit])
         else:
             from netdissect.render.findings import show_anomalies  # noqa: PLC0415
 
             show_anomalies(
-                asked.look.screen(),
+                request.look.screen(),
                 found,
-                asked.clock(session.first_ns),
+                request.clock(session.first_ns),
                 totals=_totals(session, contents) if every else None,
                 times=_times(session) if every else None,
-                limit=asked.limit,
-                file=None if session.live else asked.file,
+                limit=request.limit,
+                file=None if session.live else request.file,
             )
         status = session.status()
     return EXIT.FOUND if failed else status
@@ -94,7 +95,7 @@ def _found(
     """Return the findings of the tracker, and those of `contents` where messages are decoded."""
     if contents is None:
         return _sorted(session.analysis(anomalies=True).anomalies)
-    match = Match.of(display_filter, session)
+    match = Match.compile(display_filter, session)
     session.keeps_anomalies = True
     frames: set[int | None] = set()
     for record in session.records():

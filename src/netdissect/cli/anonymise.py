@@ -9,8 +9,8 @@ from contextlib import suppress
 import click
 
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output, summarise
 from netdissect.cli.complete import FILE
-from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.edit.plan import Plan
@@ -73,7 +73,7 @@ def command(
     """
     if file == "-":
         raise UsageError("anonymise reads a capture twice: give a file, not `-`")
-    fit_to_write(target, [file, *([key_file] if key_file else [])])
+    refuse_input_as_output(target, [file, *([key_file] if key_file else [])])
     sandbox.confine()
     key = _key(key_file)
     names = Pseudonyms(key)
@@ -96,7 +96,7 @@ def command(
             f"netdissect: the key was {key.hex()}; keep it to yourself, or forget it",
             file=sys.stderr,
         )
-    return say(text, [reader], quiet=look.quiet)
+    return summarise(text, [reader], quiet=look.quiet)
 
 
 def _key(path: str | None) -> bytes:

@@ -13,7 +13,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
-from netdissect.cli.errors import Unseen
+from netdissect.cli.errors import LenientText
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import PART
@@ -46,7 +46,7 @@ MAX_PIPED = 4_000_000_000
     help="Megabytes of a running capture to keep; beyond, the oldest packets are dropped."
     "  [default: 4000]",
 )
-@options.becomes
+@options.run_as
 @options.narrowed
 @click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
@@ -73,8 +73,8 @@ def command(
     netdissect browse -i eth0 -f 'udp port 8303'
     netdissect browse game.pcap -Y 'msg.resend'
     """
-    from netdissect.cli.browsing import Browsed  # noqa: PLC0415
-    from netdissect.cli.naming import names  # noqa: PLC0415
+    from netdissect.cli.file_backend import FileBackend  # noqa: PLC0415
+    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
     from netdissect.filters import compile_filter  # noqa: PLC0415
 
     if (file is None) == (interface is None):
@@ -82,7 +82,7 @@ def command(
     if interface is None and any(running.values()):
         raise click.UsageError("-f, -w, --keep and --user are for a capture that runs: -i IFACE.")
     if display_filter is not None:
-        compile_filter(display_filter, names())
+        compile_filter(display_filter, filter_names())
     if interface is None:
         sandbox.confine()  # before there are threads: it holds for those that this one starts
     if not sys.stdout.isatty():
@@ -91,13 +91,13 @@ def command(
         return _printed(file, display_filter, choices, look)
     with ExitStack() as stack:
         if interface is not None:
-            from netdissect.cli.watching import watched  # noqa: PLC0415
+            from netdissect.cli.live_backend import live_backend  # noqa: PLC0415
 
-            capture = watched(interface, choices, quiet=look.quiet, **running)
-            backend: Browsed = stack.enter_context(capture)
+            capture = live_backend(interface, choices, quiet=look.quiet, **running)
+            backend: FileBackend = stack.enter_context(capture)
         else:
             name, cut = stack.enter_context(_named(str(file)))
-            backend = Browsed(name, choices, piped=MAX_PIPED if cut else None)
+            backend = FileBackend(name, choices, piped=MAX_PIPED if cut else None)
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
@@ -120,7 +120,7 @@ def _screen() -> Iterator[None]:
     It draws in a thread that an error would end; who draws would then wait for it for ever.
     """
     before = sys.__stderr__
-    with Unseen(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
+    with LenientText(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
         sys.__stderr__ = screen  # type: ignore[misc] # what Textual takes
         try:
             yield

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_lines
-from netdissect.cli.session import Match, Session
+from netdissect.cli.request import Request
+from netdissect.cli.session import Session
 
 if TYPE_CHECKING:
     from netdissect.model.diagnosis import AddedDelay, Loss
@@ -60,7 +61,7 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
 )
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     sort: str,
     everything: bool,
     explain: bool,
@@ -75,22 +76,22 @@ def command(
     netdissect connections game.pcap --sort datagrams -c 10
     netdissect connections game.pcap -Y 'conn.state == timed_out' --json
     """
-    with asked.session() as session:
-        lines = _lines() if asked.as_json else None
+    with request.session() as session:
+        lines = _lines() if request.as_json else None
         # What the order needs of a report is not in its line.
         kept = lines if sort == "frame" else None
-        reports = reports_of(session, asked.display_filter, processes, kept)
+        reports = reports_of(session, request.display_filter, processes, kept)
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
-        reports = asked.chosen(reports)[: asked.limit]
-        clock = asked.clock(session.first_ns)
+        reports = request.chosen(reports)[: request.limit]
+        clock = request.clock(session.first_ns)
         if lines is not None:
             print_lines(reports.lines(lines))
         else:
             from netdissect.render.connections import show_connection, show_connections  # noqa: PLC0415
 
-            screen = asked.look.screen()
-            if asked.connection is None:
+            screen = request.look.screen()
+            if request.connection is None:
                 show_connections(screen, reports, clock, explain=explain)
             else:
                 show_connection(screen, reports[0], clock, explain=explain, everything=everything)
@@ -123,7 +124,7 @@ def reports_of(
     """Return the reports of the connections with a datagram that a filter leaves; `lines`: as in
     the pipeline's options, where nothing else of them is wanted.
     """
-    match = Match.of(display_filter, session)
+    match = Match.compile(display_filter, session)
     if match.filter is None:
         # Standard input has one end, and processes cannot share it.
         count = 1 if session.live else processes

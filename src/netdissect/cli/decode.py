@@ -17,13 +17,13 @@ from netdissect.model.files import numbered_lines
 if TYPE_CHECKING:
     from netdissect.cli.session import Choices
 
-__all__ = ["DIRECTIONS", "Told", "command"]
+__all__ = ["DIRECTIONS", "PayloadFacts", "command"]
 
 DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
 """Name of a direction -> its number."""
 
 
-class Told(NamedTuple):
+class PayloadFacts(NamedTuple):
     """What a user tells of a payload that nothing in it says."""
 
     dialect: str | None
@@ -49,12 +49,12 @@ class Told(NamedTuple):
 @options.json_output
 @paged
 @options.screen
-@options.handed("told", lambda: Told)
-@options.handed("choices", options.choices, schemas="schema")
+@options.grouped("facts", lambda: PayloadFacts)
+@options.grouped("choices", options.choices, schemas="schema")
 def command(
     protocol: str,
     digits: tuple[str, ...],
-    told: Told,
+    facts: PayloadFacts,
     choices: Choices,
     hexed: bool,
     as_json: bool,
@@ -81,9 +81,9 @@ def command(
         tree = lookup.decode_payload(
             protocol,
             payload,
-            dialect=told.dialect,
-            direction=DIRECTIONS[told.direction],
-            transport=told.transport,
+            dialect=facts.dialect,
+            direction=DIRECTIONS[facts.direction],
+            transport=facts.transport,
             schema=schemas.get(protocol),
             strict=choices.strict,
             bounds=None if reading is None else reading.bounds,

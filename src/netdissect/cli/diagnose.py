@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
+from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import print_lines
-from netdissect.cli.twosides import TwoSides
+from netdissect.cli.request import Request
 from netdissect.model.diagnosis import Diagnosis, Loss
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import ConnectionReport
@@ -107,7 +107,7 @@ def limit_of(
 )
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     limits: tuple[str, ...],
 ) -> int:
     """Say what happened to each connection, worst first.
@@ -124,32 +124,32 @@ def command(
     """
     wanted = [limit_of(text) for text in limits]
     first_ns = None
-    with asked.session() as session:
-        if asked.second is None:
-            reports = reports_of(session, asked.display_filter, None)
+    with request.session() as session:
+        if request.second is None:
+            reports = reports_of(session, request.display_filter, None)
         else:
-            with TwoSides(session, asked.second) as both:
+            with CapturePair(session, request.second) as both:
                 reports = both.reports
                 first_ns = both.first_ns
-            if asked.display_filter is not None:
+            if request.display_filter is not None:
                 # `-Y` narrows the first capture; both captures together give the figures.
-                with session.again(quiet=True) as once:
-                    left = reports_of(once, asked.display_filter, None)
+                with session.reopen(quiet=True) as once:
+                    left = reports_of(once, request.display_filter, None)
                     reports = reports.of(set(left.numbers()))
-        reports = asked.chosen(reports)
+        reports = request.chosen(reports)
         failed = any(
             each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
         )
-        ordered = reports.ordered(_worst_first)[: asked.limit]
-        if asked.as_json:
+        ordered = reports.ordered(_worst_first)[: request.limit]
+        if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_lines(map(json.diagnosed, ordered))
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
-            clock = asked.clock(first_ns or session.first_ns)
-            show_diagnoses(asked.look.screen(), ordered, clock, asked.file)
+            clock = request.clock(first_ns or session.first_ns)
+            show_diagnoses(request.look.screen(), ordered, clock, request.file)
         status = session.status()
     return EXIT.FOUND if failed else status
 

@@ -11,7 +11,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.decode import DIRECTIONS, Told
+from netdissect.cli.decode import DIRECTIONS, PayloadFacts
 from netdissect.cli.output import print_json
 from netdissect.model.errors import UsageError
 from netdissect.model.files import numbered_lines
@@ -41,12 +41,12 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 @options.transport
 @click.option("--bare", is_flag=True, help="Only the message, without the packet that carries it.")
 @options.json_output
-@options.handed("told", lambda: Told)
+@options.grouped("facts", lambda: PayloadFacts)
 def command(
     protocol: str,
     message: str,
     fields: tuple[str, ...],
-    told: Told,
+    facts: PayloadFacts,
     bare: bool,
     as_json: bool,
 ) -> None:
@@ -64,11 +64,11 @@ def command(
     from netdissect.craft.encode import encode_text  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
-    transport = _transport(protocol, told.transport)
+    transport = _transport(protocol, facts.transport)
     if message == "-":
-        _again(protocol, told, as_json=as_json)
+        _again(protocol, facts, as_json=as_json)
         return
-    name = full_dialect(protocol, told.dialect)
+    name = full_dialect(protocol, facts.dialect)
     octets = encode_text(protocol, name, transport, message, fields_of(fields), bare=bare)
     _print(protocol, name, message, octets, as_json=as_json)
 
@@ -125,15 +125,16 @@ def _restored(value: Any) -> Any:
     return unescape_surrogates(value) if isinstance(value, str) else value
 
 
-def _again(protocol: str, told: Told, *, as_json: bool) -> None:
+def _again(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
     from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
     from netdissect.craft.rebuild import passed_over, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
-        name = full_dialect(protocol, row.get("dialect") if told.dialect is None else told.dialect)
-        transport = _transport(protocol, told.transport or row.get("transport"))
+        given = row.get("dialect") if facts.dialect is None else facts.dialect
+        name = full_dialect(protocol, given)
+        transport = _transport(protocol, facts.transport or row.get("transport"))
         fields = row["fields"]
         if "type" in row:
             kind = str(row["type"])

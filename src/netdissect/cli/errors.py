@@ -1,6 +1,4 @@
-"""The one place that turns what ended a command into a message and the exit status of the
-contract.
-"""
+"""Turns whatever ended a command into a message and the documented exit status."""
 
 from __future__ import annotations
 
@@ -24,47 +22,48 @@ from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
-__all__ = ["EXIT", "ClosedOutputError", "Unseen", "report"]
+__all__ = ["EXIT", "ClosedOutputError", "LenientText", "report_failure"]
 
 
 _LONGEST_WORD = 200
-"""Characters of a word in a message at most."""
+"""Maximum length of a word in a message; longer ones are cut."""
 
 
 class ClosedOutputError(Exception):
-    """Nobody reads standard output any more."""
+    """Standard output was closed by its reader (EPIPE)."""
 
 
-class Unseen(io.TextIOWrapper):
-    """Text for a person who may not see it: a terminal may go at any time, a disk be full. That
-    changes nothing of what the command does, nor its exit status.
+class LenientText(io.TextIOWrapper):
+    """A text stream that ignores write errors.
+
+    Used for standard error: a closed terminal or a full disk must not change what a command does.
     """
 
     def write(self, text: str, /) -> int:
-        """Write as far as that is possible."""
+        """Write the text if possible."""
         with suppress(OSError):
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Write what is kept as far as that is possible."""
+        """Flush the buffer if possible."""
         with suppress(OSError):
             super().flush()
 
     def close(self) -> None:
-        """Close it, written or not."""
+        """Close the stream, even if the buffer cannot be written."""
         with suppress(OSError):
             super().close()
 
 
 class EXIT:
-    """Exit statuses of the contract."""
+    """The documented exit statuses."""
 
     DONE = 0
     FAILURE = 1
     USAGE = 2
     NO_CAPTURE = 3
-    """Also whatever the system refuses of a file: a full disk, no right, too many open ones."""
+    """Also any other error of the system on a file: disk full, permission denied, too many open."""
     BAD_FILTER = 4
     NO_ACCESS = 5
     CUT_SHORT = 6
@@ -79,20 +78,20 @@ _STATUS: tuple[tuple[type[NetdissectError], int], ...] = (
 )
 
 
-def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
-    """Say on standard error what went wrong, if anything did, and return the exit status.
+def report_failure(error: BaseException, *, debug: bool, live: bool = False) -> int:
+    """Print what went wrong on standard error, if anything did, and return the exit status.
 
     Args:
-        error: what ended the command.
-        debug: print the trace of an unexpected failure.
+        error: the exception that ended the command.
+        debug: print the traceback of an unexpected failure.
         live: the capture arrives on standard input, where Ctrl-C is the usual end.
 
     """
-    error = _meant(error)
+    error = _unwrapped(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (ClosedOutputError, BrokenPipeError)):
-        # Who read the pipe has seen enough; Python itself would complain at its exit.
+        # Not a failure; without this, Python would complain at exit.
         _discard_stdout()
         return EXIT.DONE
     _flush_stdout()
@@ -114,13 +113,13 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
         reason = error.strerror or str(error)
         _say(f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason)
     else:
-        _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
+        _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)")
     return EXIT.NO_CAPTURE if isinstance(error, OSError) else EXIT.FAILURE
 
 
-def _meant(error: BaseException) -> BaseException:
-    """Return the interruption that Python calls a fault where it comes while a class is made.
-    Source: CPython before 3.12, type_new_set_names.
+def _unwrapped(error: BaseException) -> BaseException:
+    """Return the KeyboardInterrupt that CPython before 3.12 wraps in a RuntimeError if it occurs
+    while a class is created. Source: CPython, type_new_set_names.
     """
     return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
 
@@ -130,7 +129,7 @@ def _say(text: str) -> None:
 
 
 def _show(error: click.ClickException) -> None:
-    """Print a message of click's, which may quote any word."""
+    """Print click's message, which may quote arbitrary words of the user."""
     shown = io.StringIO()
     error.show(shown)
     for line in _short(shown.getvalue()).splitlines():
@@ -138,15 +137,15 @@ def _show(error: click.ClickException) -> None:
 
 
 def _short(text: str) -> str:
-    """Return a message in which no word fills the screen: it may quote what the user gave."""
+    """Return a message with overlong words cut: it may quote anything the user gave."""
     return re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:_LONGEST_WORD]}…", text)
 
 
 def _point(error: FilterError) -> None:
-    """Print the filter with a caret under the fault, in a window that fits a terminal."""
+    """Print the filter with carets under the error."""
     from netdissect.render.console import cells  # noqa: PLC0415 - rarely needed
 
-    # A window of 100 characters: a filter may be a page long.
+    # Only 100 characters around the error: a filter may be a page long.
     start = max(0, error.start - 50)
     shown = safe(error.text[start : start + 100])
     before = safe(error.text[start : error.start])
@@ -156,7 +155,7 @@ def _point(error: FilterError) -> None:
 
 
 def _flush_stdout() -> None:
-    """Write what waits; what cannot be written now could not be at the interpreter's exit."""
+    """Flush standard output; discard it if that fails, as it would fail at exit as well."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -164,9 +163,7 @@ def _flush_stdout() -> None:
 
 
 def _discard_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's own flush at exit stays
-    silent.
-    """
+    """Redirect standard output to /dev/null, so that the interpreter's flush at exit succeeds."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

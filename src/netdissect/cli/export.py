@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output, summarise
 from netdissect.cli.complete import FILE
-from netdissect.cli.editing import fit_to_write, say
+from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.errors import EXIT
-from netdissect.cli.existing import missing
 from netdissect.cli.output import Look, open_to_write
 from netdissect.cli.session import Choices, Session
 from netdissect.export.qlog import FLAVOURS, qlog
@@ -98,7 +98,7 @@ def command(
         return _qlog(Session(file, choices, quiet=True), qlog_file, flavour, connection)
     if notes is None or qlog_file is not None:
         raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
-    fit_to_write(notes, [file])
+    refuse_input_as_output(notes, [file])
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import annotate  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def command(
         names = _names(session)
         written, noted = annotate(reader, notes, _notes(session, secrets=bool(secrets)), names)
     text = f"{written:,} frames written to {notes}, {noted:,} with a comment"
-    return say(text, [reader], quiet=look.quiet)
+    return summarise(text, [reader], quiet=look.quiet)
 
 
 def _lua(protocol: str | None, output: str | None) -> int:
@@ -124,22 +124,22 @@ def _lua(protocol: str | None, output: str | None) -> int:
 
 def _qlog(session: Session, target: str, flavour: str, number: int | None) -> int:
     """Write one connection as qlog."""
-    fit_to_write(target, [session.file])
+    refuse_input_as_output(target, [session.file])
     with session:
         reports = _first_look(session)
         if number is None and len(reports) > 1:
             raise UsageError(f"a qlog file holds one of the {len(reports):,}: --connection N")
         report = reports.by_number(number or 1)
         if report is None:
-            raise missing(number or 1, reports)
+            raise no_such_connection(number or 1, reports)
         with open_to_write(target) as out:
-            for line in qlog(session.both(), report, flavour):
+            for line in qlog(session.records_and_timeline(), report, flavour):
                 out.write(line)
         return session.status()
 
 
 def _first_look(session: Session) -> Reports:
-    reports = session.look()
+    reports = session.first_look()
     if reports is None:
         raise UsageError(_TWICE)
     return reports

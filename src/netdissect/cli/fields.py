@@ -25,14 +25,15 @@ def command(protocol: str | None, as_json: bool, look: Look) -> None:
     \b
     netdissect fields teeworlds | grep snap
     """
-    from netdissect.cli.naming import names  # noqa: PLC0415
+    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.lookup import known_protocols  # noqa: PLC0415
     from netdissect.render.catalogs import show_fields  # noqa: PLC0415
 
     if protocol is not None:
         known_protocols([protocol])
-    infos = [info for info in names().all() if protocol in (None, info.name.partition(".")[0])]
+    every = filter_names().all()
+    infos = [info for info in every if protocol in (None, info.name.partition(".")[0])]
     if as_json:
         print_json(json.field(info) for info in infos)
     else:

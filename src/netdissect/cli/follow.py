@@ -7,8 +7,8 @@ from itertools import islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
 from netdissect.cli.output import one_view, print_json
+from netdissect.cli.request import Request
 
 __all__ = ["command"]
 
@@ -26,7 +26,7 @@ __all__ = ["command"]
 @options.secrets
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     form: str | None,
     secrets: bool | None,
 ) -> int:
@@ -42,34 +42,34 @@ def command(
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
-    one_view(("--json", asked.as_json), ("--as", form))
-    with asked.session(streams=True) as session:
-        session.only = frozenset({asked.connection or 1})
-        match = asked.match(session)
-        session.hold = asked.as_json or match.waits
+    one_view(("--json", request.as_json), ("--as", form))
+    with request.session(streams=True) as session:
+        session.only = frozenset({request.connection or 1})
+        match = request.match(session)
+        session.hold = request.as_json or match.waits
         records = (
             record
-            for record in session.of(asked.connection, session.records())
-            if record.connection == (asked.connection or 1)
+            for record in session.of_connection(request.connection, session.records())
+            if record.connection == (request.connection or 1)
         )
         found = (
             (record, item)
             for record, item in delivered(records)
             if match.datagram(record, session.first_ns) and item in match.messages(record)
         )
-        visible = shown(secrets, asked.as_json)
+        visible = shown(secrets, request.as_json)
         rows = islice(
-            ((record if visible else masked(record), item) for record, item in found), asked.limit
+            ((record if visible else masked(record), item) for record, item in found), request.limit
         )
-        if asked.as_json:
+        if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json((json.message(record, item) for record, item in rows), flush=session.live)
         else:
             from netdissect.render.follow import FollowView  # noqa: PLC0415
 
-            clock = asked.clock()
-            view = FollowView(asked.look.screen(flush=session.live), clock, form or "line")
+            clock = request.clock()
+            view = FollowView(request.look.screen(flush=session.live), clock, form or "line")
             for record, item in rows:
                 clock.first_ns = session.first_ns
                 view.show(record, item)

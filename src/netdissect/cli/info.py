@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.selection import select
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.session import Choices, Session
 
 __all__ = ["command"]
 
@@ -37,7 +38,7 @@ def command(
     """
     with Session(file, choices, quiet=look.quiet) as session:
         info = session.reader.info
-        protocols, others, flow = _counts(session, Match.of(display_filter, session))
+        protocols, others, flow = _counts(session, Match.compile(display_filter, session))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 

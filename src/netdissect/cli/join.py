@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.complete import FILE
-from netdissect.cli.editing import fit_to_write
+from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.errors import EXIT
-from netdissect.cli.existing import missing
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices
 from netdissect.cli.spans import Part
@@ -67,7 +67,7 @@ def command(
         raise click.UsageError("captures are read more than once: name files, not `-`")
     if datagrams and not as_json:
         raise click.UsageError("--datagrams is for --json")
-    fit_to_write(target or "-", files)
+    refuse_input_as_output(target or "-", files)
     sandbox.confine()
     links = join_all(files, options=choices.options(), span=(part.start, part.end))
     try:
@@ -93,7 +93,7 @@ def _keep(link: Link, connections: tuple[int, ...]) -> None:
     report = link.joined.report
     for number in connections:
         if not any(number in one.connections[0] for one in report.conversations):
-            raise missing(number, link.joined.reports[0])
+            raise no_such_connection(number, link.joined.reports[0])
     if connections:
         report.conversations[:] = [
             one

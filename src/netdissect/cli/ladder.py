@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
-from netdissect.cli.editing import fit_to_write
+from netdissect.cli.capture_output import refuse_input_as_output
+from netdissect.cli.capture_pair import CapturePair
+from netdissect.cli.match import Match
 from netdissect.cli.output import one_view, print_json, write_file
-from netdissect.cli.session import Match, Session
+from netdissect.cli.request import Request
+from netdissect.cli.session import Session
 from netdissect.cli.spans import PART, Part
-from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
@@ -37,7 +38,7 @@ __all__ = ["command"]
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     svg: str | None,
     mermaid: bool,
 ) -> int:
@@ -54,22 +55,22 @@ def command(
     netdissect ladder game.pcap 1 --from 3s --to 5s
     netdissect ladder client.pcap server.pcap 1 --to 2s
     """
-    one_view(("--json", asked.as_json), ("--svg", svg is not None), ("--mermaid", mermaid))
+    one_view(("--json", request.as_json), ("--svg", svg is not None), ("--mermaid", mermaid))
     from netdissect.render import ladder  # noqa: PLC0415
 
-    fit_to_write(svg or "-", [asked.file, asked.second or "-"])
-    with asked.session() as session:
-        screen = asked.look.screen()
-        if asked.second is None:
-            found = _drawing(session, asked, screen)
+    refuse_input_as_output(svg or "-", [request.file, request.second or "-"])
+    with request.session() as session:
+        screen = request.look.screen()
+        if request.second is None:
+            found = _drawing(session, request, screen)
         else:
-            found = _flown(session, asked.second, asked, screen)
+            found = _flown(session, request.second, request, screen)
         if found is None:
-            if not asked.as_json:
+            if not request.as_json:
                 screen.text("No connection of a known protocol.")
             return session.status()
-        clock = asked.clock(session.first_ns or found.first_ns)
-        if asked.as_json:
+        clock = request.clock(session.first_ns or found.first_ns)
+        if request.as_json:
             print_json(_object(found.number, row) for row in found.rows)
         elif svg is not None:
             from netdissect.plot.ladder import document  # noqa: PLC0415
@@ -94,7 +95,7 @@ class _Drawing:
     first_ns: int | None
 
 
-def _drawing(session: Session, asked: Asked, screen: Screen) -> _Drawing | None:
+def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | None:
     """Return what one capture has of a connection; None where it has no connection at all.
 
     Raises:
@@ -104,11 +105,11 @@ def _drawing(session: Session, asked: Asked, screen: Screen) -> _Drawing | None:
     from netdissect.render import ladder  # noqa: PLC0415
 
     only = click.get_current_context().meta[PART].connections
-    connection = asked.connection or min(only, default=None)
+    connection = request.connection or min(only, default=None)
     session.only = frozenset({connection or 1})
-    found = _Found(session, asked.match(session), connection)
+    found = _Found(session, request.match(session), connection)
     # Read to the end, however few are drawn: later frames tell which of them were lost.
-    records = list(found.records())[: asked.limit]
+    records = list(found.records())[: request.limit]
     if not records:
         if not session.reports:
             return None
@@ -117,23 +118,23 @@ def _drawing(session: Session, asked: Asked, screen: Screen) -> _Drawing | None:
         records,
         found.events_between(records),
         found.lost(records),
-        found.segments(records, whole=found.match.filter is None and asked.limit is None),
+        found.segments(records, whole=found.match.filter is None and request.limit is None),
     )
     return _Drawing(found.number, drawn, found.ends(records, screen), session.first_ns)
 
 
-def _flown(session: Session, second: str, asked: Asked, screen: Screen) -> _Drawing | None:
+def _flown(session: Session, second: str, request: Request, screen: Screen) -> _Drawing | None:
     """Return the same as two captures show it."""
     from netdissect.render import ladder  # noqa: PLC0415
 
-    with TwoSides(session, second, asked.display_filter) as both:
+    with CapturePair(session, second, request.display_filter) as both:
         numbers = both.observed.numbers()
-        if not numbers and asked.connection is None:
+        if not numbers and request.connection is None:
             return None
-        number = asked.connection or min(both.part.connections, default=numbers[0])
+        number = request.connection or min(both.part.connections, default=numbers[0])
         first_ns = both.first_ns or 0
         flights = [(flight, flight.record.messages) for flight in both.flights(number)]
-        flights = flights[: asked.limit]
+        flights = flights[: request.limit]
         if not flights:
             raise _nothing(number, narrowed=both.part != Part())
         report = both.reports.by_number(number)
@@ -188,7 +189,7 @@ class _Found:
 
     def records(self) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
         """Yield the datagrams that match, with the messages that do."""
-        for item in self.session.of(self.wanted, self.session.both()):
+        for item in self.session.of_connection(self.wanted, self.session.records_and_timeline()):
             if item.connection != self.number:
                 continue
             if isinstance(item, ConnectionEvent):

@@ -105,7 +105,7 @@ class LiveSession(Session):
         """Return whether a signal has ended the capture."""
         return self._ended
 
-    def while_seen(self) -> None:
+    def end_if_unseen(self) -> None:
         """End the capture where nobody is left to see its lines."""
         if not self._ended:
             interrupt.hang_up()

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import click
 
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output, summarise, write_option
 from netdissect.cli.complete import offer_files
-from netdissect.cli.editing import fit_to_write, say, write_to
 from netdissect.cli.output import Look
 from netdissect.system import sandbox
 
@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 @click.command("merge")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=offer_files)
-@write_to
+@write_option
 @options.screen
 def command(files: tuple[str, ...], target: str, look: Look) -> int:
     """Merge captures in time order; the result is always pcapng.
@@ -30,7 +30,7 @@ def command(files: tuple[str, ...], target: str, look: Look) -> int:
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import merge  # noqa: PLC0415
 
-    fit_to_write(target, files)
+    refuse_input_as_output(target, files)
     sandbox.confine()
     with ExitStack() as stack:
         readers = [(file, stack.enter_context(BlockReader(file))) for file in files]
@@ -40,4 +40,4 @@ def command(files: tuple[str, ...], target: str, look: Look) -> int:
         text += f"; {done.disordered:,} are out of order in their own file"
     if done.left_out:
         text += f"; {done.left_out:,} blocks that are neither frame nor interface left out"
-    return say(text, [reader for _, reader in readers], quiet=look.quiet)
+    return summarise(text, [reader for _, reader in readers], quiet=look.quiet)

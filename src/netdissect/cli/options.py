@@ -1,6 +1,4 @@
-"""The options that commands share, as decorators. The letters keep the meaning they have in tshark
-and tcpdump.
-"""
+"""The options that commands share, as decorators. Letters mean what they mean in tshark."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import click
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
-from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, in_order
+from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, check_order
 from netdissect.model.text import quoted
 
 __all__ = [
@@ -24,7 +22,7 @@ __all__ = [
     "dialect",
     "display_filter",
     "facts",
-    "handed",
+    "grouped",
     "json_output",
     "narrowed",
     "own_host",
@@ -41,11 +39,11 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
 _MOST = {key.option: key.most for key in KEYS}
-"""Option -> its largest number."""
+"""Option -> its maximum."""
 
 
 def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
-    """Return one decorator that applies several, so that help lists them in the order given."""
+    """Return a decorator that applies several, so that help lists their options in this order."""
 
     def decorate(function: _F) -> _F:
         for decorator in reversed(decorators):
@@ -55,13 +53,13 @@ def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
     return decorate
 
 
-def handed(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F], _F]:
-    """Hand over options as one value.
+def grouped(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F], _F]:
+    """Pass several options to the command as one value.
 
     Args:
-        keyword: name of the command's parameter.
-        kind: returns the class of the value, when a command runs; its fields are called as options.
-        names: field -> option, where they are not; the options that there are not keep a default.
+        keyword: the command's parameter that gets the value.
+        kind: returns the class of the value, a NamedTuple or dataclass; called when a command runs.
+        names: field -> option, if their names differ. Fields without an option keep their default.
 
     """
 
@@ -69,7 +67,7 @@ def handed(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F]
         @wraps(function)
         def wrapper(*args: Any, **options: Any) -> Any:
             made = kind()
-            # Fields of a NamedTuple or a dataclass, in order.
+            # The fields of a NamedTuple or dataclass, in order.
             calls = {field: names.get(field, field) for field in made.__match_args__}
             given = {field: options.pop(name) for field, name in calls.items() if name in options}
             return function(*args, **{keyword: made(**given)}, **options)
@@ -80,7 +78,7 @@ def handed(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F]
 
 
 def choices() -> Any:
-    """Return `Choices`, late."""
+    """Return the class `Choices`, imported late."""
     from netdissect.cli.session import Choices  # noqa: PLC0415 - only when a command runs
 
     return Choices
@@ -92,10 +90,10 @@ def _look() -> Any:
     return Look
 
 
-def _asked() -> Any:
-    from netdissect.cli.asked import Asked  # noqa: PLC0415 - only when a command runs
+def _request() -> Any:
+    from netdissect.cli.request import Request  # noqa: PLC0415 - only when a command runs
 
-    return Asked
+    return Request
 
 
 def capture(
@@ -104,13 +102,12 @@ def capture(
     optional: bool = False,
     second: bool = False,
 ) -> Callable[[_F], _F]:
-    """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand
-    (None if left out).
+    """Add the operand FILE (or `-r FILE`) and further operands, each passed by its own keyword.
 
     Args:
-        operands: name -> type of what may follow FILE.
-        optional: FILE may be left out, too: it is None then.
-        second: a second capture may follow FILE, keyword `second`: any word that is no number.
+        operands: name -> type of the optional operands after FILE; None if left out.
+        optional: FILE may be left out; `file` is then None.
+        second: a second capture may follow FILE, as keyword `second`: a word that is not a number.
 
     """
     names = list(operands or {})
@@ -151,7 +148,7 @@ def capture(
 
 
 class Count(click.IntRange):
-    """A whole number from `min` on that a machine word holds."""
+    """An integer from `min` up to the largest that fits a machine word."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number."""
@@ -165,10 +162,10 @@ COUNT: Final = Count(min=1)
 
 
 def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
-    """Return an operand's value; a wrong one is named."""
+    """Return the value of an operand; an error names the operand."""
     hint = name.upper()
     if isinstance(kind, click.IntRange) and not (given.isascii() and given.isdecimal()):
-        text = f"{quoted(given)} is not a number; FILE comes first, then {hint}."
+        text = f"{quoted(given)} is not a number; {hint} follows FILE."
         raise click.BadParameter(text, param_hint=hint)
     try:
         return kind.convert(given, None, click.get_current_context())
@@ -194,17 +191,18 @@ display_filter = click.option(
     "display_filter",
     metavar="EXPR",
     type=EXPRESSION,
-    help="Show only what matches (docs/filters.md): 'msg.resend and msg.since > 80'.",
+    help="Show only what matches, such as 'msg.resend and msg.since > 80' (docs/filters.md).",
 )
 
 
 AROUND: Final = 500_000_000
-"""What `--around` shows before and after a moment, nanoseconds."""
+"""Nanoseconds that `--around TIME` shows before and after the time."""
 _AROUND_FRAMES: Final = 20
+"""Frames that `--around #FRAME` shows before and after the frame."""
 
 
 def span_around(around: str) -> tuple[int, int, bool]:
-    """Return (first, last, whether these are frames) of what `--around` means; else they are ns."""
+    """Return (first, last, whether these are frame numbers instead of ns) for `--around`."""
     if around.startswith("#"):
         frame = int(around[1:])
         return max(1, frame - _AROUND_FRAMES), frame + _AROUND_FRAMES, True
@@ -226,12 +224,12 @@ capture_filter = click.option(
     "capture_filter",
     default="",
     metavar="BPF",
-    help="Capture only what matches, in libpcap's language: 'udp port 8303'.",
+    help="Capture only what matches this libpcap filter, such as 'udp port 8303'.",
 )
-becomes = click.option(
+run_as = click.option(
     "--user",
     metavar="NAME",
-    help="The user that root becomes before parsing; by default who called sudo, else nobody.",
+    help="When run as root, parse as this user; default: the caller of sudo, otherwise nobody.",
 )
 
 
@@ -252,17 +250,17 @@ _CONNECTION: Final = click.option(
 
 
 def part(function: _F) -> _F:
-    """Add what narrows a view that has no filter and no frames, handed over as one keyword `part`:
-    its times are nanoseconds.
+    """Add the options that select a time span and connections, passed as one keyword `part`; for
+    commands without display filter and frame numbers.
     """
 
     @wraps(function)
     def wrapper(*args: Any, since: int | None, until: int | None, **options: Any) -> Any:
         moment = options.pop("around")
-        in_order(since, until, moment)
+        check_order(since, until, moment)
         if moment is not None:
             since, until = max(0, moment - AROUND), moment + AROUND
-        # In the order given: a picture has its connections so.
+        # In the order given, which is the order of connections in a plot.
         only = dict.fromkeys(options.pop("of_connection"))
         around = None if moment is None else str(moment)
         return function(*args, part=Part(since, until, False, tuple(only), around), **options)
@@ -277,8 +275,10 @@ def part(function: _F) -> _F:
 
 
 def narrowed(function: _F) -> _F:
-    """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`. The
-    context has it but for `-Y` as a `Part`; of two captures only that.
+    """Add `-Y` and the shorthands for common filters, passed as one keyword `display_filter`.
+
+    The shorthands are also stored in the context as a `Part`. If there is a second capture, they
+    are only stored there.
     """
 
     @wraps(function)
@@ -286,12 +286,12 @@ def narrowed(function: _F) -> _F:
         parts = [] if display_filter is None else [display_filter]
         low, high = options.pop("since"), options.pop("until")
         moment, frames = options.pop("around"), False
-        in_order(low, high, moment)
+        check_order(low, high, moment)
         if moment is not None:
             low, high, frames = span_around(moment)
         part = Part(low, high, frames, tuple(options.pop("of_connection")), moment)
         click.get_current_context().meta[PART] = part
-        # Two captures have no common frame numbers: views of both narrow by time themselves.
+        # Two captures have no common frame numbers: views of both apply the part themselves.
         if options.get("second") is None:
             parts += part.filters()
         text = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
@@ -310,12 +310,15 @@ dialect = click.option(
 )
 transport = click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 target = click.option(
-    "--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only."
+    "--target",
+    required=True,
+    metavar="HOST:PORT",
+    help="The server to send to; loopback unless --i-own-this-host is given.",
 )
 own_host = click.option(
     "--i-own-this-host",
     is_flag=True,
-    help="The target is mine, even if it is not this machine: I may send it harmful traffic.",
+    help="Confirm that you may send harmful traffic to a target that is not this machine.",
 )
 
 
@@ -323,7 +326,7 @@ secrets = click.option(
     "--show-secrets/--mask-secrets",
     "secrets",
     default=None,
-    help="Show or mask passwords; by default, only --json and -T show them.",
+    help="Show or mask passwords; by default only --json and -T show them.",
 )
 
 
@@ -340,14 +343,14 @@ screen = _all(
         metavar="N",
         help="Width of the output in columns.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors on standard error."),
-    click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error."),
+    click.option("--verbose", is_flag=True, help="Report on standard error what is being done."),
     click.option(
         "--debug", is_flag=True, expose_value=False, help="Print the traceback of a failure."
     ),
-    handed("look", _look),
+    grouped("look", _look),
 )
-"""Adds what decides how the output looks; handed over as one keyword `look`."""
+"""Adds the options for the look of the output, passed as one keyword `look`."""
 
 
 time_style = click.option(
@@ -356,7 +359,7 @@ time_style = click.option(
     "times",
     type=click.Choice(_TIME_STYLES),
     default="r",
-    help="Time format: r since the first frame, d since the line before, a local, u UTC, e epoch.",
+    help="Time format: r since first frame, d since previous line, a local, u UTC, e epoch.",
 )
 
 
@@ -379,7 +382,7 @@ reading = _all(
         help="Inflate a compressed message to at most N times its size.  [default: 200]",
     ),
 )
-"""Adds what nothing on the wire tells about bytes."""
+"""Adds the options on bytes that the capture itself does not answer."""
 
 
 analysis = _all(
@@ -395,7 +398,7 @@ analysis = _all(
         "--dialect",
         multiple=True,
         metavar="DIALECT",
-        help="Dialect to assume where its protocol is found.",
+        help="The dialect to assume for its protocol.",
     ),
     click.option(
         "--disable-protocol",
@@ -412,13 +415,13 @@ analysis = _all(
         help="Layout of user messages, JSON or TOML (docs/schemas.md).",
     ),
     reading,
-    click.option("--strict", is_flag=True, help="Stop at an internal error of netdissect."),
-    handed("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
+    click.option("--strict", is_flag=True, help="Stop at an internal error instead of noting it."),
+    grouped("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
 )
-"""Adds what decides how datagrams are understood; handed over as one keyword `choices`."""
+"""Adds the options that decide how datagrams are decoded, passed as one keyword `choices`."""
 
 
 facts = _all(json_output, analysis, paged, screen)
-"""What a command takes that answers from a capture, long answers through a pager."""
-report = _all(json_output, time_style, analysis, paged, screen, handed("asked", _asked))
-"""The same with times in it."""
+"""Adds the options of a command that prints results from a capture, through a pager."""
+report = _all(json_output, time_style, analysis, paged, screen, grouped("request", _request))
+"""Like `facts` for output with times; everything is passed as one keyword `request`."""

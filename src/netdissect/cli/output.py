@@ -1,4 +1,4 @@
-"""How a command prints: rows of JSON to standard output, or a view on a `Screen`."""
+"""How commands print: JSON rows on standard output, a view on a `Screen`, or a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Look", "one_view", "open_to_write", "print_json", "print_lines", "wr
 
 
 class Look(NamedTuple):
-    """How a command prints: the values of the options that `options.screen` adds."""
+    """The values of the options that `options.screen` adds."""
 
     color: str
     width: int | None
@@ -41,16 +41,16 @@ class Look(NamedTuple):
 
 
 def write_file(path: str, text: str) -> int:
-    """Write a file that the user named, `-` is standard output, and return its size in bytes.
+    """Write a text file named by the user (`-` = standard output); return its size in bytes.
 
     Raises:
         OSError: as `open_to_write`.
 
     """
-    # Text from packets may hold halves of surrogate pairs.
+    # Text from packets may contain lone surrogates.
     octets = text.encode("utf-8", "backslashreplace")
     with open_to_write(path) as file:
-        # Python's own text layer would hold all of it a second time.
+        # Python's text layer would hold a second copy of the whole text.
         file.flush()
         file.buffer.write(octets)
     return len(octets)
@@ -58,19 +58,20 @@ def write_file(path: str, text: str) -> int:
 
 @contextmanager
 def open_to_write(path: str) -> Iterator[TextIO]:
-    """Open a text file that the user named; `-` is standard output, which stays open. A file is
-    written beside its place and put there when it is whole: on a full disk, or after a signal, what
-    stood there before still does. A pipe or a device is written to.
+    """Open a text file named by the user; `-` is standard output, which is not closed.
+
+    A regular file is written under a temporary name and renamed when it is complete, so a full disk
+    or a signal leaves an existing file intact. Pipes and devices are written to directly.
 
     Raises:
-        OSError: there can be no such file, or it cannot take what is written; names it.
+        OSError: the file cannot be created or written; its `filename` is the user's path.
 
     """
     if path == "-":
         yield sys.stdout
         return
     try:
-        with _taking_place(path) as file:
+        with _replacing(path) as file:
             yield file
     except OSError as error:
         if error.filename is None or str(error.filename).endswith(PARTIAL_SUFFIX):
@@ -79,11 +80,11 @@ def open_to_write(path: str) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _taking_place(path: str) -> Iterator[TextIO]:
-    """Open a file that takes its place once all of it is written, where it may."""
+def _replacing(path: str) -> Iterator[TextIO]:
+    """Open a file that replaces the one at `path` once it is complete, if that is possible."""
     found = os.stat(path) if os.path.exists(path) else None  # noqa: PTH110, PTH116 - as given
-    place = os.path.realpath(path)  # the link stays
-    if not _may_take(path, place, found):
+    place = os.path.realpath(path)  # keep a symbolic link
+    if not _is_replaceable(path, place, found):
         with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123 - as given
             yield file
         return
@@ -93,10 +94,11 @@ def _taking_place(path: str) -> Iterator[TextIO]:
         yield file
 
 
-def _may_take(path: str, place: str, found: os.stat_result | None) -> bool:
-    """Return whether a new file may take a place: nothing stands there, or a file of the user's
-    alone. A pipe, and a file of several names or of somebody else's, can only be written to; no
-    name at all, or that of a folder, is refused then.
+def _is_replaceable(path: str, place: str, found: os.stat_result | None) -> bool:
+    """Return whether a new file may be renamed to `place`.
+
+    True if nothing is there, or a regular file with one link that the user owns. Anything else
+    (a pipe, a hard link, somebody else's file) is opened for writing; that fails for a folder.
     """
     if found is None:
         return bool(os.path.basename(path))  # noqa: PTH119 - as given
@@ -110,20 +112,20 @@ def _may_take(path: str, place: str, found: os.stat_result | None) -> bool:
 
 
 def one_view(*views: tuple[str, Any]) -> None:
-    """Refuse more than one way to show a result: (option, whether it was given) each."""
+    """Refuse more than one output format; each view is (option, whether it was given)."""
     if len(chosen := [name for name, given in views if given]) > 1:
-        raise click.UsageError(f"{' and '.join(chosen)} are two ways to show it: choose one.")
+        raise click.UsageError(f"{' and '.join(chosen)} exclude each other: choose one.")
 
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:
-    """Print one object a line and return how many."""
+    """Print one object per line and return their number."""
     from netdissect.export.json import dump  # noqa: PLC0415
 
     return print_lines(map(dump, rows), flush=flush)
 
 
 def print_lines(lines: Iterable[str], *, flush: bool = False) -> int:
-    """Print lines and return how many."""
+    """Print lines and return their number."""
     write = sys.stdout.write
     shown = 0
     for line in lines:

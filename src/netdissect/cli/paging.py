@@ -1,5 +1,6 @@
-"""Long output on a terminal goes through a pager, which is started before anything of the capture
-is read: what reads it may start no program any more.
+"""Shows long output on a terminal through a pager.
+
+The pager is started before the capture is read, because the sandbox then allows no new programs.
 """
 
 from __future__ import annotations
@@ -27,31 +28,30 @@ __all__ = ["paged"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _NONE = frozenset({"", "cat"})
-"""Values of PAGER with which there is none."""
+"""Values of PAGER that switch the pager off."""
 _LESS = "FRX"
-"""Options of `less` where the user has set none: leave what fits one screen as it is, take colours
-as they are, keep the screen at the end."""
+"""Default options of `less`: quit if one screen suffices, pass colours, keep the screen at exit."""
 
 
-class _Out(io.TextIOWrapper):
-    """Standard output while a pager shows it: the terminal, by way of the pager."""
+class _PagerOutput(io.TextIOWrapper):
+    """Standard output while a pager shows it."""
 
     def isatty(self) -> bool:
-        """Return True: colours and width are those of the terminal."""
+        """Return True, so that colours and width are those of the terminal."""
         return True
 
 
-class Kept(io.StringIO):
-    """Standard error while a pager has the screen: what is said is said behind it."""
+class DeferredError(io.StringIO):
+    """Standard error while a pager has the screen: the text is printed after the pager exits."""
 
     def __init__(self, terminal: io.TextIOBase) -> None:
-        """Take where it goes in the end; progress goes there at once."""
+        """Take the real stream, where progress is shown immediately."""
         super().__init__()
         self.terminal = terminal
 
 
 def paged(function: _F) -> _F:
-    """Add `--no-pager` to a command, and a pager to what it prints for people on a terminal."""
+    """Show what a command prints on a terminal through a pager, and add `--no-pager` to it."""
 
     @wraps(function)
     def wrapper(*args: Any, no_pager: bool, **options: Any) -> Any:
@@ -61,14 +61,14 @@ def paged(function: _F) -> _F:
             return function(*args, **options)
         return _through(pager, lambda: function(*args, **options))
 
-    option = click.option("--no-pager", is_flag=True, help="Do not page the output on a terminal.")
+    option = click.option("--no-pager", is_flag=True, help="Do not use a pager.")
     return cast("_F", option(wrapper))
 
 
 def _start() -> Program | None:
-    """Start the pager; None where there is no terminal in front of us, or no pager."""
+    """Start the pager; return None if output is not to a terminal in the foreground."""
     try:
-        # A pager behind `&` would be stopped by the terminal.
+        # The terminal would stop a pager in the background.
         if not sys.stdout.isatty() or os.tcgetpgrp(sys.stdout.fileno()) != os.getpgrp():
             return None
     except (OSError, ValueError):
@@ -78,7 +78,7 @@ def _start() -> Program | None:
     words = _words(os.environ.get("PAGER", "less"))
     if words is None or os.environ.get("TERM", "dumb") == "dumb":
         return None
-    # Nothing else of the environment: LESSOPEN names a program that less runs for each file.
+    # Pass nothing else: LESSOPEN, for example, names a program that less runs for each file.
     kept = {name: os.environ[name] for name in ("TERM", "COLORTERM") if name in os.environ}
     safety = {"LESS": os.environ.get("LESS", _LESS), "LESSSECURE": "1", "LESSCHARSET": "utf-8"}
     try:
@@ -88,7 +88,7 @@ def _start() -> Program | None:
 
 
 def _words(pager: str) -> list[str] | None:
-    """Return the absolute path of a pager and its arguments; None where there is none to trust."""
+    """Return the absolute path of the pager and its arguments; None if no trusted one is found."""
     try:
         words = shlex.split(pager)
     except ValueError:
@@ -97,20 +97,20 @@ def _words(pager: str) -> list[str] | None:
         return None
     from netdissect.system import programs  # noqa: PLC0415 - only where a pager starts
 
-    # By name alone, in folders of the system: PAGER may come from a folder that is not the user's.
+    # Search system folders for the name only: the path in PAGER may not be trustworthy.
     path = programs.find(os.path.basename(words[0]))  # noqa: PTH119 - a text
     if path is None:
         return None
-    # Also where LESS is set without it: what is printed has colours.
+    # Even if LESS is set without it: the output has colours.
     colours = ["-R"] if path.endswith("/less") else []
     return [path, *colours, *words[1:]]
 
 
 def _through(pager: Program, run: Callable[[], Any]) -> Any:
-    """Run a command with its output in a pager; wait until the reader has left it."""
+    """Run a command with its output in a pager; wait until the user quits the pager."""
     out, err = sys.stdout, sys.stderr
-    later = Kept(cast("io.TextIOBase", err)) if err.isatty() else None
-    sys.stdout = shown = _Out(
+    later = DeferredError(cast("io.TextIOBase", err)) if err.isatty() else None
+    sys.stdout = shown = _PagerOutput(
         cast("io.BufferedWriter", pager.stdin), encoding="utf-8", errors="backslashreplace"
     )
     sys.stderr = later or err
@@ -120,7 +120,7 @@ def _through(pager: Program, run: Callable[[], Any]) -> Any:
     except OSError as error:
         if error.errno != errno.EPIPE:
             raise
-        status = EXIT.DONE  # the reader has left it before the end
+        status = EXIT.DONE  # the user quit the pager early
     finally:
         sys.stdout, sys.stderr = out, err
         _wait(pager, shown)
@@ -130,11 +130,11 @@ def _through(pager: Program, run: Callable[[], Any]) -> Any:
 
 
 def _wait(pager: Program, shown: io.TextIOWrapper) -> None:
-    """Hand on the rest, and wait; Ctrl-C is the pager's now."""
+    """Flush the output and wait for the pager, which handles Ctrl-C from now on."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         interrupt.resting()
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the pager has exited already
             shown.close()
         pager.wait()
     finally:

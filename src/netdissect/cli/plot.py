@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from netdissect.cli import options
-from netdissect.cli.editing import fit_to_write
-from netdissect.cli.existing import missing
+from netdissect.cli.capture_output import refuse_input_as_output
+from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.output import Look, one_view, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import LENGTH, Part
@@ -95,7 +95,7 @@ class _Drawing(NamedTuple):
 @options.json_output
 @options.analysis
 @options.screen
-@options.handed("drawing", lambda: _Drawing)
+@options.grouped("drawing", lambda: _Drawing)
 def command(
     kind: str,
     file: str,
@@ -125,26 +125,26 @@ def command(
         raise UsageError("--bytes and --interval are for `rate`")
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
-    fit_to_write(output or "-", [file])
+    refuse_input_as_output(output or "-", [file])
     start, end = part.start, part.end
     if part.connections and connections is None:
         if len(part.connections) > MAX_COMPARED:
             raise UsageError(_TOO_MANY)
         connections = part.connections
-    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
+    from netdissect.cli.plot_data import collect_plot_data, worst_first  # noqa: PLC0415
 
     with Session(file, choices, quiet=look.quiet) as session:
         limit = MAX_EXPORTED if drawing.exports else MAX_POINTS
         # Which connection is the worst is known only when all is read.
-        ahead = None if connections else session.look()
-        wanted = connections if ahead is None else worst(ahead)[:1]
-        found = gather(session, wanted, span=_span(start, end), limit=limit)
+        ahead = None if connections else session.first_look()
+        wanted = connections if ahead is None else worst_first(ahead)[:1]
+        found = collect_plot_data(session, wanted, span=_span(start, end), limit=limit)
         screen = look.screen()
         if not session.reports:
             if not drawing.as_json:
                 screen.text("No connection of a known protocol.")
             return session.status()
-        numbers = connections or worst(session.reports)[:1]
+        numbers = connections or worst_first(session.reports)[:1]
         histories = [_history(found.gallery.histories, number, session) for number in numbers]
         asked = Wanted(drawing.space, start, end, drawing.interval, drawing.octets)
         drawn = [chart for history in histories for chart in charts(kind, history, asked)]
@@ -168,7 +168,7 @@ def _span(start: int | None, end: int | None) -> tuple[int, int] | None:
 def _history(histories: dict[int, History], number: int, session: Session) -> History:
     history = histories.get(number)
     if history is None or history.report is None:
-        raise missing(number, session.reports)
+        raise no_such_connection(number, session.reports)
     return history
 
 

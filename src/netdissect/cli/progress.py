@@ -1,4 +1,4 @@
-"""How far a long run is, on a standard error that is a terminal, from its second second on."""
+"""Progress of a long run, shown on standard error if that is a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from netdissect.render.units import octets
 __all__ = ["Progress", "to_file"]
 
 _AFTER_SECONDS = 1.0
+"""Seconds before progress is shown for the first time."""
 _EVERY_SECONDS = 0.2
+"""Seconds between updates."""
 _BAR_COLUMNS = 30
 
 
@@ -21,8 +23,8 @@ class Progress:
     """Draws one line and clears it again."""
 
     def __init__(self, *, enabled: bool = True, stream: IO[str] | None = None) -> None:
-        """Take whether to draw at all; never where the stream is no terminal."""
-        if stream is None:  # while a pager has the screen, what is said otherwise waits
+        """Take the stream; nothing is drawn unless `enabled` and the stream is a terminal."""
+        if stream is None:  # a pager defers standard error, but not the progress
             stream = getattr(sys.stderr, "terminal", sys.stderr)
         self.stream = stream
         self.enabled = enabled and self.stream.isatty()
@@ -31,18 +33,18 @@ class Progress:
         self._drawn = False
 
     def watch(self, reader: Any) -> Any:
-        """Make a reader report its progress while it is read; return it."""
+        """Show the progress of a reader while it is read; return the reader."""
         if self.enabled:
             reader.on_batch(lambda: self.step(*reader.progress()))
         return reader
 
     def renew(self) -> None:
-        """Take the line away, and begin anew with what is read next."""
+        """Clear the line, and start estimating the time left anew."""
         self.clear()
         self._since = time.monotonic()
 
     def step(self, done: int, total: int | None) -> None:
-        """Draw, if it is time to."""
+        """Redraw the line if it is due."""
         now = time.monotonic()
         if now - self._begin < _AFTER_SECONDS or now - self._last < _EVERY_SECONDS:
             return
@@ -56,14 +58,14 @@ class Progress:
     def _line(done: int, total: int | None) -> str:
         if not total:
             return f"{done / 1e6:.0f} MB read"
-        # A file that is being written is longer by now than it was when it was opened.
+        # A file that is still being written is longer than when it was opened.
         done = min(done, total)
         filled = _BAR_COLUMNS * done // total
         bar = "=" * filled + " " * (_BAR_COLUMNS - filled)
         return f"[{bar}] {100 * done // total}% of {octets(total)}"
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._drawn:
             self._drawn = False
             self.stream.write("\r\x1b[K")
@@ -71,7 +73,7 @@ class Progress:
 
 
 def to_file() -> bool:
-    """Return whether standard output is a file: what is printed meets no progress there."""
+    """Return whether standard output is a file, so that progress does not garble it."""
     try:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError, AttributeError):
@@ -79,7 +81,7 @@ def to_file() -> bool:
 
 
 def _left(seconds: float, done: int, total: int | None) -> str:
-    """Return how long the rest takes if it is read as fast as what is behind."""
+    """Return the estimated time left, at the average speed so far."""
     if not total or not done:
         return ""
     left = round(seconds * max(0, total - done) / done)

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
 from netdissect.cli.complete import FIELD
+from netdissect.cli.match import Match
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.session import Match, Session
+from netdissect.cli.request import Request
+from netdissect.cli.session import Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
 __all__ = ["command", "print_lines", "print_messages", "shown", "wanted"]
@@ -52,7 +53,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.secrets
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     tree: bool,
     hexed: bool,
     messages: bool,
@@ -72,31 +73,31 @@ def command(
     netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
     ssh host tcpdump -U -w - | netdissect read -r -
     """
-    one_view(("--json", asked.as_json), ("-T", table))
+    one_view(("--json", request.as_json), ("-T", table))
     if table and (tree or hexed):
         raise click.UsageError("-V and -x show more below a line: -T has rows, -e chooses columns.")
     if csv_safe and not table:
         raise click.UsageError("--csv-safe is for -T csv and -T tsv.")
     if columns and not table:
         raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
-    with asked.session(streams=True) as session:
-        match = asked.match(session)
-        program = asked.as_json or bool(table)
+    with request.session(streams=True) as session:
+        match = request.match(session)
+        program = request.as_json or bool(table)
         # A `conn.` column may show the vantage, which the first lines do not know for good.
         early = not any(name.startswith("conn.") for name in columns)
         found = wanted(
             session, match, everything=everything, shown=shown(secrets, program), early=early
         )
-        rows = _limited(found, asked.limit, messages or program)
+        rows = _limited(found, request.limit, messages or program)
         session.hold = (program or match.waits) and not flush
         flush = flush or session.live
         if table:
             _print_table(rows, session, table, columns, guard=csv_safe)
-        elif asked.as_json:
+        elif request.as_json:
             print_messages(rows, flush=flush)
         else:
-            screen = asked.look.screen(flush=flush)
-            print_lines(rows, session, asked.times, screen, (messages, tree, hexed))
+            screen = request.look.screen(flush=flush)
+            print_lines(rows, session, request.times, screen, (messages, tree, hexed))
         return session.status()
 
 
@@ -113,7 +114,7 @@ def wanted(
     """
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
-    match.alone(session)
+    match.restrict(session)
     session.others = everything
     for record in session.records(early=early):
         if record.protocol is None and not everything:
@@ -164,14 +165,14 @@ def print_lines(
 def _print_table(
     rows: _Rows, session: Session, kind: str, columns: tuple[str, ...], *, guard: bool
 ) -> None:
-    from netdissect.cli.naming import names  # noqa: PLC0415
+    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
     from netdissect.export.table import write_rows  # noqa: PLC0415
     from netdissect.filters import Scope, compile_column  # noqa: PLC0415
     from netdissect.render.safe import safe  # noqa: PLC0415
 
     if not columns:
         raise click.UsageError("-T needs columns: -e frame.number -e msg.type")
-    getters = [compile_column(name, names()) for name in columns]
+    getters = [compile_column(name, filter_names()) for name in columns]
 
     def cells() -> Iterator[list[Any]]:
         for record, items in rows:

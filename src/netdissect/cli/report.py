@@ -10,17 +10,17 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.complete import FILE
-from netdissect.cli.editing import fit_to_write
-from netdissect.cli.existing import exist, missing
+from netdissect.cli.connection_numbers import check_connections, no_such_connection
 from netdissect.cli.output import Look, write_file
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import Part, within
+from netdissect.cli.spans import Part, check_start
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
-    from netdissect.cli.gathering import Gathered
+    from netdissect.cli.plot_data import PlotData
     from netdissect.model.records import DatagramRecord
     from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Reports
@@ -77,7 +77,7 @@ def command(
     netdissect report game.pcap -o report.html
     netdissect report client.pcap server.pcap
     """
-    fit_to_write(output, [file, second or "-"])
+    refuse_input_as_output(output, [file, second or "-"])
     with Session(file, choices, quiet=look.quiet) as session:
         size = write_report(session, output, second=second, redact=redact, part=part)
         if output != "-":
@@ -97,18 +97,18 @@ def write_report(
     """Write the report of a capture, and of a second one of the same conversation, or of a part of
     it; return its size in bytes.
     """
-    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
+    from netdissect.cli.plot_data import collect_plot_data, worst_first  # noqa: PLC0415
     from netdissect.report.document import document  # noqa: PLC0415
 
-    ahead = session.look()
+    ahead = session.first_look()
     part = part or Part()
     only = part.connections
-    wanted = only[:MAX_TOLD] or (None if ahead is None else worst(ahead)[:MAX_TOLD])
-    found = gather(session, wanted, remember=True)
+    wanted = only[:MAX_TOLD] or (None if ahead is None else worst_first(ahead)[:MAX_TOLD])
+    found = collect_plot_data(session, wanted, remember=True)
     # Before anything is written: a wrong span leaves an older report alone.
-    within(session.reader.info, part)
-    exist(only, session.reports)
-    numbers = [number for number in worst(session.reports) if not only or number in only]
+    check_start(session.reader.info, part)
+    check_connections(only, session.reports)
+    numbers = [number for number in worst_first(session.reports) if not only or number in only]
     if second is None:
         told = capture_of(session, found, numbers, redact=redact)
     else:
@@ -119,7 +119,7 @@ def write_report(
 
 def capture_of(
     session: Session,
-    found: Gathered,
+    found: PlotData,
     numbers: Sequence[int],
     *,
     redact: bool,
@@ -144,7 +144,7 @@ def capture_of(
     for place, number in enumerate(numbers[:MAX_ROWS]):
         report = reports.by_number(number)
         if report is None:
-            raise missing(number, reports)
+            raise no_such_connection(number, reports)
         subject = _subject(report, found, told=place < MAX_TOLD)
         subjects.append(redactor.subject(subject) if redact else subject)
     return Capture(
@@ -161,7 +161,7 @@ def capture_of(
 
 
 def _of_two(
-    session: Session, second: str, found: Gathered, numbers: Sequence[int], *, redact: bool
+    session: Session, second: str, found: PlotData, numbers: Sequence[int], *, redact: bool
 ) -> Capture:
     """Return what the report says of a capture and one of the other side."""
     from netdissect.join import join  # noqa: PLC0415
@@ -185,7 +185,7 @@ def _of_two(
     return told
 
 
-def _subject(report: ConnectionReport, found: Gathered, *, told: bool) -> Subject:
+def _subject(report: ConnectionReport, found: PlotData, *, told: bool) -> Subject:
     """Return what is said of one connection; only those that are told have a part of their own."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
@@ -196,9 +196,9 @@ def _subject(report: ConnectionReport, found: Gathered, *, told: bool) -> Subjec
     if not told:
         return subject
     subject.history = found.gallery.histories.get(number)
-    worst, scene = found.scenes.get(number, (None, None))
+    worst_first, scene = found.scenes.get(number, (None, None))
     if scene is not None:
-        subject.worst, subject.cut = worst, scene.cut
+        subject.worst, subject.cut = worst_first, scene.cut
         subject.scene = [masked(record) for record in scene.records()]
     end = found.ends.get(number)
     ending = [] if end is None else [masked(record) for record in end.records()]

@@ -1,4 +1,4 @@
-"""What a display filter leaves of a capture, read once: for views of units and events."""
+"""Applies a display filter to a capture, for commands that show units, events or counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from netdissect.cli.session import Match, Session
+from netdissect.cli.match import Match
+from netdissect.cli.session import Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
@@ -15,36 +16,36 @@ __all__ = ["Selected", "select"]
 
 @dataclass(slots=True)
 class Selected:
-    """What a filter left of a capture."""
+    """The part of a capture that matches a filter."""
 
     items: list[UnitRecord | ConnectionEvent]
-    """The timeline of what matches."""
+    """Units and events of matching datagrams, in time order."""
     frames: set[int]
-    """Matching frames; of a message of a stream all that it came from."""
+    """Matching frames; for a message of a TCP stream, every frame that carried part of it."""
     connections: set[int]
     """Numbers of the connections with a matching datagram."""
     datagrams: Counter[str | None]
-    """Matching datagrams by protocol; None for those of no known one."""
+    """Number of matching datagrams by protocol; None = no known protocol."""
 
 
 def select(session: Session, match: Match) -> Selected:
-    """Read the capture once and return what of it lies on matching datagrams."""
+    """Read the capture once and return everything that belongs to matching datagrams."""
     found = Selected([], set(), set(), Counter())
     items: list[UnitRecord | ConnectionEvent] = []
     units: set[tuple[int, str, int, int]] = set()
-    match.alone(session)
-    for item in session.both():
+    match.restrict(session)
+    for item in session.records_and_timeline():
         if not isinstance(item, DatagramRecord):
             items.append(item)
         elif match.datagram(item, session.first_ns):
             found.frames |= {item.frame, *item.frames}
-            # A segment of an unknown stream is no datagram, and `info` counts none.
+            # Like `info`, do not count segments of unknown TCP streams as datagrams.
             if item.protocol is not None or item.transport == "udp":
                 found.datagrams[item.protocol] += 1
             if item.connection is not None:
                 found.connections.add(item.connection)
                 units.update(_units(item.connection, item, match.messages(item)))
-    # Only now: what acknowledges a unit may match, and comes after it.
+    # Selected last: a unit also matches through its acknowledgement, which comes later.
     found.items += (item for item in items if _kept(item, found.frames, units))
     return found
 

@@ -8,7 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.decode import DIRECTIONS, Told
+from netdissect.cli.decode import DIRECTIONS, PayloadFacts
 from netdissect.cli.encode import fields_of
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.spans import Amount
@@ -55,13 +55,13 @@ class _Sending(NamedTuple):
 )
 @options.json_output
 @options.screen
-@options.handed("told", lambda: Told)
-@options.handed("sending", lambda: _Sending)
+@options.grouped("facts", lambda: PayloadFacts)
+@options.grouped("sending", lambda: _Sending)
 def command(
     protocol: str,
     message: str,
     fields: tuple[str, ...],
-    told: Told,
+    facts: PayloadFacts,
     sending: _Sending,
     as_json: bool,
     look: Look,
@@ -81,8 +81,8 @@ def command(
     from netdissect.fuzz.target import Target  # noqa: PLC0415
 
     where = Target.parse(sending.target, own_host=sending.i_own_this_host)
-    driver = driver_class(protocol, told.transport, told.dialect)
-    name = full_dialect(driver, told.dialect)
+    driver = driver_class(protocol, facts.transport, facts.dialect)
+    name = full_dialect(driver, facts.dialect)
     octets = encode_text(protocol, name, driver.transport, message, fields_of(fields))
     with at_once():
         result = exchange(
@@ -97,7 +97,8 @@ def command(
         )
     rows = [("c2s", result.sent), *[("s2c", each) for each in result.answers[:_MAX_ANSWERS]]]
     for direction, payload in rows:
-        _show(protocol, Told(name, driver.transport, direction), payload, None if as_json else look)
+        known = PayloadFacts(name, driver.transport, direction)
+        _show(protocol, known, payload, None if as_json else look)
     if (more := len(result.answers) - _MAX_ANSWERS) > 0:
         click.echo(f"netdissect: {more:,} more answers are not shown", err=True)
     if not result.answers:
@@ -106,20 +107,20 @@ def command(
         )
 
 
-def _show(protocol: str, told: Told, payload: bytes, look: Look | None) -> None:
+def _show(protocol: str, facts: PayloadFacts, payload: bytes, look: Look | None) -> None:
     """Show a payload and who sent it; as JSON where nobody looks."""
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
     from netdissect.render.tree import tree_lines  # noqa: PLC0415
 
-    direction = DIRECTIONS[told.direction]
+    direction = DIRECTIONS[facts.direction]
     tree = decode_payload(
-        protocol, payload, dialect=told.dialect, direction=direction, transport=told.transport
+        protocol, payload, dialect=facts.dialect, direction=direction, transport=facts.transport
     )
     if look is None:
         print_json([json.decoded(tree)])
         return
     screen = look.screen()
-    screen.line(_ARROWS[told.direction or "c2s"], (f" {len(payload)} bytes", "dim"))
+    screen.line(_ARROWS[facts.direction or "c2s"], (f" {len(payload)} bytes", "dim"))
     for line in tree_lines(tree, indent=2):
         screen.line(*line)

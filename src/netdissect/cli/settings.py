@@ -1,10 +1,10 @@
-"""Settings from files and the environment. Precedence: flag, environment, project file, user file,
-default.
+"""Settings from files and the environment.
 
-The user's file is `netdissect/config.toml` in the configuration folder (XDG_CONFIG_HOME, else
-`~/.config`); the project's is `netdissect.toml` in the working folder or the nearest folder above
-it. A project may come from anywhere, so its file is taken only where nobody else can have put it,
-lifts no safety bound and names no file outside of its folder.
+Precedence: option, environment, project file, user file, default. The user file is
+`netdissect/config.toml` in the configuration folder (XDG_CONFIG_HOME, otherwise `~/.config`). The
+project file is `netdissect.toml` in the working folder or the nearest folder above it. A project
+may come from anywhere: its file is only used if no other user can have written it, and it can
+neither lift a safety limit nor name a file outside its folder.
 """
 
 from __future__ import annotations
@@ -35,53 +35,54 @@ _KINDS = {
 _SGR = re.compile(r"[0-9]{1,3}(;[0-9]{1,3})*|")
 _ENDPOINT = re.compile(r"(?:\[([^\]]*)\]|([^:]*)):([0-9]{1,9})")
 MAX_FILE_OCTETS = 1024 * 1024
-"""Bytes of a file of settings at most."""
+"""Maximum size of a settings file in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting that exists."""
+    """The description of one setting."""
 
     name: str
     """Dotted name in the files."""
     kind: type
     """`str`, `int`, `list` (of texts) or `dict` (text to text)."""
     option: str | None
-    """Option of the commands that it is the default of; None where no flag exists."""
+    """Parameter name of the option whose default it sets; None if there is no option."""
     environment: str | None
-    """Environment variable; lists are separated by commas."""
+    """Environment variable; list items are separated by commas."""
     default: Any
-    """Value without any file."""
+    """Value if nothing sets it."""
     meaning: str
-    """One line."""
+    """One line for `netdissect config show`."""
     among: tuple[str, ...] = ()
-    """Texts that are allowed; () = any."""
+    """Allowed texts; () = any."""
     most: int | None = None
-    """Largest number allowed, of a bound that keeps hostile captures harmless: a project's file
-    may only lower it. None = no such bound."""
+    """Maximum of a safety limit against hostile captures, which a project file may only lower;
+    None = not a safety limit."""
     largest: int | None = None
-    """Largest number that means something, of one that bounds nothing."""
+    """Maximum of any other number."""
 
 
 KEYS: tuple[Key, ...] = (
     Key("output.color", str, "color", "NETDISSECT_COLOR", "auto", "auto, always or never",
         among=("auto", "always", "never")),
-    Key("output.time", str, "times", "NETDISSECT_TIME", "r", "style of times: r, d, a, u or e",
+    Key("output.time", str, "times", "NETDISSECT_TIME", "r", "time format: r, d, a, u or e",
         among=("r", "d", "a", "u", "e")),
     Key("decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {},
         "port -> protocol or dialect"),
     Key("decode.dialects", list, "dialect", "NETDISSECT_DIALECTS", [],
         "dialects to use for their protocols"),
     Key("decode.disabled", list, "disable_protocol", "NETDISSECT_DISABLED", [],
-        "protocols not to look for"),
+        "protocols not to recognise"),
     Key("decode.schemas", list, "schema", "NETDISSECT_SCHEMAS", [],
         "schema files, relative to the file"),
     Key("decode.byte_order", str, "byte_order", "NETDISSECT_BYTE_ORDER", None,
-        "little or big, where a format leaves it open; else found out", among=("little", "big")),
+        "little or big, if a format leaves it open; detected by default",
+        among=("little", "big")),
     Key("decode.inflate_limit", int, "inflate_limit", "NETDISSECT_INFLATE_LIMIT", 1 << 20,
-        "bytes of one inflated message at most", most=1 << 28),
+        "maximum size of an inflated message in bytes", most=1 << 28),
     Key("decode.inflate_ratio", int, "inflate_ratio", "NETDISSECT_INFLATE_RATIO", 200,
-        "bytes of one inflated message at most, as a multiple of its size", most=100_000),
+        "maximum size of an inflated message as a multiple of its compressed size", most=100_000),
     *(
         Key(
             f"{_FINDINGS}{name}",
@@ -93,17 +94,17 @@ KEYS: tuple[Key, ...] = (
             largest=largest,
         )
         for name, largest, meaning in (
-            ("high_loss", 100, "percent of a direction lost, from which on it is told"),
-            ("burst_loss", 1024, "numbers in a row that are missing next to the receiver"),
-            ("high_resend", 100, "percent of what a side sent that were repetitions"),
-            ("rtt_spike", 600_000, "ms that a round trip is longer than the usual one"),
-            ("jitter", 600_000, "ms that 5% of the round trips are longer than the median"),
-            ("slow_receiver", 600_000, "ms that a receive window is closed in all"),
-            ("late_delivery", 600_000, "ms that a unit comes later than the path allows"),
-            ("rate_limited", 3_600, "seconds in a row at a limit of the rate"),
+            ("high_loss", 100, "report loss above this percentage of a direction"),
+            ("burst_loss", 1024, "report this many consecutive missing numbers"),
+            ("high_resend", 100, "report retransmissions above this percentage"),
+            ("rtt_spike", 600_000, "report round trips this many ms above the usual one"),
+            ("jitter", 600_000, "report if 5% of round trips exceed the median by this many ms"),
+            ("slow_receiver", 600_000, "report windows closed for this many ms in total"),
+            ("late_delivery", 600_000, "report units delivered this many ms late"),
+            ("rate_limited", 3_600, "report this many consecutive seconds at a rate limit"),
         )
     ),
-    Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
+    Key("endpoints", dict, None, None, {}, '"address:port" or address -> displayed name'),
     Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
 )  # fmt: skip
 """Every setting."""
@@ -121,12 +122,12 @@ class Setting:
 
 @dataclass(slots=True)
 class Settings:
-    """What is in force, and what is not and why."""
+    """The settings in force, and notes on values that were ignored."""
 
     rows: list[Setting] = field(default_factory=list)
     """Every setting, in the order of KEYS."""
     ignored: list[str] = field(default_factory=list)
-    """A sentence for each file, or value of a project's file, that was not taken."""
+    """A sentence for each file, value or variable that was not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class _Layer:
 
 
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Return where the user's file is, whether or not it exists."""
+    """Return the path of the user file, whether or not it exists."""
     environ = os.environ if environ is None else environ
     folder = environ.get("XDG_CONFIG_HOME")
     if not folder:
@@ -148,7 +149,7 @@ def user_file(environ: Mapping[str, str] | None = None) -> Path:
             home = home_of_caller() or environ.get("HOME") or Path.home()
             folder = os.path.join(home, ".config")  # noqa: PTH118 - may be relative
         except RuntimeError:
-            folder = ".config"  # nobody's home is known: no such file is found
+            folder = ".config"  # no home folder is known, so no file will be found
     return Path(folder) / "netdissect" / "config.toml"
 
 
@@ -171,20 +172,20 @@ def _project_file() -> Path | None:
 
 @as_caller()
 def _distrust(path: Path) -> str | None:
-    """Return why a project's file is not taken; None where only this user can have written it."""
-    # Who may write in the folder can put another file there.
+    """Return why a project file is not trusted; None if only this user can have written it."""
+    # Write permission on the folder suffices to replace the file.
     user = os.geteuid()
     for place, name in ((path, "it"), (path.parent, "its folder")):
         try:
             facts = place.stat()
         except OSError as error:
-            return f"{name} may not be looked at ({error.strerror})"
-        # What is root's is trusted: root could change this program as well.
+            return f"{name} cannot be examined ({error.strerror})"
+        # Root is trusted: it could change this program as well.
         if facts.st_uid not in {user, 0}:
             return f"{name} belongs to another user"
         shared = facts.st_mode & stat.S_IWGRP and not is_private(facts.st_gid)
         if shared or facts.st_mode & stat.S_IWOTH:
-            return f"{name} can be written by others"
+            return f"{name} is writable by other users"
     return None
 
 
@@ -192,7 +193,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
     """Return every setting in force, in the order of KEYS, and what was ignored.
 
     Raises:
-        UsageError: a file is no TOML, or a key or variable is unknown or has a wrong value.
+        UsageError: a file is not TOML, or a key or variable is unknown or has a wrong value.
 
     """
     environ = os.environ if environ is None else environ
@@ -218,7 +219,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence about each variable that is nearly one of a setting."""
+    """Yield a sentence for each variable whose name resembles that of a setting."""
     known = {key.environment.removeprefix(_PREFIX) for key in KEYS if key.environment}
     for name in sorted(environ):
         word = name.removeprefix(_PREFIX)
@@ -246,22 +247,22 @@ def _in_force(
         value = layer.values[key.name]
         if key.name == "decode.schemas":
             value = list(_schemas(layer, value, ignored))
-        # What is in force so far: the default, or what the user's own file says.
+        # `setting` is what is in force so far: the default, or the value of the user file.
         if layer.name == "project" and key.most is not None and value > setting.value:
             ignored.append(
-                f"{layer.path}: {key.name} = {value} is ignored: a project cannot lift this bound"
-                f" of {setting.value}"
+                f"{layer.path}: {key.name} = {value} is ignored: a project file cannot raise this"
+                f" limit above {setting.value}"
             )
             continue
         if key.kind is dict and isinstance(setting.value, dict):
-            # Tables grow from file to file; all else is replaced.
+            # Tables are merged; everything else is replaced.
             value = {**setting.value, **value}
         setting = replace(setting, value=value, origin=f"{layer.name} {layer.path}")
     return setting
 
 
 def _schemas(layer: _Layer, names: list[str], ignored: list[str]) -> Iterator[str]:
-    """Yield the paths of schema files, relative to the file that names them."""
+    """Yield the paths of schema files; their names are relative to the settings file."""
     folder = layer.path.parent
     for name in names:
         try:
@@ -274,14 +275,14 @@ def _schemas(layer: _Layer, names: list[str], ignored: list[str]) -> Iterator[st
             raise UsageError(f"{layer.path}: decode.schemas: {name}: no such file") from None
         if layer.name == "project" and not inside:
             ignored.append(
-                f"{layer.path}: schema {name} is ignored: it lies outside of the project's folder"
+                f"{layer.path}: schema {name} is ignored: it is outside the project's folder"
             )
             continue
         yield str(path)
 
 
 def _parsed(key: Key, text: str) -> Any:
-    """Return the value that an environment variable stands for."""
+    """Return the value of an environment variable, converted to the setting's kind."""
     if key.kind is str:
         return text
     if key.kind is int:
@@ -297,9 +298,9 @@ def _parsed(key: Key, text: str) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the values of a file by dotted name, each of the right kind."""
+    """Return the values of a file by dotted name, checked against KEYS."""
     try:
-        with as_caller():  # where Python itself may not be theirs to read
+        with as_caller():  # with the rights of the user who called sudo
             text = read_text(path, MAX_FILE_OCTETS)
         tree = parse_toml(text)
     except ValueError as error:
@@ -319,10 +320,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check(where: str, key: Key, value: Any) -> None:
-    """Refuse a value that a setting cannot have; `where` names the file or variable."""
+    """Raise UsageError for an invalid value; `where` names the file or variable."""
     texts = list(value.values()) if isinstance(value, dict) else value
     texts = texts if isinstance(texts, list) else []
-    # To Python, true is a number as well.
+    # In Python, bool is a subclass of int.
     wrong = not isinstance(value, key.kind) or isinstance(value, bool)
     if wrong or not all(isinstance(item, str) for item in texts):
         raise UsageError(f"{where} must be {_KINDS[key.kind.__name__]}")
@@ -345,11 +346,11 @@ def _check_colors(where: str, codes: dict[str, str]) -> None:
         if style not in STYLES:
             raise UsageError(f"{where}: {unknown('style', style, STYLES)}")
         if not _SGR.fullmatch(code):
-            raise UsageError(f"{where}.{style} is written as SGR parameters, such as 1;31")
+            raise UsageError(f"{where}.{style} must be SGR parameters, such as 1;31")
 
 
 def _check_endpoints(where: str, names: dict[str, str]) -> None:
-    """Refuse what no endpoint is written as: its name would never be shown."""
+    """Raise UsageError for a key that no displayed endpoint equals: it would never be used."""
     from ipaddress import ip_address  # noqa: PLC0415 - only where a setting names one
 
     for end in names:
@@ -357,7 +358,9 @@ def _check_endpoints(where: str, names: dict[str, str]) -> None:
         try:
             address = str(ip_address(end if match is None else match[1] or match[2]))
         except ValueError:
-            raise UsageError(f"{where}: {quoted(end)} is no address and no address:port") from None
+            raise UsageError(
+                f"{where}: {quoted(end)} is neither an address nor address:port"
+            ) from None
         if match is None:
             meant = address
         elif int(match[3]) > 0xFFFF:  # noqa: PLR2004
@@ -365,16 +368,16 @@ def _check_endpoints(where: str, names: dict[str, str]) -> None:
         else:
             meant = endpoint_text(address, int(match[3]))
         if end != meant:
-            raise UsageError(f"{where}: {quoted(end)} is written {quoted(meant)}")
+            raise UsageError(f"{where}: write {quoted(end)} as {quoted(meant)}")
 
 
 def in_force() -> dict[str, Any]:
-    """Return the values of this run by key name."""
+    """Return the settings of this run: dotted name -> value."""
     return {setting.key.name: setting.value for setting in settings()}
 
 
 def limits() -> Limits:
-    """Return from where on a connection is told to be bad in this run."""
+    """Return the thresholds of findings in this run."""
     return Limits(
         **{
             setting.key.name.removeprefix(_FINDINGS): setting.value
@@ -385,10 +388,10 @@ def limits() -> Limits:
 
 
 def default_map(found: Settings) -> dict[str, Any]:
-    """Return the defaults of the commands' options, in click's spelling.
+    """Return the defaults of options by parameter name, in the form that click expects.
 
     Raises:
-        UsageError: a setting names a protocol or dialect that does not exist; says which setting.
+        UsageError: a setting names a protocol or dialect that does not exist.
 
     """
     values: dict[str, Any] = {}
@@ -409,7 +412,7 @@ def default_map(found: Settings) -> dict[str, Any]:
 
 
 def blamed(found: Settings, error: UsageError) -> UsageError:
-    """Return a fault of a schema with the setting that names the file, where one does."""
+    """Return an error about a schema with the setting that names the file, if one does."""
     row = next(row for row in found.rows if row.key.name == "decode.schemas")
     places = tuple(f"{path}: " for path in row.value)
     if row.origin == "default" or not str(error).startswith(places):
@@ -418,7 +421,7 @@ def blamed(found: Settings, error: UsageError) -> UsageError:
 
 
 def _check_names(setting: Setting, option: str, value: Any) -> None:
-    """Refuse names that do not exist, with the place that names them."""
+    """Raise UsageError for unknown protocols and dialects, naming the setting and its origin."""
     if option not in {"decode_as", "dialect", "disable_protocol"} or not value:
         return
     from netdissect import lookup  # noqa: PLC0415 - only where a setting names something

@@ -7,8 +7,8 @@ from itertools import chain, islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
 from netdissect.cli.output import print_json
+from netdissect.cli.request import Request
 from netdissect.model.errors import UsageError
 
 __all__ = ["command"]
@@ -25,7 +25,7 @@ __all__ = ["command"]
 @options.secrets
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     frame: int | None,
     hexed: bool,
     field: str | None,
@@ -40,17 +40,17 @@ def command(
     netdissect show game.pcap 41 -x --field sequence_id
     netdissect show game.pcap -Y 'msg.resend' -c 3
     """
-    if frame is None and asked.display_filter is None:
+    if frame is None and request.display_filter is None:
         raise click.UsageError("Missing argument FRAME, or -Y.")
     from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
     from netdissect.render.show import has_field, show_record  # noqa: PLC0415
 
-    with asked.session() as session:
-        match = asked.match(session)
+    with request.session() as session:
+        match = request.match(session)
         # A frame in full also says what became of its units later.
         if match.reports is None:
-            match.ahead(session)
+            match.look_ahead(session)
         found = islice(
             (
                 record
@@ -58,29 +58,29 @@ def command(
                 if (frame is None or frame == record.frame or frame in record.frames)
                 and match.datagram(record, session.first_ns)
             ),
-            asked.limit,
+            request.limit,
         )
         # One ahead, so that a wrong number is refused before anything is printed.
         first = list(islice(found, 1))
         if not first and frame is not None:
             last = session.reader.info.frames
             if frame > last:
-                raise UsageError(f"there is no frame {frame}; there are 1 to {last}")
+                raise UsageError(f"there is no frame {frame}: the capture has 1 to {last}")
             why = (
                 "to show; it may be a fragment, or a TCP segment without data: SYN, ACK, FIN or RST"
-                if asked.display_filter is None
+                if request.display_filter is None
                 else "that matches"
             )
             raise UsageError(f"frame {frame} holds no datagram or message {why}")
-        visible = shown(secrets, asked.as_json)
+        visible = shown(secrets, request.as_json)
         records = (record if visible else masked(record) for record in chain(first, found))
-        if asked.as_json:
+        if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(json.shown(record) for record in records)
         else:
-            screen = asked.look.screen()
-            clock = asked.clock(session.first_ns)
+            screen = request.look.screen()
+            clock = request.clock(session.first_ns)
             for number, record in enumerate(records):
                 if number:
                     screen.text()

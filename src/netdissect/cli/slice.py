@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 import click
 
 from netdissect.cli import options
-from netdissect.cli.editing import fit_to_write, say, write_to
-from netdissect.cli.existing import missing
+from netdissect.cli.capture_output import refuse_input_as_output, summarise, write_option
+from netdissect.cli.connection_numbers import no_such_connection
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look
-from netdissect.cli.session import Choices, Match, Session
-from netdissect.cli.spans import SPAN, in_order, reached
+from netdissect.cli.session import Choices, Session
+from netdissect.cli.spans import SPAN, check_in_capture, check_order
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox
 
@@ -20,7 +21,7 @@ __all__ = ["command"]
 
 @click.command("slice")
 @options.capture()
-@write_to
+@write_option
 @click.option("--frames", metavar="LIST", help="Frames by number: 1-100,250,300-.")
 @click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
 @click.option("--to", "end", type=SPAN, metavar="TIME", help="Stop at this time.")
@@ -62,8 +63,8 @@ def command(
 
     if file == "-" and (connections or display_filter):
         raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
-    in_order(start, end)
-    fit_to_write(target, [file])
+    check_order(start, end)
+    refuse_input_as_output(target, [file])
     sandbox.confine()
     ranges = [] if frames is None else parse_frames(frames)
     # All frames: from 0 on, without an end.
@@ -92,13 +93,15 @@ def command(
     with BlockReader(file) as reader:
         read, written = slice_capture(reader, target, wanted)
     if not reader.damage:
-        reached("--frames", max((first for first, _ in ranges), default=0), read, in_frames=True)
+        last = max((first for first, _ in ranges), default=0)
+        check_in_capture("--frames", last, read, in_frames=True)
         if around is not None and by_frame:
-            reached("--around", int(around[1:]), read, in_frames=True)
+            check_in_capture("--around", int(around[1:]), read, in_frames=True)
         elif times_ns:
             option, since = ("--from", start) if around is None else ("--around", low)
-            reached(option, since, times_ns[1], in_frames=False)
-    return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=look.quiet)
+            check_in_capture(option, since, times_ns[1], in_frames=False)
+    text = f"{written:,} of {read:,} frames written to {target}"
+    return summarise(text, [reader], quiet=look.quiet)
 
 
 def _chosen(
@@ -125,7 +128,7 @@ def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> It
         for number in numbers:
             report = reports.by_number(number)
             if report is None:
-                raise missing(number, reports)
+                raise no_such_connection(number, reports)
             found.append(report)
     wanted = of_connections(found)
     with Session(file, choices, quiet=True) as session:
@@ -137,7 +140,7 @@ def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
     from netdissect.edit import FrameSet, pieces  # noqa: PLC0415
 
     with Session(file, choices, quiet=True) as session:
-        match = Match.of(text, session)
+        match = Match.compile(text, session)
         found = FrameSet(
             frame
             for record in session.records()

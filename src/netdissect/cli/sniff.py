@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.complete import FILE, INTERFACE
-from netdissect.cli.editing import fit_to_write
 from netdissect.cli.live import LiveSession, load
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look, one_view, print_json
-from netdissect.cli.session import Choices, Match
+from netdissect.cli.session import Choices
 from netdissect.cli.settings import in_force
 from netdissect.model.text import quoted
 from netdissect.render.console import Screen
@@ -102,7 +103,7 @@ _LATE = (
 @click.option(
     "--backend", type=click.Choice(_BACKENDS), help="The program or system call that captures."
 )
-@options.becomes
+@options.run_as
 @click.option(
     "-o",
     "preferences",
@@ -176,28 +177,28 @@ def command(
     # What is written to standard output leaves no room for lines.
     show = metrics is not None or (write != "-" and not written_only)
     if display_filter is not None:  # what is wrong with it is said before anything is captured
-        from netdissect.cli.naming import names as known  # noqa: PLC0415
+        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
         from netdissect.filters import compile_filter  # noqa: PLC0415
 
-        compile_filter(display_filter, known())
+        compile_filter(display_filter, filter_names())
     # Read now: the user that this process becomes may not read the files of root.
-    where, names = look.screen(flush=True), in_force()["endpoints"]
+    where, endpoint_names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
     if file is not None:
-        fit_to_write(write or "-", [file])
+        refuse_input_as_output(write or "-", [file])
         if served is None and rest["backend"] != "tshark":
             sandbox.confine()
     taken = _session(interface, file, write, choices, quiet=look.quiet, show=show, rest=rest)
     with taken as session:
-        match = Match.of(display_filter, session)
+        match = Match.compile(display_filter, session)
         if not show:
             for _ in session.feed:
                 pass
         elif served is not None:
             _serve(session, served)
         elif live and sys.stdout.isatty():
-            _dashboard(session, match, names)
+            _dashboard(session, match, endpoint_names)
         else:
             _print(session, match, rest, as_json=as_json, screen=where)
     return session.status()
@@ -264,7 +265,7 @@ def _print(
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
     session.hold = rest["hold"] or ((as_json or match.waits) and not rest["flush"])
-    session.feed.on_tick = session.while_seen
+    session.feed.on_tick = session.end_if_unseen
     visible = shown(rest["secrets"], as_json)
     rows = wanted(session, match, everything=rest["everything"], shown=visible)
     if as_json:
@@ -274,7 +275,7 @@ def _print(
         print_lines(rows, session, rest["times"], screen, parts)
 
 
-def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> None:
+def _dashboard(session: LiveSession, match: Match, endpoint_names: dict[str, str]) -> None:
     """Show connections and their timeline as they grow."""
     from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
     from netdissect.pipeline.live import Chosen, look, watch  # noqa: PLC0415
@@ -283,10 +284,10 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
     chosen = None
     if match.filter is not None:
         session.hold = match.waits
-        chosen = Chosen(session.observer(), lambda one: match.datagram(one, session.first_ns))
+        chosen = Chosen(session.record_maker(), lambda one: match.datagram(one, session.first_ns))
     observer = None if chosen is None else chosen.records
     pipeline = Pipeline(
-        session.choices.options(on_anomaly=session.forget, on_report=session.forget),
+        session.choices.options(on_anomaly=session.discard, on_report=session.discard),
         recorder=Recorder() if observer is None else observer.recorder,
         observer=observer,
     )
@@ -295,10 +296,10 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
         return look(session.feed, pipeline, wish, chosen)
 
     def refresh() -> None:
-        session.while_seen()
+        session.end_if_unseen()
         dashboard.refresh(seen)
 
-    with Dashboard(names=names, end=session.feed.stop) as dashboard:
+    with Dashboard(names=endpoint_names, end=session.feed.stop) as dashboard:
         session.feed.on_tick = refresh
         watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
 
@@ -316,7 +317,7 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
     from netdissect.pipeline.live import Totals, watch  # noqa: PLC0415
 
     totals = Totals()
-    pipeline = Pipeline(session.choices.options(on_anomaly=session.forget, on_report=totals.ended))
+    pipeline = Pipeline(session.choices.options(on_anomaly=session.discard, on_report=totals.ended))
     due = 0.0
 
     def refresh() -> None:

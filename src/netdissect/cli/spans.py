@@ -1,4 +1,4 @@
-"""Times on the command line: `3s`, `250ms`, `1.5m`; a bare number means seconds."""
+"""Times and parts of a capture, as given on the command line."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
     "SPAN",
     "Amount",
     "Part",
-    "in_order",
-    "part_asked",
-    "reached",
-    "within",
+    "check_in_capture",
+    "check_order",
+    "check_start",
+    "requested_part",
 ]
 
 PART: Final = "netdissect.part"
-"""Where the context of a command has its `Part`."""
+"""Key of click's `Context.meta`: the requested `Part`."""
 
 _UNITS = {
     "ns": 1,
@@ -39,8 +39,8 @@ _UNITS = {
     "m": 60_000_000_000,
 }
 _TEXT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|ms|s|m|)\Z")
-# 31 years: the sum of two such times fits into 64 bits with a sign.
 _MAX_NS = 10**18
+"""Longest time, 31 years: the sum of two fits a signed 64-bit integer."""
 
 
 if TYPE_CHECKING:
@@ -56,58 +56,60 @@ class _Span(_TextType):
     name = "time"
 
     def __init__(self, least: int = 0) -> None:
-        """Keep the shortest one allowed."""
+        """Take the minimum, in nanoseconds."""
         self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return nanoseconds."""
-        # A default, in nanoseconds already.
+        # A default value is in nanoseconds already.
         if isinstance(value, int):
             return value
         match = _TEXT.match(str(value))
         if match is None:
-            self.fail(f"{quoted(value)} is no time; write 3s, 250ms or 1.5m.", param, ctx)
+            self.fail(f"{quoted(value)} is not a time; write 3s, 250ms or 1.5m.", param, ctx)
         found = min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
         if found < self._least:
-            self.fail("a span is longer than nothing.", param, ctx)
+            self.fail("must be longer than 0.", param, ctx)
         return found
 
 
 SPAN = _Span()
 LENGTH = _Span(least=1)
-"""A span that is something's length."""
+"""A time above 0, for the length of something."""
 
 
-def in_order(low: int | None, high: int | None, around: object = None) -> None:
-    """Refuse a span from one moment to an earlier one, and one beside what says both: `around`."""
+def check_order(low: int | None, high: int | None, around: object = None) -> None:
+    """Refuse a span that ends before it begins, or that is given together with `--around`."""
     if around is not None and (low, high) != (None, None):
-        raise UsageError("--around says from when to when: leave out --from and --to")
+        raise UsageError("--around already sets both ends: leave out --from and --to")
     if low is not None and high is not None and low > high:
         raise UsageError("--from is after --to")
 
 
-def reached(option: str, asked: int | None, end: int, *, in_frames: bool) -> None:
-    """Refuse what an option asks for behind the end of a capture: a frame, or nanoseconds."""
-    if asked is not None and asked > end and in_frames:
-        raise UsageError(f"{option}: there is no frame {asked}; there are 1 to {end}")
-    if asked is not None and asked > end:
-        raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
+def check_in_capture(option: str, asked: int | None, end: int, *, in_frames: bool) -> None:
+    """Refuse a start beyond the end of the capture, both in frames or both in nanoseconds."""
+    if asked is None or asked <= end:
+        return
+    if in_frames:
+        raise UsageError(f"{option}: there is no frame {asked}: the capture has 1 to {end}")
+    raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
 
 
 class Part(NamedTuple):
-    """What of a capture, or of two, is wanted."""
+    """The requested part of a capture, or of a pair of captures."""
 
     start: int | None = None
     end: int | None = None
-    """Nanoseconds since the first frame of the first one, or frames of it; None = all."""
+    """Nanoseconds since the first frame of the (first) capture, or frame numbers; None = open."""
     frames: bool = False
+    """Whether `start` and `end` are frame numbers."""
     connections: tuple[int, ...] = ()
     """Empty = all."""
     around: str | None = None
-    """What `--around` says."""
+    """The value of `--around`, if the part was given so."""
 
     def filters(self) -> Iterator[str]:
-        """Yield display filters that together say the same of one capture."""
+        """Yield display filters that together select this part of one capture."""
         if self.frames:
             yield f"frame.number in {{{self.start}..{self.end}}}"
         else:
@@ -119,31 +121,33 @@ class Part(NamedTuple):
             yield f"conn.id in {{{', '.join(map(str, sorted(set(self.connections))))}}}"
 
 
-def part_asked() -> Part:
-    """Return the part that the command was asked for; all where it was asked for none."""
+def requested_part() -> Part:
+    """Return the part requested on the command line; everything if none was."""
     context = click.get_current_context(silent=True)
     return Part() if context is None else context.meta.get(PART, Part())
 
 
-def within(info: CaptureInfo, part: Part | None = None) -> None:
-    """Refuse a part of a capture, which has been read, that begins behind its end; where that is,
-    nobody knows of one that is cut short. None = what the command was asked for.
+def check_start(info: CaptureInfo, part: Part | None = None) -> None:
+    """Refuse a part that starts beyond the end of a capture that has been read.
+
+    Args:
+        info: the capture's facts. One that is cut short may have been longer: nothing is refused.
+        part: None = the part requested on the command line.
+
     """
-    part = part or part_asked()
-    whole = info.truncated_at is None
-    # Nobody knows where a capture that is cut short would have ended.
-    if not whole or info.first_time_ns is None or info.last_time_ns is None:
+    part = part or requested_part()
+    if info.truncated_at is not None or info.first_time_ns is None or info.last_time_ns is None:
         return
     option = "--from" if part.around is None else "--around"
     if part.around is not None and part.frames:
-        reached(option, int(part.around[1:]), info.frames, in_frames=True)
+        check_in_capture(option, int(part.around[1:]), info.frames, in_frames=True)
     else:
         length_ns = info.last_time_ns - info.first_time_ns
-        reached(option, part.start, length_ns, in_frames=False)
+        check_in_capture(option, part.start, length_ns, in_frames=False)
 
 
 class Amount(click.FloatRange):
-    """A number within bounds: `nan` is none, and `inf` is beyond all."""
+    """A number within bounds, and neither NaN nor infinite."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -151,17 +155,17 @@ class Amount(click.FloatRange):
         """Return the number."""
         found: float = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{quoted(value)} is no number.", param, ctx)
+            self.fail(f"{quoted(value)} is not a number.", param, ctx)
         return found
 
 
 class _Around(_WordType):
-    """A moment, as a time or as a frame."""
+    """A time, or a frame as `#NUMBER`."""
 
     name = "moment"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text, now that it is known to be one of both."""
+        """Return the text unchanged if it is one of the two."""
         text = str(value)
         if not re.fullmatch(r"#[1-9][0-9]{0,14}", text):
             SPAN.convert(text, param, ctx)

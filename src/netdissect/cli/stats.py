@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
+from netdissect.cli.capture_pair import CapturePair
+from netdissect.cli.match import Match
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.session import Match, Session
+from netdissect.cli.request import Request
+from netdissect.cli.session import Session
 from netdissect.cli.spans import LENGTH
-from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport, UnitRecord
@@ -33,7 +34,7 @@ __all__ = ["command"]
 @click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns for other programs.")
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     interval: int,
     table: str | None,
 ) -> int:
@@ -48,14 +49,14 @@ def command(
     netdissect stats game.pcap 1 --interval 500ms
     netdissect -z io,stat,1 game.pcap
     """
-    one_view(("--json", asked.as_json), ("-T", table))
-    with asked.session() as session:
-        session.only = None if asked.connection is None else frozenset({asked.connection})
-        if asked.second is None:
-            rows = _rows(session, asked.match(session), asked.connection, interval)
+    one_view(("--json", request.as_json), ("-T", table))
+    with request.session() as session:
+        session.only = None if request.connection is None else frozenset({request.connection})
+        if request.second is None:
+            rows = _rows(session, request.match(session), request.connection, interval)
         else:
-            rows = _observed(session, asked.second, asked, interval)
-        if asked.as_json or table:
+            rows = _observed(session, request.second, request, interval)
+        if request.as_json or table:
             from netdissect.export import json  # noqa: PLC0415
 
             found = map(json.interval, rows)
@@ -68,12 +69,12 @@ def command(
         else:
             from netdissect.render.stats import show_stats  # noqa: PLC0415
 
-            screen = asked.look.screen()
+            screen = request.look.screen()
             show_stats(
                 screen,
                 rows,
-                asked.clock(session.first_ns),
-                sparks=screen.terminal or asked.look.width is not None,
+                request.clock(session.first_ns),
+                sparks=screen.terminal or request.look.width is not None,
             )
         return session.status()
 
@@ -100,28 +101,28 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         table.place((report,))
 
     session.count(table.count if connection is None else count, ended, table)
-    list(session.of(connection, ()))  # says where there is no such connection
+    list(session.of_connection(connection, ()))  # says where there is no such connection
     return table.rows()
 
 
-def _observed(session: Session, second: str, asked: Asked, interval: int) -> list[Interval]:
+def _observed(session: Session, second: str, request: Request, interval: int) -> list[Interval]:
     """Return the spans of what both captures show: units and datagrams as their senders' captures
     have them.
     """
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
-    with TwoSides(session, second, asked.display_filter) as both:
+    with CapturePair(session, second, request.display_filter) as both:
         table = Intervals(interval)
-        for flight in both.flights(asked.connection):
+        for flight in both.flights(request.connection):
             # A copy that the network made was sent by nobody.
             if flight.sent_ns is not None and not flight.copy:
                 record = flight.record.with_time(flight.sent_ns)
                 _datagram(table, record, record.kinds or ())
-        for item in both.timeline(asked.connection):
+        for item in both.timeline(request.connection):
             if isinstance(item, UnitRecord):
                 table.tell(item)
         rows = table.rows()
-        both.observed.spans(rows, asked.connection, both.window)
+        both.observed.spans(rows, request.connection, both.window)
         return rows
 
 
@@ -130,8 +131,8 @@ def _matching(session: Session, match: Match, connection: int | None, table: Int
     units: list[UnitRecord] = []
     wanted: set[tuple[int, int, str, int]] = set()
     frames: set[int] = set()
-    match.alone(session)
-    for item in session.of(connection, session.both()):
+    match.restrict(session)
+    for item in session.of_connection(connection, session.records_and_timeline()):
         if isinstance(item, UnitRecord):
             units.append(item)
         elif isinstance(item, DatagramRecord) and match.datagram(item, session.first_ns):

@@ -92,8 +92,8 @@ class _Questions(NamedTuple):
 @options.json_output
 @options.analysis
 @options.screen
-@options.handed("work", lambda: _Work)
-@options.handed("asked", lambda: _Questions)
+@options.grouped("work", lambda: _Work)
+@options.grouped("asked", lambda: _Questions)
 def command(
     sources: tuple[str, ...], work: _Work, asked: _Questions, choices: Choices, look: Look
 ) -> int:

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import click
 
 from netdissect.cli import options
-from netdissect.cli.asked import Asked
+from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.output import print_json
+from netdissect.cli.request import Request
 from netdissect.cli.selection import select
 from netdissect.cli.session import Session
-from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
@@ -68,7 +68,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 )
 @options.report
 def command(
-    asked: Asked,
+    request: Request,
     only: str | None,
     sort: str | None,
     slowest: int | None,
@@ -89,16 +89,16 @@ def command(
     netdissect timeline game.pcap --slowest 20 --from 1m --to 2m
     netdissect timeline client.pcap server.pcap 1
     """
-    limit = asked.limit
+    limit = request.limit
     if slowest is not None:
         sort, limit = "latency", min(slowest, limit or slowest)
     shown = _Shown(limit, only, probes=probes, sort=sort)
-    with asked.session(streams=asked.as_json) as session:
-        session.only = None if asked.connection is None else frozenset({asked.connection})
-        if asked.as_json:
+    with request.session(streams=request.as_json) as session:
+        session.only = None if request.connection is None else frozenset({request.connection})
+        if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            items = _items(session, asked)
+            items = _items(session, request)
             items = shown.ordered(filter(_ONLY[only], items) if only else items)
             rows = (
                 json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
@@ -106,26 +106,26 @@ def command(
             )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            screen = asked.look.screen()
-            if asked.second is None:
-                _print(session, asked, shown, screen)
+            screen = request.look.screen()
+            if request.second is None:
+                _print(session, request, shown, screen)
             else:
-                _print_both(session, asked.second, asked, shown, screen)
+                _print_pair(session, request.second, request, shown, screen)
         session.limits_hit = {**session.limits_hit, **shown.hit()}
         return session.status()
 
 
-def _items(session: Session, asked: Asked) -> Iterator[_Item]:
+def _items(session: Session, request: Request) -> Iterator[_Item]:
     """Yield units and events, of one capture or as two of them show it."""
-    if asked.second is not None:
-        with TwoSides(session, asked.second, asked.display_filter) as both:
-            yield from both.timeline(asked.connection)
+    if request.second is not None:
+        with CapturePair(session, request.second, request.display_filter) as both:
+            yield from both.timeline(request.connection)
         return
-    match = asked.match(session)
+    match = request.match(session)
     if match.filter is None:
-        yield from session.of(asked.connection, session.timeline())
+        yield from session.of_connection(request.connection, session.timeline())
     else:
-        yield from session.of(asked.connection, select(session, match).items)
+        yield from session.of_connection(request.connection, select(session, match).items)
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class _Shown:
         return islice(self.ordered(wanted), self.limit)
 
 
-def _print(session: Session, asked: Asked, shown: _Shown, screen: Screen) -> None:
+def _print(session: Session, request: Request, shown: _Shown, screen: Screen) -> None:
     """Print the overview of each connection, then its units and events.
 
     A large file is read once for the connections, once for the lanes and once for the lines, so
@@ -177,31 +177,33 @@ def _print(session: Session, asked: Asked, shown: _Shown, screen: Screen) -> Non
     """
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
 
-    items: Iterable[_Item] = _items(session, asked)
-    large = asked.display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
-    ahead = session.look() if large else None
+    items: Iterable[_Item] = _items(session, request)
+    large = request.display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
+    ahead = session.first_look() if large else None
     if ahead is not None:
         reports, first_ns = ahead, session.first_ns
-        lanes: Iterable[_Item] = _read_again(session, asked.connection)
+        lanes: Iterable[_Item] = _read_again(session, request.connection)
     else:
         lanes = items = list(items)
         reports, first_ns = session.reports, session.first_ns
-    reports = asked.chosen(reports)
-    show_timeline(screen, reports, lanes, shown.of(items), asked.clock(first_ns))
+    reports = request.chosen(reports)
+    show_timeline(screen, reports, lanes, shown.of(items), request.clock(first_ns))
 
 
-def _print_both(session: Session, second: str, asked: Asked, shown: _Shown, screen: Screen) -> None:
+def _print_pair(
+    session: Session, second: str, request: Request, shown: _Shown, screen: Screen
+) -> None:
     """Print the same of two captures."""
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
 
-    with TwoSides(session, second, asked.display_filter) as both:
-        items = list(both.timeline(asked.connection))
+    with CapturePair(session, second, request.display_filter) as both:
+        items = list(both.timeline(request.connection))
         reports = both.reports
-        if asked.connection is not None:
-            reports = reports.of({asked.connection})
-        show_timeline(screen, reports, items, shown.of(items), asked.clock(both.first_ns))
+        if request.connection is not None:
+            reports = reports.of({request.connection})
+        show_timeline(screen, reports, items, shown.of(items), request.clock(both.first_ns))
 
 
 def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:
-    with session.again() as ahead:
-        yield from ahead.of(connection, ahead.timeline())
+    with session.reopen() as ahead:
+        yield from ahead.of_connection(connection, ahead.timeline())

@@ -8,9 +8,10 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.selection import select
-from netdissect.cli.session import Match, Session
+from netdissect.cli.session import Session
 from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
@@ -56,4 +57,4 @@ def _frames(file: str, display_filter: str | None) -> set[int] | None:
     if display_filter is None:
         return None
     with Session(file, quiet=True) as session:
-        return select(session, Match.of(display_filter, session)).frames
+        return select(session, Match.compile(display_filter, session)).frames

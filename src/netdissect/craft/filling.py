@@ -171,7 +171,7 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
         return _octets(field, value)
     if str(getattr(field, "fmt", "")).endswith(("f", "d")):
         if isinstance(value, (list, dict)):
-            raise TypeError("is no number")  # Scapy would take it for several packets
+            raise TypeError("is not a number")  # Scapy would take it for several packets
         if isinstance(value, str):
             return float(value)  # what JSON has no number for
     return fitting(field, field.any2i(None, value))
@@ -241,7 +241,7 @@ def fitting(field: Any, value: Any) -> Any:
     if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
         raise TypeError("is no whole number")
     if isinstance(value, (str, list, dict)) and (limits or isinstance(field.randval(), RandNum)):
-        raise TypeError("is no number and no name of one")
+        raise TypeError("is neither a number nor the name of one")
     if limits and isinstance(value, int) and not limits[0] <= value <= limits[1]:
         raise ValueError(f"must be {limits[0]} to {limits[1]}")
     return value

@@ -1,4 +1,4 @@
-"""A second capture beside a session's: what views show of both."""
+"""A session's capture joined with a second one, from the other side, for the views of both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from netdissect.cli.existing import missing
+from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.session import Session
 from netdissect.cli.spans import PART, Part
 from netdissect.model.closing import Closing
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from netdissect.model.joined import Flight
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["TwoSides"]
+__all__ = ["NO_STDIN", "CapturePair"]
+
+NO_STDIN = "captures are read more than once: name files instead of `-`"
 
 
-class TwoSides(Closing):
-    """Two captures, joined; use as a context manager.
+class CapturePair(Closing):
+    """Two joined captures of one conversation; use as a context manager.
 
     Raises:
         UsageError: they do not belong together, one is standard input, or a filter is given.
@@ -34,18 +36,18 @@ class TwoSides(Closing):
         from netdissect.join.observed import Observed  # noqa: PLC0415
 
         if "-" in (session.file, second):
-            raise click.UsageError("captures are read more than once: name files, not `-`")
+            raise click.UsageError(NO_STDIN)
         if display_filter is not None:
-            raise UsageError("-Y is for one capture: leave the second one or the filter out")
+            raise UsageError("-Y works on one capture: leave out the filter or the second capture")
         self.session = session
         self.second = second
         options = session.choices.options()
         self.joined = join(session.file, second, options=options)
         self.observed = Observed(self.joined, options.limits)
-        # Of both: neither has to reach as far as it begins.
+        # Taken from the context: neither capture alone has to reach the start of the part.
         self.part = click.get_current_context().meta.pop(PART, Part())
         self.window = self._window()
-        """(from, to) of what is wanted, ns; None = open."""
+        """(from, to) of the requested span, ns on the first capture's clock; None = open."""
 
     def _window(self) -> tuple[int | None, int | None]:
         start, end, frames = self.part[:3]
@@ -58,11 +60,11 @@ class TwoSides(Closing):
         low, high = start or 0, end or 0
         near = (self.joined.fate(0, frame).common_ns for frame in range(low, high + 1))
         known = [moment for moment in near if moment]
-        # None of these frames is in both captures: an empty span.
+        # If none of these frames is in both captures, the span is empty.
         return (min(known), max(known)) if known else (0, 0)
 
     def _wanted(self, connection: int | None, number: int, *moments: int) -> bool:
-        """Return whether a connection is wanted, and any of some moments."""
+        """Return whether connection `number` and at least one of the moments are requested."""
         start, end = self.window
         return (
             connection in (None, number)
@@ -74,7 +76,7 @@ class TwoSides(Closing):
         )
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both captures."""
         self.joined.close()
 
     def _open(self) -> tuple[Session, Session]:
@@ -86,7 +88,7 @@ class TwoSides(Closing):
 
     @property
     def reports(self) -> Reports:
-        """Return the connections of the first capture that both have."""
+        """Return the requested connections that both captures have."""
         start, end = self.window
         every = self.observed.reports().of(set(self.observed.numbers()))
         return every.of(
@@ -105,12 +107,12 @@ class TwoSides(Closing):
         return self.joined.report.captures[0].first_time_ns
 
     def check(self, connection: int | None) -> None:
-        """Refuse a connection that both captures do not have."""
+        """Raise UsageError unless both captures have the connection."""
         if connection is not None and connection not in self.observed.numbers():
-            raise missing(connection, self.joined.reports[0])
+            raise no_such_connection(connection, self.joined.reports[0])
 
     def timeline(self, connection: int | None) -> Iterator[UnitRecord | ConnectionEvent]:
-        """Yield units and events of a connection, or of all, as both captures show them."""
+        """Yield the units and events of a connection (None = all) as seen in both captures."""
         self.check(connection)
         first, other = self._open()
         with first, other:
@@ -124,7 +126,7 @@ class TwoSides(Closing):
                     yield item
 
     def flights(self, connection: int | None) -> Iterator[Flight]:
-        """Yield the datagrams of a connection, or of all, from sender to receiver."""
+        """Yield the datagrams of a connection (None = all), each with its fate on the way."""
         self.check(connection)
         first, other = self._open()
         with first, other:

@@ -19,7 +19,7 @@ from typing import Any
 from netdissect.browse.backend import Entry
 from netdissect.capture.blocks import BlockReader
 from netdissect.capture.live.segments import Segments, first_kept
-from netdissect.cli.browsing import Browsed, entry_of
+from netdissect.cli.file_backend import FileBackend, connection_entry
 from netdissect.cli.live import LiveSession, load
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
@@ -30,7 +30,7 @@ from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule, standings,
 from netdissect.pipeline.reports import Reports
 from netdissect.render.safe import safe
 
-__all__ = ["Watched", "watched"]
+__all__ = ["LiveBackend", "live_backend"]
 
 KEPT_MB = 4000
 """Megabytes of a capture that are kept, where the user says nothing."""
@@ -48,9 +48,9 @@ _LAST_S = 3.0
 _TAKEN_S = 1.0
 """How often connections are judged, at most; a tenth of the time at most goes into it."""
 _LATE = (
-    "netdissect.cli.editing",
-    "netdissect.cli.gathering",
-    "netdissect.cli.naming",
+    "netdissect.cli.capture_output",
+    "netdissect.cli.plot_data",
+    "netdissect.cli.filter_names",
     "netdissect.cli.report",
     "netdissect.browse.app",
     "textual.drivers.linux_driver",
@@ -63,7 +63,7 @@ class _SoFar(Session):
     came.
     """
 
-    def __init__(self, running: Watched) -> None:
+    def __init__(self, running: LiveBackend) -> None:
         """Open what there is by now."""
         self._running = running
         self._kept = None if running.folder is None else Segments(running.folder)
@@ -72,12 +72,12 @@ class _SoFar(Session):
             reader = open_capture(BufferedReader(self._kept), first=self._kept.first)
         super().__init__(running.file, running.choices, quiet=True, reader=reader)
 
-    def again(self, *, quiet: bool = False) -> Session:
+    def reopen(self, *, quiet: bool = False) -> Session:
         """Open it once more."""
         del quiet
         return _SoFar(self._running)
 
-    def look(self, **hooks: Any) -> Reports:
+    def first_look(self, **hooks: Any) -> Reports:
         """Return the reports as they stand: what was judged last."""
         del hooks
         found = Reports()
@@ -85,7 +85,7 @@ class _SoFar(Session):
             found.append(report)
         return found
 
-    def ahead(self, options: Options, most: int | None = None) -> Options:
+    def with_first_look(self, options: Options, most: int | None = None) -> Options:
         """Return the options with the numbers that there are."""
         del most
         return replace(options, named=self._running.named, only=self.only)
@@ -107,7 +107,7 @@ class _SoFar(Session):
         return super().__exit__(kind, error, trace)
 
 
-class Watched(Browsed):
+class LiveBackend(FileBackend):
     """A capture that is browsed while it runs."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Watched(Browsed):
 
     def must_exit(self) -> bool:
         """Return whether a signal asks the program to end, or its terminal has gone."""
-        self._live.while_seen()
+        self._live.end_if_unseen()
         return self._live.ended
 
     def status(self) -> int:
@@ -178,7 +178,7 @@ class Watched(Browsed):
             self._end(pipeline)
         self._conclude(pipeline, self._reports)
 
-    def decoded_as(self, rule: str) -> Browsed:
+    def decoded_as(self, rule: str) -> FileBackend:
         """Refuse: the packets that came are decoded.
 
         Raises:
@@ -225,7 +225,7 @@ class Watched(Browsed):
         ends = frozenset((report.client, report.server))
         if report.connection not in self._entries:
             insort(self._lives.setdefault(ends, []), (report.first_frame, report.connection))
-        self._entries[report.connection] = entry_of(report)
+        self._entries[report.connection] = connection_entry(report)
         if len(self._entries) > MAX_LISTED:
             # The oldest: a dict keeps the order in which keys came.
             old = self._entries.pop(next(iter(self._entries)))
@@ -284,7 +284,7 @@ class Watched(Browsed):
 
 
 @contextmanager
-def watched(
+def live_backend(
     interface: str,
     choices: Choices,
     *,
@@ -293,7 +293,7 @@ def watched(
     keep: int | None,
     user: str | None,
     quiet: bool,
-) -> Iterator[Watched]:
+) -> Iterator[LiveBackend]:
     """Capture on an interface, and end that when all is seen.
 
     Args:
@@ -334,7 +334,7 @@ def watched(
         session = LiveSession(feed, choices, write=write, quiet=quiet)
         with session:
             kept = None if folder is None else Path(folder)
-            running = Watched(target, choices, session, folder=kept, keep=size)
+            running = LiveBackend(target, choices, session, folder=kept, keep=size)
             yield running
             # The last packets are still on their way from the capturing program.
             running.finished.wait(_LAST_S)

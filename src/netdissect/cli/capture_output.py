@@ -1,4 +1,4 @@
-"""What the commands that write captures share: the target, what was cut short, and the summary."""
+"""What commands that write captures share: the option `-w`, checks of the target, the summary."""
 
 from __future__ import annotations
 
@@ -14,42 +14,40 @@ from netdissect.cli.errors import EXIT
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 
-__all__ = ["fit_to_write", "say", "write_to"]
+__all__ = ["refuse_input_as_output", "summarise", "write_option"]
 
-write_to = click.option(
+write_option = click.option(
     "-w",
     "--write-file",
     "target",
     metavar="FILE",
     required=True,
     type=FILE,
-    help="Where to write; `-` is standard output.",
+    help="The file to write; `-` is standard output.",
 )
 
 
-def fit_to_write(target: str, sources: Sequence[str]) -> None:
-    """Refuse a target that is one of the sources: it would be emptied before it is read.
+def refuse_input_as_output(target: str, sources: Sequence[str]) -> None:
+    """Refuse to write to a file that is also read: it would be truncated before it is read.
 
     Raises:
-        UsageError: it is.
+        UsageError: the target is one of the sources.
 
     """
     for source in sources:
         there = os.path.exists(target) and os.path.exists(source)  # noqa: PTH110 - as given
-        # Not by name: a link, or another way to write the path, is the same file.
+        # Not by name: links and different spellings of a path lead to the same file.
         if target != "-" and there and os.path.samefile(source, target):  # noqa: PTH121 - as above
-            raise UsageError(f"{target} is read from: write to another file")
+            raise UsageError(f"{target} is also an input: write to another file")
 
 
-def say(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
-    """Say on standard error what was done, and what of the sources could not be read; return the
-    exit status.
-    """
+def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
+    """Report the result, and inputs that are cut short, on standard error; return the status."""
     damaged = [reader for reader in readers if reader.damage is not None]
     for reader in damaged if not quiet else ():
         print(  # noqa: T201 - the message of the contract
             f"netdissect: {safe(reader.path)} is cut short: {safe(reader.damage or '')}; everything"
-            " before it was written",
+            " before that was written",
             file=sys.stderr,
         )
     if not quiet:

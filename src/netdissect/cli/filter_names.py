@@ -1,6 +1,4 @@
-"""The names that filters of this run know: those of the shipped table, of plug-ins, and other
-tools' spellings.
-"""
+"""The field names that filters accept: shipped ones, those of plug-ins, other tools' spellings."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from functools import cache
 
 from netdissect.filters import Names
 
-__all__ = ["names"]
+__all__ = ["filter_names"]
 
 _ALIASES = {
     "frame.time": "frame.time_epoch",
@@ -16,12 +14,12 @@ _ALIASES = {
     "connection.id": "conn.id",
     "conn": "conn.id",
 }
-"""Common slip -> our name."""
+"""Common misspelling -> field name."""
 
 
 @cache
-def names() -> Names:
-    """Return the names; the table is read once."""
+def filter_names() -> Names:
+    """Return the names; the table is loaded once per process."""
     from netdissect import lookup  # noqa: PLC0415
 
     return Names(

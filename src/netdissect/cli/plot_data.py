@@ -1,4 +1,4 @@
-"""One pass over a capture for what pictures and reports show."""
+"""Collects in one pass over a capture what plots and reports show."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from netdissect.plot.gallery import Gallery
 from netdissect.plot.history import History, took_ms
 from netdissect.plot.thin import MAX_POINTS
 
-__all__ = ["Gathered", "gather", "worst"]
+__all__ = ["PlotData", "collect_plot_data", "worst_first"]
 
 _MARGIN = 6
-"""Frames before the first copy of a unit and after its acknowledgement that are shown with it."""
+"""Frames shown before the first copy of a unit and after its acknowledgement."""
 _MUCH_WORSE = 1.25
-"""A unit is looked at in full where it is slower by this factor than the one before."""
+"""Factor by which a unit must be slower than the slowest so far for its surroundings to be kept."""
 
 
 @dataclass(slots=True)
-class Gathered:
-    """What one pass has found."""
+class PlotData:
+    """The result of one pass."""
 
     gallery: Gallery
     scenes: dict[int, tuple[UnitRecord, Scene]] = field(default_factory=dict)
@@ -30,38 +30,38 @@ class Gathered:
     other_datagrams: int = 0
     """Datagrams of no known protocol."""
     ends: dict[int, Scene] = field(default_factory=dict)
-    """Connection -> the datagram that ended it, where one did and it is remembered."""
+    """Connection -> the datagram that ended it, if there is one and it is still remembered."""
 
 
 class _Stage:
     """Keeps the datagrams around the slowest unit of each connection."""
 
-    def __init__(self, gathered: Gathered, scenes: Scenes) -> None:
+    def __init__(self, gathered: PlotData, scenes: Scenes) -> None:
         self.gathered = gathered
         self.scenes = scenes
         self._waited: dict[int, float] = {}
 
     def worst(self, history: History, unit: UnitRecord) -> None:
-        """Take the slowest unit of a connection so far."""
+        """Process a unit that is the slowest of its connection so far."""
         waited = _waited_ms(unit)
         if waited >= _MUCH_WORSE * self._waited.get(history.connection, 0.0):
             self._waited[history.connection] = waited
             self.take(unit)
 
     def shown(self, connection: int) -> UnitRecord | None:
-        """Return the unit around which datagrams are kept."""
+        """Return the unit whose surroundings are kept; None = none yet."""
         known = self.gathered.scenes.get(connection)
         return None if known is None else known[0]
 
     def take(self, unit: UnitRecord) -> None:
-        """Keep what happened around a unit."""
+        """Keep the datagrams around a unit."""
         frames = {copy.frame for copy in unit.copies}
         if unit.acked_frame is not None:
             frames.add(unit.acked_frame)
         scene = self.scenes.scene(
             unit.connection, frozenset(frames), min(frames) - _MARGIN, max(frames) + _MARGIN
         )
-        # The first frame may be forgotten already: a story without its beginning explains nothing.
+        # The first frame may have been evicted already; the rest would not explain anything.
         if scene.has(min(frames)):
             self.gathered.scenes[unit.connection] = (unit, scene)
 
@@ -72,7 +72,7 @@ def _waited_ms(unit: UnitRecord) -> float:
     return max(span, taken or 0.0)
 
 
-def gather(
+def collect_plot_data(
     session: Session,
     wanted: Collection[int] | None = None,
     *,
@@ -80,28 +80,29 @@ def gather(
     span: tuple[int, int] | None = None,
     remember: bool = False,
     narrow: bool = True,
-) -> Gathered:
-    """Read a capture once; afterwards the session has its reports.
+) -> PlotData:
+    """Read a capture once and return its plot data; the session then has the reports.
 
     Args:
         session: the open capture.
-        wanted: numbers of connections; None = the first ones.
-        limit: points of one kind that are kept.
-        span: (from, to), ns since the first datagram of each: units in it are kept in full.
+        wanted: numbers of the connections to plot; None = the first ones.
+        limit: maximum number of points of each kind.
+        span: (from, to), ns since the first datagram of each connection; units in it are kept
+            without thinning.
         remember: keep the datagrams around the slowest unit of each connection.
-        narrow: track only the wanted ones, where a first look has shown the others.
+        narrow: track only the wanted connections, if a first pass has found the others.
 
     """
     from netdissect.pipeline import Pipeline, iter_timeline  # noqa: PLC0415
 
     gallery = Gallery(wanted, limit=limit, span=span)
-    found = Gathered(gallery)
+    found = PlotData(gallery)
     scenes = session.scenes(gallery.datagram, remember=remember)
     stage = _Stage(found, scenes)
     if remember:
         gallery.worst = stage.worst
     session.only = None if wanted is None else frozenset(wanted)
-    options = session.ahead(session.choices.options(on_anomaly=gallery.finding))
+    options = session.with_first_look(session.choices.options(on_anomaly=gallery.finding))
     pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
     # Packets of other connections need not be parsed again.
     ends = session.ends(wanted) if narrow else None
@@ -111,16 +112,16 @@ def gather(
     found.other_datagrams = pipeline.other_datagrams
     if ends is not None:
         found.other_datagrams = session.other_datagrams
-        # Without the others something went otherwise (a port that was used again): read all of it.
-        if not session.settle(wanted or ()):
-            with session.again(quiet=True) as whole:
-                return gather(
+        # Without the other connections the result differs (a port was reused): read everything.
+        if not session.use_first_look(wanted or ()):
+            with session.reopen(quiet=True) as whole:
+                return collect_plot_data(
                     whole, wanted, limit=limit, span=span, remember=remember, narrow=False
                 )
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         for number, history in gallery.histories.items():
-            # The slowest of all is known only now; that of the stage may be less slow by a little.
+            # The slowest unit is known only now; the one kept may be faster by _MUCH_WORSE.
             slowest = history.slowest()[:1]
             if slowest and stage.shown(number) is not slowest[0]:
                 stage.take(slowest[0])
@@ -131,12 +132,12 @@ def gather(
     return found
 
 
-def worst(reports: Iterable[ConnectionReport]) -> list[int]:
+def worst_first(reports: Iterable[ConnectionReport]) -> list[int]:
     """Return the numbers of connections, worst first."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
 
     ranked = [
         ((report.diagnosis or diagnose(report)).badness, -report.connection) for report in reports
     ]
-    # Of equally bad ones the earlier goes first.
+    # Among equally bad ones, the earlier comes first.
     return [-number for _, number in sorted(ranked, reverse=True)]

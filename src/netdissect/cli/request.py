@@ -1,46 +1,47 @@
-"""What the commands that report on a capture are all asked: one value, made by `options.report`."""
+"""The request that commands reporting on a capture get as one value from `options.report`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from netdissect.cli.existing import missing
+from netdissect.cli.connection_numbers import no_such_connection
+from netdissect.cli.match import Match
 from netdissect.cli.output import Look
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.session import Choices, Session
 
 if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
     from netdissect.render.units import Clock
 
-__all__ = ["Asked"]
+__all__ = ["Request"]
 
 
-class Asked(NamedTuple):
-    """The values of the shared operands and options."""
+class Request(NamedTuple):
+    """The values of the operands and options that these commands share."""
 
     file: str
     choices: Choices
     look: Look
     as_json: bool
     times: str
-    """The way times are shown."""
+    """Time format: a letter of `-t`."""
     display_filter: str | None
     limit: int | None = None
-    """Lines of output at most."""
+    """Maximum number of output lines; None = all."""
     second: str | None = None
-    """A capture of the other side."""
+    """A capture from the other side."""
     connection: int | None = None
 
     def session(self, *, streams: bool = False) -> Session:
-        """Return the capture, opened; `streams` as of `Session`."""
+        """Open the capture; `streams` as for `Session`."""
         return Session(self.file, self.choices, quiet=self.look.quiet, streams=streams)
 
     def match(self, session: Session) -> Match:
-        """Return the filter of a session."""
-        return Match.of(self.display_filter, session)
+        """Compile the display filter for a session."""
+        return Match.compile(self.display_filter, session)
 
     def chosen(self, reports: Reports) -> Reports:
-        """Return the report of the connection that was asked for; all of them without one.
+        """Return the report of the requested connection, or all reports if none was requested.
 
         Raises:
             UsageError: there is no such connection.
@@ -50,11 +51,11 @@ class Asked(NamedTuple):
             return reports
         found = reports.of({self.connection})
         if not found:
-            raise missing(self.connection, reports)
+            raise no_such_connection(self.connection, reports)
         return found
 
     def clock(self, first_ns: int | None = None) -> Clock:
-        """Return what shows times."""
+        """Return the clock that formats times as requested."""
         from netdissect.render.units import Clock  # noqa: PLC0415
 
         return Clock(self.times, first_ns)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from netdissect.browse.backend import Entry, Loaded
 from netdissect.cli.errors import EXIT
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.match import Match
+from netdissect.cli.session import Choices, Session
 from netdissect.filters import compile_filter
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.errors import FilterError, UsageError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from netdissect.pipeline import Pipeline
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["Browsed", "entry_of"]
+__all__ = ["FileBackend", "connection_entry"]
 
 
 MAX_AHEAD = 8_000_000
@@ -45,7 +46,7 @@ _SLICE = 128
 _YIELD_S = 0.003
 
 
-class Browsed:
+class FileBackend:
     """A file that is browsed."""
 
     def __init__(
@@ -100,7 +101,7 @@ class Browsed:
 
         index, loaded = self.index, self.loaded
         with self._session as session, rare_collections(brief=True):
-            options = session.ahead(
+            options = session.with_first_look(
                 session.choices.options(on_anomaly=self._found, on_late=self._late), MAX_AHEAD
             )
             pipeline = Pipeline(options, recorder=index.recorder, observer=index)
@@ -134,7 +135,7 @@ class Browsed:
         session, loaded = self._session, self.loaded
         session.collect(reports, pipeline.limits_hit)
         loaded.anomalies = list(self._examples.values())
-        loaded.entries = [entry_of(report) for report in reports]
+        loaded.entries = [connection_entry(report) for report in reports]
         loaded.notes = self._notes(session)
         self.index.finish()
         gc.freeze()  # stays until the program ends: no search for garbage walks it again
@@ -200,10 +201,10 @@ class Browsed:
 
     def check(self, text: str) -> str | None:
         """Return what is wrong with a filter; None where it is right."""
-        from netdissect.cli.naming import names  # noqa: PLC0415
+        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
 
         try:
-            compile_filter(text, names())
+            compile_filter(text, filter_names())
         except FilterError as error:
             return safe(str(error), 300)
         return None
@@ -211,7 +212,7 @@ class Browsed:
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield frames that match a filter, and which of a frame's rows each is, from 0."""
         with self._again() as session:
-            match = Match.of(text, session)
+            match = Match.compile(text, session)
             last = nth = -1
             for record in session.records():
                 nth = nth + 1 if record.frame == last else 0
@@ -223,10 +224,10 @@ class Browsed:
 
     def history(self, number: int) -> History | None:
         """Return everything that is drawn of a connection."""
-        from netdissect.cli.gathering import gather  # noqa: PLC0415
+        from netdissect.cli.plot_data import collect_plot_data  # noqa: PLC0415
 
         with self._again() as session:
-            return gather(session, {number}).gallery.histories.get(number)
+            return collect_plot_data(session, {number}).gallery.histories.get(number)
 
     def write(self, path: str, frames: Sequence[int]) -> str:
         """Write frames to a file, fragments with their datagrams, and return what to say."""
@@ -242,11 +243,11 @@ class Browsed:
 
     def _fits(self, path: str) -> None:
         """Refuse to write over the capture, or onto the screen."""
-        from netdissect.cli.editing import fit_to_write  # noqa: PLC0415
+        from netdissect.cli.capture_output import refuse_input_as_output  # noqa: PLC0415
 
         if path == "-":
             raise UsageError("standard output is the screen: name a file")
-        fit_to_write(path, [self.file])
+        refuse_input_as_output(path, [self.file])
 
     def _blocks(self) -> AbstractContextManager[BlockReader]:
         from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
@@ -262,7 +263,7 @@ class Browsed:
             size = write_report(session, path)
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
 
-    def decoded_as(self, rule: str) -> Browsed:
+    def decoded_as(self, rule: str) -> FileBackend:
         """Return the same file, to be read from its beginning with one more rule of `-d`.
 
         Raises:
@@ -272,7 +273,7 @@ class Browsed:
         """
         choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
         choices.options()
-        return Browsed(self.file, choices, piped=self._piped)
+        return FileBackend(self.file, choices, piped=self._piped)
 
     def protocols(self) -> Sequence[FieldInfo]:
         """Return what a port may be decoded as."""
@@ -287,9 +288,9 @@ class Browsed:
 
     def fields(self) -> Sequence[FieldInfo]:
         """Return the fields that a filter may name."""
-        from netdissect.cli.naming import names  # noqa: PLC0415
+        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
 
-        return list(names().all())
+        return list(filter_names().all())
 
     def codes(self) -> dict[str, CodeRow]:
         """Return the catalogue of findings."""
@@ -298,7 +299,7 @@ class Browsed:
         return lookup.catalogue()
 
 
-def entry_of(report: ConnectionReport) -> Entry:
+def connection_entry(report: ConnectionReport) -> Entry:
     """Return what the list says of a connection."""
     from netdissect.diagnosis.words import line  # noqa: PLC0415
     from netdissect.render.units import dialect_text  # noqa: PLC0415
