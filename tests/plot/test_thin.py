@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from netdissect.plot.thin import Kept, thinned
+from netdissect.plot.thin import PointList, thinned
 
 
 class Dot(NamedTuple):
@@ -56,7 +56,7 @@ def test_the_order_stays() -> None:
 
 def test_every_spike_of_a_long_series_is_kept() -> None:
     chance = random.Random(7)
-    kept: Kept[Dot] = Kept(2000)
+    kept: PointList[Dot] = PointList(2000)
     spikes = set()
     for index in range(100_000):
         spike = chance.random() < 0.001
@@ -80,7 +80,7 @@ def test_few_points_stay_as_they_are() -> None:
 
 
 def test_what_has_no_room_is_not_the_end() -> None:
-    kept: Kept[Dot] = Kept(100)
+    kept: PointList[Dot] = PointList(100)
     for index in range(10_000):
         kept.add(Dot(index, float(index * 7919 % 1000), "again" if index % 2 else "lost"))
     kept.thin()

@@ -1,4 +1,4 @@
-"""Scales and their ticks: round values in steps of 1, 2 and 5, and times in those of a clock."""
+"""Axis scales and their ticks: round values in steps of 1, 2 and 5, and round times of a clock."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["clock_label", "headroom", "nice", "nice_span_ns", "number", "ticks",
 
 _CLOCK = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600,
           43_200, 86_400)  # fmt: skip
-"""Steps of long spans, seconds."""
+"""Steps of the ticks of long spans, seconds."""
 _LONG_S = 180
-"""From this span on times are written as minutes, seconds."""
+"""Spans that end later than this are labelled in minutes and seconds..."""
 _CLOCK_FROM_S = 0.5
-"""... unless their steps are shorter than this."""
+"""... unless the ticks are closer together than this."""
 _SLACK = 1.5
-"""So many times more ticks than asked for are better than half as many."""
+"""Up to this many times the requested number of ticks is preferred to fewer."""
 _MINUTE, _HOUR = 60, 3600
 
 
@@ -31,7 +31,7 @@ def nice(least: float) -> float:
 
 
 def headroom(high: float, *, whole: bool = False) -> float:
-    """Return a round height that holds a value."""
+    """Return a round upper end for an axis that has to show `high`."""
     if high <= 0:
         return 1.0
     step = nice(high / 5)
@@ -42,7 +42,7 @@ def headroom(high: float, *, whole: bool = False) -> float:
 
 
 def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[float]:
-    """Return the round values from `low` to `high`, at most about `most`."""
+    """Return the round values from `low` to `high`: about `most` of them, at most."""
     step = nice((high - low) / max(1, most) / _SLACK) if high > low else 1.0
     if whole:
         step = max(1.0, step)
@@ -58,7 +58,9 @@ def number(value: float, step: float = 1.0) -> str:
 
 
 def time_ticks(start_ns: int, end_ns: int, most: int) -> list[tuple[int, str]]:
-    """Return (time, label) of round times between two, measured from zero, at most about `most`."""
+    """Return (time, label) of the round times between two times, counted from zero; about `most` at
+    most.
+    """
     span = max(1, end_ns - start_ns)
     least = span / NS_PER_S / max(1, most) / _SLACK
     # Deep in a long capture a short span has no room for steps of a clock.
@@ -76,7 +78,7 @@ def time_ticks(start_ns: int, end_ns: int, most: int) -> list[tuple[int, str]]:
 
 
 def clock_label(time_ns: int, step_ns: int = NS_PER_S, *, long: bool = False) -> str:
-    """Return a time as a tick says it: `2 s`, `2.5 s`, `3:20`, `1:03:20`."""
+    """Return the label of a time: `2 s`, `2.5 s`, `3:20`, `1:03:20`."""
     if long:
         minutes, seconds = divmod(round(time_ns / NS_PER_S), _MINUTE)
         hours, minutes = divmod(minutes, _MINUTE)
@@ -87,7 +89,7 @@ def clock_label(time_ns: int, step_ns: int = NS_PER_S, *, long: bool = False) ->
 
 
 def nice_span_ns(span_ns: int, most: int) -> int:
-    """Return the width of the spans that cut a time into at most about `most` of them."""
+    """Return a round interval that divides a span into about `most` parts at most."""
     least = span_ns / max(1, most)
     millisecond = 1_000_000
     for step in (10, 50, 100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000):

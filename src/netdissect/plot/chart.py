@@ -1,4 +1,4 @@
-"""A picture before it is drawn: series of points on one time axis, with every point's frame."""
+"""The data of a plot before it is drawn: series of points over time, each with its frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["SIGNS", "Band", "Chart", "Point", "Series", "Sign"]
 
 
 class Sign(NamedTuple):
-    """How a shape is drawn where there are only characters."""
+    """The character that stands for a shape in a terminal."""
 
     sign: str
     plain: str
@@ -35,7 +35,7 @@ SIGNS: Final[dict[str, Sign]] = {
     "crossed": Sign("▒", "x"),
     "outline": Sign("░", "+"),
 }
-"""Shape of a series -> its sign. Shapes say what colours say, too."""
+"""Shape of a series -> its sign. Shapes carry everything that colours do."""
 
 
 class Point(NamedTuple):
@@ -46,42 +46,43 @@ class Point(NamedTuple):
     value: float | None
     """Height on the y axis; None in a lane below it."""
     frame: int | None
-    """The frame that it rests on."""
+    """The frame that shows it."""
     label: str = ""
-    """What it is: `reliable 17`."""
+    """What it is, such as `reliable 17`."""
     until_ns: int | None = None
     """End of a bar or of a line to the right."""
     base: float = 0.0
-    """Where a bar begins."""
+    """Where a bar begins on the y axis."""
     mark: str = ""
-    """The mark that thinning keeps; "" for one of many."""
+    """Kind of a point that thinning keeps, such as `lost`; "" = an ordinary point."""
 
     @property
     def height(self) -> float | None:
-        """Return its place above zero."""
+        """The value that thinning looks at."""
         return self.value
 
 
 @dataclass(slots=True)
 class Series:
-    """Points of one meaning."""
+    """Points with one meaning."""
 
     name: str
-    """What one of them means, for the legend."""
+    """The meaning of a point, for the legend."""
     shape: str
     """A key of SIGNS."""
     role: str
+    """Whose, or what: decides the colour (`client`, `server`, `good`, `again`, `bad`, `dim`)."""
     points: list[Point]
     total: int = 0
     """Points before thinning."""
     lane: int | None = None
-    """Lane below zero, from 0; None = on the y axis."""
+    """Number of its lane below the plot, from 0; None = on the y axis."""
     dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A span that a picture points out."""
+    """A highlighted span of time."""
 
     start_ns: int
     end_ns: int
@@ -94,17 +95,17 @@ class Band:
 
 @dataclass(slots=True)
 class Chart:
-    """One picture."""
+    """A plot."""
 
     kind: str
     connection: int
     title: str
     about: str
-    """What its axes are."""
+    """What its axes show."""
     unit: str
-    """Unit of the y axis: `ms`, "" ..."""
+    """Unit of the y axis, such as `ms`; "" = a number."""
     zero_ns: int
-    """Time zero: the connection's first frame."""
+    """Time zero: the first frame of the connection."""
     start_ns: int
     end_ns: int
     low: float
@@ -115,21 +116,21 @@ class Chart:
     series: list[Series] = field(default_factory=list)
     bands: list[Band] = field(default_factory=list)
     flags: list[Point] = field(default_factory=list)
-    """Findings, above the picture."""
+    """Findings, marked above the plot."""
     notes: list[str] = field(default_factory=list)
-    """What must be known to read it."""
+    """Remarks that are needed to read it correctly."""
     said: str = ""
-    """The result in one sentence, for those who do not see it."""
+    """The result in one sentence, for people who do not see the plot."""
 
     @property
     def lanes(self) -> list[Series]:
-        """Return the series below zero, from the top."""
+        """The series in lanes, from the top."""
         found = [one for one in self.series if one.lane is not None]
         return sorted(found, key=lambda one: one.lane or 0)
 
     @property
     def explained(self) -> list[Series]:
-        """Return what a legend explains: each shape under each name once."""
+        """What the legend explains: each pair of shape and name once."""
         # The lanes of `gaps` have their names beside them.
         shown = [one for one in self.series if one.points and self.kind != "gaps"]
         found: dict[tuple[str, str], Series] = {}
@@ -139,5 +140,5 @@ class Chart:
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to draw."""
+        """Whether there is nothing to draw."""
         return not any(one.points for one in self.series) and not self.bands

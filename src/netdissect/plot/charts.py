@@ -1,4 +1,4 @@
-"""The kinds of pictures: from a connection's history to charts."""
+"""The kinds of plots: turns the history of a connection into charts."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ _BARS = 60
 """Bars of a rate at most."""
 _SECOND_NS = 1_000_000_000
 _FAR = 4
-"""A resend timer that is so many times longer than anything took is not drawn."""
+"""A resend timer that is this many times longer than the slowest unit is not drawn."""
 _MOST_OF = 0.8
-"""A finding that lasts longer than this share of a connection is about all of it."""
+"""A finding that lasts longer than this share of a connection is about all of it, and has no band.
+"""
 _MAX_FLAGS = 60
-"""Findings marked above a picture at most."""
+"""Findings marked above a plot at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a user may ask of a picture."""
+    """What the user has requested of a plot."""
 
     space: str | None = None
-    """One space alone."""
+    """Only this space."""
     start_ns: int | None = None
-    """From this time on, after the connection's first frame."""
+    """From this time on, counted from the first frame of the connection."""
     end_ns: int | None = None
     """Up to this time."""
     interval_ns: int | None = None
-    """Width of the spans of a rate."""
+    """Width of the intervals of a rate."""
     octets: bool = False
-    """Rates in bytes."""
+    """Whether rates count bytes."""
 
     def within(self, points: list[Point]) -> list[Point]:
-        """Return those of a chart that are wanted: its sentence is of them."""
+        """Return the points in the requested span: the sentence of a chart is about these."""
         first_ns, last_ns = self.start_ns or 0, self.end_ns
         return [
             point
@@ -52,16 +53,14 @@ class Wanted:
         ]
 
     def since(self, zero_ns: int) -> Wanted:
-        """Return the same with its times since the epoch."""
+        """Return the same with times since the Unix epoch."""
         start = None if self.start_ns is None else zero_ns + self.start_ns
         end = None if self.end_ns is None else zero_ns + self.end_ns
         return replace(self, start_ns=start, end_ns=end)
 
 
 def charts(kind: str, history: History, wanted: Wanted | None = None) -> list[Chart]:
-    """Return the pictures of one kind that a connection has, the client's direction first; of a
-    kind that it has nothing for, none.
-    """
+    """Return the charts of a kind that are not empty, the client's direction first."""
     wanted = (wanted or Wanted()).since(history.first_ns or 0)
     found = [chart for chart in KINDS[kind][0](history, wanted) if not chart.empty]
     for chart in found:
@@ -73,9 +72,7 @@ def charts(kind: str, history: History, wanted: Wanted | None = None) -> list[Ch
 
 
 def compare(found: Sequence[Chart]) -> None:
-    """Give charts of several connections the same axes, equal spans of time and equal heights, and
-    the connection in the title.
-    """
+    """Give charts of several connections equal axes, and their connections' numbers as titles."""
     for group in {(chart.kind, chart.unit) for chart in found}:
         same = [chart for chart in found if (chart.kind, chart.unit) == group]
         span = max(chart.end_ns - chart.zero_ns for chart in same)
@@ -88,7 +85,7 @@ def compare(found: Sequence[Chart]) -> None:
 
 
 def _frame(chart: Chart, history: History, wanted: Wanted) -> None:
-    """Cut a chart to the span that is wanted, and find its heights and its findings."""
+    """Cut a chart to the requested span, and set its heights and flags."""
     if wanted.start_ns is not None:
         chart.start_ns = max(chart.start_ns, wanted.start_ns)
     if wanted.end_ns is not None:
@@ -120,7 +117,7 @@ def _frame(chart: Chart, history: History, wanted: Wanted) -> None:
 
 
 def _spans(chart: Chart, history: History) -> Iterable[Band]:
-    """Yield the findings that last for a while, but not for the whole connection."""
+    """Yield the findings that last for some time, but not for nearly all of the connection."""
     whole = history.last_ns - chart.zero_ns
     for found in history.findings:
         start, end = found.evidence.get("from_ns"), found.evidence.get("to_ns")
@@ -145,8 +142,9 @@ def _flags(chart: Chart, history: History) -> Iterable[Point]:
             yield Point(found.time_ns, None, found.frame, found.code)
 
 
-def _chart(kind: str, history: History, direction: int | None, *texts: str) -> Chart:
-    title, about, unit = texts
+def _chart(
+    kind: str, history: History, direction: int | None, title: str, about: str, unit: str
+) -> Chart:
     zero = history.first_ns or 0
     return Chart(
         kind, history.connection, title, about, unit, zero, zero, max(history.last_ns, zero + 1),
@@ -172,7 +170,7 @@ def _thin_note(tracks: Iterable[Track]) -> list[str]:
 
 
 LOCAL_NOTE: Final = "captured next to the receiver: its time to answer, not a round trip"
-"""Note of a chart of units that were captured next to their receiver."""
+"""Note of a chart whose units were captured next to their receiver."""
 
 
 # -- acks ------------------------------------------------------------------------------------------
@@ -237,7 +235,7 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
     longest = max((point.value or 0.0 for point in timer), default=0.0)
     slowest = max((point.value or 0.0 for point in one + several), default=0.0)
     if timer and slowest and longest > _FAR * slowest:
-        # It would press everything else flat.
+        # It would flatten everything else.
         chart.notes.append(f"the resend timer of {duration(longest)} is above the plot")
     elif timer:
         chart.series.append(Series("resend timer", "steps", "bad", timer, dashed=True))
@@ -258,14 +256,14 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
 
 
 def _timer(tracks: list[Track]) -> list[Point]:
-    """Return the resend timer as steps: a point where it changes."""
+    """Return the resend timer as steps: a point at each change."""
     found: list[Point] = []
     for track in tracks:
         last: float | None = None
         for unit in track.points.points:
             if unit.timer_ms is None:
                 continue
-            # A tenth of a millisecond is the clock of the capture, not a change.
+            # A tenth of a millisecond is jitter of the capture's clock, not a change.
             if last is None or abs(unit.timer_ms - last) > max(0.1, last / 50):
                 last = unit.timer_ms
                 found.append(Point(unit.time_ns, last, unit.frame, "resend timer"))
@@ -489,4 +487,4 @@ KINDS: Final[dict[str, tuple[Callable[[History, Wanted], Iterable[Chart]], str]]
     "gaps": (_silent, "when each side was silent"),
     "snapshots": (_snapshots, "how long each snapshot waited for its acknowledgement"),
 }
-"""Kind -> (what makes its charts, what it shows)."""
+"""Kind -> (function that makes its charts, what it shows)"""

@@ -1,4 +1,4 @@
-"""The picture of two captures, joined: how long each datagram was on its way, and what was lost."""
+"""The plot of two joined captures: how long each datagram was on its way, and which were lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from netdissect.model.joined import Fate, FateRow
 from netdissect.model.packets import SIDES
 from netdissect.plot.axes import headroom
 from netdissect.plot.chart import Chart, Point, Series
-from netdissect.plot.thin import MAX_POINTS, Kept
+from netdissect.plot.thin import MAX_POINTS, PointList
 from netdissect.render.units import duration
 
 __all__ = ["delays"]
@@ -17,18 +17,19 @@ __all__ = ["delays"]
 def delays(
     fates: Iterable[tuple[int, FateRow]], direction: int, zero_ns: int, connection: int
 ) -> Chart:
-    """Return the one-way delays of what one side sent, with a lane of what was lost.
+    """Return the one-way delays of the datagrams that one side sent, with lanes for lost and copied
+    ones.
 
     Args:
-        fates: frames of the capture next to the sender, and what became of each.
+        fates: frame in the capture next to the sender, and what became of its datagram.
         direction: `Direction` of the sender.
         zero_ns: time zero by the clock of the first capture.
         connection: number of the connection.
 
     """
-    came: Kept[Point] = Kept(MAX_POINTS)
-    lost: Kept[Point] = Kept(MAX_POINTS)
-    copied: Kept[Point] = Kept(MAX_POINTS)
+    came: PointList[Point] = PointList(MAX_POINTS)
+    lost: PointList[Point] = PointList(MAX_POINTS)
+    copied: PointList[Point] = PointList(MAX_POINTS)
     sent = 0
     end_ns = zero_ns + 1
     for frame, row in fates:

@@ -1,4 +1,4 @@
-"""The histories of the connections of a capture: of all of a few, of many those that are wanted."""
+"""The histories of the connections of a capture: of all, or of some that are requested."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from netdissect.plot.thin import MAX_POINTS
 __all__ = ["MAX_HISTORIES", "Gallery"]
 
 MAX_HISTORIES = 1024
-"""Connections that are followed; of more, those that begin first."""
+"""Connections that have a history; in a capture with more of them, the first ones."""
 _SHARES = ((8, 1), (64, 5), (MAX_HISTORIES, 40))
-"""Of so many connections each has its share of the limit: together they are bounded, too."""
+"""(number of histories up to which it applies, divisor of the points of each): the more histories,
+the fewer points in each, so that the total is bounded.
+"""
 
 Worst = Callable[[History, UnitRecord], None]
 
 
 class Gallery:
-    """Hands what is read to the history of its connection."""
+    """Passes what is read to the history of its connection."""
 
     def __init__(
         self,
@@ -28,12 +30,13 @@ class Gallery:
         limit: int = MAX_POINTS,
         span: tuple[int, int] | None = None,
     ) -> None:
-        """Take what is wanted.
+        """Take what is requested.
 
         Args:
-            wanted: numbers of connections; None = the first MAX_HISTORIES.
-            limit: points of one kind that a history keeps.
-            span: (from, to), ns since the first datagram of each: units in it are kept in full.
+            wanted: numbers of the connections; None = the first MAX_HISTORIES.
+            limit: points of one kind that a history keeps, before it is divided.
+            span: (from, to), ns since the first datagram of a connection: units in it are kept in
+                full.
 
         """
         self.wanted = wanted
@@ -41,12 +44,12 @@ class Gallery:
         self.span = span
         self.histories: dict[int, History] = {}
         self.left_out = 0
-        """Datagrams of connections beyond MAX_HISTORIES."""
+        """Datagrams of connections that have no history because of MAX_HISTORIES."""
         self.worst: Worst | None = None
-        """Called with the slowest unit of a connection so far."""
+        """Called with each unit that is the slowest of its connection so far."""
 
     def history(self, connection: int) -> History | None:
-        """Return the history of a connection; None for one that is not followed."""
+        """Return the history of a connection; None if it has none."""
         found = self.histories.get(connection)
         if found is None:
             if self.wanted is not None and connection not in self.wanted:
@@ -62,7 +65,7 @@ class Gallery:
         return found
 
     def take(self, item: UnitRecord | ConnectionEvent) -> None:
-        """Take a unit or an event."""
+        """Process a unit or an event."""
         history = self.history(item.connection)
         if history is None:
             return
@@ -74,7 +77,7 @@ class Gallery:
     def datagram(
         self, connection: int, direction: int, time_ns: int, frame: int, octets: int
     ) -> None:
-        """Take one datagram."""
+        """Process a datagram."""
         history = self.histories.get(connection) or self.history(connection)
         if history is None:
             self.left_out += self.wanted is None
@@ -82,13 +85,13 @@ class Gallery:
             history.datagram(direction, time_ns, frame, octets)
 
     def finding(self, found: Anomaly) -> None:
-        """Take one finding."""
+        """Process a finding."""
         history = None if found.connection is None else self.history(found.connection)
         if history is not None:
             history.finding(found)
 
     def finish(self, reports: Sequence[ConnectionReport]) -> None:
-        """Take the final reports of the connections."""
+        """Process the final reports of the connections."""
         for report in reports:
             history = self.histories.get(report.connection)
             if history is not None:

@@ -1,4 +1,6 @@
-"""Cells of a terminal picture: 2 x 4 braille dots each, bars in eighths, characters over them."""
+"""The character cells of a terminal plot: 2 x 4 braille dots each, bars in eighths, and signs over
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,15 @@ __all__ = ["Grid"]
 
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""Bit of each dot, by row and column. Source: Unicode 16, chapter 21, Braille Patterns."""
+"""Bit of each dot by row and column. *Source:* Unicode 16, chapter 21, Braille Patterns."""
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _PLAIN_DOTS = " .:*#"
+"""In ASCII: one character for each number of dots in a cell; 4 stands for more."""
 _HALF = 0.5
 
 
 class Grid:
-    """A picture of `columns` by `rows` cells."""
+    """A drawing area of `columns` by `rows` cells."""
 
     def __init__(self, columns: int, rows: int, *, plain: bool = False) -> None:
         self.columns = columns
@@ -27,38 +30,38 @@ class Grid:
         self._under: dict[tuple[int, int], tuple[str, str]] = {}
 
     def dot(self, x: int, y: int, style: str) -> None:
-        """Set one dot; x counts half cells, y quarter cells from the top."""
+        """Set a dot; x counts half cells from the left, y quarter cells from the top."""
         column, row = x // 2, y // 4
         if 0 <= column < self.columns and 0 <= row < self.rows:
             self._bits[row][column] |= _DOTS[y % 4][x % 2]
             self._styles[row][column] = style
 
     def across(self, left: int, right: int, y: int, style: str) -> None:
-        """Draw a line from left to right."""
+        """Draw a horizontal line."""
         for x in range(max(0, left), min(2 * self.columns - 1, right) + 1):
             self.dot(x, y, style)
 
     def behind(self, left: int, right: int, row: int, sign: str, style: str) -> None:
-        """Put a character into the cells of a row that stay free."""
+        """Put a sign into cells of a row; dots and marks hide it."""
         if 0 <= row < self.rows:
             for column in range(max(0, left), min(self.columns - 1, right) + 1):
                 self._under[row, column] = (sign, style)
 
     def down(self, x: int, one: int, other: int, style: str) -> None:
-        """Draw a line between two heights."""
+        """Draw a vertical line."""
         for y in range(min(one, other), max(one, other) + 1):
             self.dot(x, y, style)
 
     def mark(self, column: int, row: int, sign: str, style: str) -> None:
-        """Put a character over a cell."""
+        """Put a sign over a cell."""
         if 0 <= column < self.columns and 0 <= row < self.rows:
             self._over[row, column] = (sign, style)
 
     def bar(
         self, column: int, low: float, high: float, sign: str, style: str, *, down: bool
     ) -> None:
-        """Fill a column between two heights in rows from the bottom; what is there is seen, however
-        little it is.
+        """Fill a column between two heights, in rows from the bottom. Even the smallest bar is
+        visible.
         """
         if not 0 <= column < self.columns or high <= low:
             return
@@ -77,7 +80,7 @@ class Grid:
             self._over[self.rows - 1 - level, column] = (sign, style)
 
     def _part(self, sign: str, covered: float, *, down: bool, whole: bool) -> str:
-        """Return the character of a cell that is covered in part."""
+        """Return the character of a cell that a bar covers in part."""
         if sign != "█" or covered >= 1:
             return sign if covered >= _HALF else " "
         if down or not whole:
@@ -85,7 +88,7 @@ class Grid:
         return _EIGHTHS[round(covered * 8)]
 
     def row(self, row: int) -> Line:
-        """Return one row as styled text, without spaces at its end."""
+        """Return a row as styled text, without spaces at its end."""
         cells: Line = []
         for column in range(self.columns):
             sign, style = self._over.get((row, column), ("", ""))

@@ -1,5 +1,5 @@
-"""What a plot can show of one connection, gathered while its capture is read: bounded series of
-points, each with its frame. No drawing here.
+"""What plots can show of one connection, gathered while its capture is read: bounded series of
+points, each with its frame. Nothing is drawn here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from netdissect.model.native import i64
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.plot.thin import MAX_POINTS, Kept
+from netdissect.plot.thin import MAX_POINTS, PointList
 
 __all__ = [
     "MAX_FINDINGS",
@@ -29,62 +29,63 @@ __all__ = [
 ]
 
 MAX_SLOWEST = 200
-"""Slowest units of a connection that are kept whole."""
+"""Slowest units of a connection that are kept in full."""
 MAX_WINDOW = 200
-"""Units of one space that are kept whole around the slowest, or in the span that was asked for."""
+"""Units of a space that are kept in full: around the slowest one, or in the requested span."""
 MAX_FINDINGS = 400
-"""Findings of one connection that are kept for marks."""
+"""Findings, and events, of a connection that are kept."""
 MAX_BINS = 6000
-"""Spans of a rate; with more, several become one."""
+"""Intervals of a rate; when there are more, neighbouring ones are merged."""
 MAX_SILENCES = 500
-"""Longest silences of one direction that are kept."""
+"""Silences of one direction that are kept, the longest."""
 MAX_GAPS = 4096
-"""Gaps of a connection in which numbers that come late are looked for."""
+"""Gaps of a connection that are kept open for numbers that arrive late."""
 
 _WIDTHS_NS = tuple(
     1_000_000 * ms for ms in (10, 50, 100, 500, 1000, 5000, 10_000, 60_000, 300_000, 600_000)
 )
-"""Widths of the spans of a rate; each holds a whole number of those before it."""
+"""Widths of the intervals of a rate; each is a multiple of the previous one."""
 _SMOOTHING = 1 / 8
-"""Weight of a new round trip in the smoothed one. Source: RFC 6298 section 2.3."""
+"""Weight of a new round trip in the smoothed one. *Source:* RFC 6298 section 2.3."""
 _SILENCE_NS = 1_000_000_000
-"""The shortest silence that is shown."""
-_USUAL_TIMES = 5
-"""A silence is this many times the usual distance of two datagrams."""
+"""No shorter silence is shown."""
+_SILENCE_FACTOR = 5
+"""A silence is at least this many times as long as the median interval between datagrams."""
 _BUCKETS_PER_OCTAVE = 8  # percentiles within 9%
 _BELOW = "tcp"
-"""Space of the segments below the messages of a stream: these are what is counted and told of."""
+"""Space of the TCP segments that carry the messages of a stream. Only the messages count as units.
+"""
 
 
 class UnitPoint(NamedTuple):
-    """One unit as a point."""
+    """A unit as a point."""
 
     time_ns: int
     """When it was first sent."""
     frame: int
     seq: int
     took_ms: float | None
-    """From its first copy to its acknowledgement; None = never acknowledged, or not known."""
+    """From its first copy to its acknowledgement; None = never acknowledged, or unknown."""
     mark: str
-    """"" one copy; `again` several, so nobody knows which was acknowledged; `lost` never
-    acknowledged; `unknown`; `plain` not acknowledged, and nobody waits for it.
+    """"" one copy; `again` several copies, so that the acknowledged one is unknown; `lost` never
+    acknowledged; `unknown`; `plain` not acknowledged, and not sent again by design.
     """
     timer_ms: float | None
-    """Its sender's resend timer at its last copy; None where no timer applies."""
+    """Resend timer of its sender when it sent the last copy; None = it has none."""
     rtt_ms: float | None
-    """A true round trip."""
+    """A round-trip time: that of a unit with one copy."""
     smooth_ms: float | None
-    """The smoothed round trip after it."""
+    """Smoothed round-trip time after this unit."""
     copies: int
 
     @property
     def height(self) -> float | None:
-        """Return its place above zero."""
+        """The value that thinning looks at."""
         return self.took_ms
 
 
 class Sample(NamedTuple):
-    """One round trip of a probe."""
+    """A round trip that a probe measured."""
 
     time_ns: int
     frame: int | None
@@ -93,12 +94,12 @@ class Sample(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Return its place above zero."""
+        """The value that thinning looks at."""
         return self.ms
 
 
 class Step(NamedTuple):
-    """How many units wait for their acknowledgement from a moment on."""
+    """How many units are unacknowledged from this moment on."""
 
     time_ns: int
     waiting: int
@@ -107,12 +108,12 @@ class Step(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Return its place above zero."""
+        """The value that thinning looks at."""
         return float(self.waiting)
 
 
 class Silence(NamedTuple):
-    """A span in which one side sent nothing."""
+    """A time in which one side sent nothing."""
 
     start_ns: int
     end_ns: int
@@ -121,16 +122,16 @@ class Silence(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """What one direction did in one span of time."""
+    """What one direction did in one interval."""
 
     start_ns: int
     end_ns: int
     frame: int | None
-    """First frame in it."""
+    """Its first frame."""
     units: int
     again: int
     lost: int
-    """Units that never came, as far as the place of the capture proves it."""
+    """Units that never arrived, as far as the capture proves it from where it was taken."""
     datagrams: int
     octets: int
 
@@ -141,21 +142,23 @@ class Track:
     def __init__(self, direction: int, space: str, limit: int) -> None:
         self.direction = direction
         self.space = space
-        self.points: Kept[UnitPoint] = Kept(limit)
-        self.waits: Kept[Step] = Kept(limit)
+        self.points: PointList[UnitPoint] = PointList(limit)
+        self.waits: PointList[Step] = PointList(limit)
         self.repeats = False
         """Whether its units are sent again until they are acknowledged."""
         self.window: list[UnitRecord] = []
-        """Units in full: around the slowest one, or in the span that was asked for."""
+        """Units in full: around the slowest one, or in the requested span."""
         self._recent: deque[UnitRecord] = deque(maxlen=MAX_WINDOW // 2)
-        self._left = 0
+        self._missing = 0
+        """How many units after the slowest one `window` still lacks."""
         self._worst_ms = -1.0
         self._smooth_ms: float | None = None
-        self._leave: list[int] = []
+        self._ends: list[int] = []
+        """A heap: when each unit stops waiting for its acknowledgement."""
         self._now_ns = 0
 
     def add(self, unit: UnitRecord, span: tuple[int, int] | None) -> None:
-        """Take a unit, in the order of their first copies."""
+        """Process a unit; units come in the order of their first copies."""
         first = unit.copies[0]
         self.repeats = self.repeats or unit.next_resend_due_ns is not None or _resent(unit)
         took = took_ms(unit)
@@ -182,21 +185,21 @@ class Track:
         self._drain(now)
         end = unit.acked_time_ns if unit.outcome == "acked" else unit.settled_ns
         if end is None or end > now:
-            heapq.heappush(self._leave, end if end is not None else 1 << 63)
-            self.waits.add(Step(now, len(self._leave), first.frame))
+            heapq.heappush(self._ends, end if end is not None else 1 << 63)
+            self.waits.add(Step(now, len(self._ends), first.frame))
         self._now_ns = now
 
     def _drain(self, now_ns: int) -> None:
-        while self._leave and self._leave[0] <= now_ns:
-            left_ns = heapq.heappop(self._leave)
-            self.waits.add(Step(left_ns, len(self._leave), None))
+        while self._ends and self._ends[0] <= now_ns:
+            left_ns = heapq.heappop(self._ends)
+            self.waits.add(Step(left_ns, len(self._ends), None))
 
     def finish(self, end_ns: int) -> None:
-        """Let the units go whose acknowledgements came after the last unit was sent."""
+        """Process the acknowledgements that came after the last unit was sent."""
         self._drain(end_ns)
 
     def _keep(self, unit: UnitRecord, took: float | None, span: tuple[int, int] | None) -> None:
-        """Keep a unit in full where it lies in the span, or near the slowest one so far."""
+        """Keep a unit in full if it is in the span, or near the slowest unit so far."""
         if span is not None:
             inside = span[0] <= unit.copies[0].time_ns <= span[1]
             if inside and len(self.window) < MAX_WINDOW:
@@ -207,10 +210,10 @@ class Track:
         if waited is not None and waited > self._worst_ms:
             self._worst_ms = waited
             self.window = list(self._recent)
-            self._left = MAX_WINDOW - len(self.window)
-        elif self._left > 0:
+            self._missing = MAX_WINDOW - len(self.window)
+        elif self._missing > 0:
             self.window.append(unit)
-            self._left -= 1
+            self._missing -= 1
 
 
 def _resent(unit: UnitRecord) -> bool:
@@ -218,7 +221,7 @@ def _resent(unit: UnitRecord) -> bool:
 
 
 def took_ms(unit: UnitRecord) -> float | None:
-    """Return the time from the first copy of a unit to its acknowledgement, milliseconds."""
+    """Return the time from the first copy of a unit to its acknowledgement; None = none."""
     if unit.acked_time_ns is None or not unit.copies:
         return None
     return (unit.acked_time_ns - unit.copies[0].time_ns) / 1e6
@@ -237,18 +240,20 @@ def _mark(unit: UnitRecord) -> str:
 
 
 class _Bins:
-    """Counts of one direction a span; the spans grow where there are too many."""
+    """Counts of one direction per interval. The intervals become longer when there are too many."""
 
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
         self.level = 0
         self._newest: tuple[int, int, list[int]] = (0, 0, [])
-        """Start, end and counts of the span that was asked for last."""
+        """Start, end and counts of the interval that was used last."""
         self.rows: dict[int, list[int]] = {}
-        """Index -> units, sent again, told lost, skipped, datagrams, bytes, first frame."""
+        """Number of an interval -> units, retransmissions, reported losses, skipped numbers,
+        datagrams, bytes, first frame.
+        """
 
     def row(self, time_ns: int) -> list[int]:
-        """Return the counts of the span that holds a moment."""
+        """Return the counts of the interval that contains a moment."""
         newest = self._newest
         if newest[0] <= time_ns < newest[1]:
             return newest[2]
@@ -278,7 +283,7 @@ class _Bins:
 
 
 class _Pauses:
-    """The longest silences of one direction, and how far apart its datagrams usually are."""
+    """The longest silences of one direction, and the median interval between its datagrams."""
 
     def __init__(self) -> None:
         self.last_ns: int | None = None
@@ -287,7 +292,7 @@ class _Pauses:
         self._distances: dict[int, int] = {}
 
     def add(self, time_ns: int, frame: int) -> None:
-        """Take a datagram."""
+        """Process a datagram."""
         last, self.last_ns = self.last_ns, time_ns
         if last is None or time_ns <= last:
             return
@@ -303,7 +308,9 @@ class _Pauses:
                 heapq.heappop(self.longest)
 
     def usual_ns(self) -> int:
-        """Return the median distance of two datagrams, to an eighth; 0 without any."""
+        """Return the median interval between datagrams, rounded down to an eighth of an octave; 0 =
+        unknown.
+        """
         left = sum(self._distances.values()) // 2
         for place in sorted(self._distances):
             left -= self._distances[place]
@@ -314,7 +321,7 @@ class _Pauses:
 
 
 class History:
-    """Everything that is drawn of one connection."""
+    """The data of all plots of one connection."""
 
     def __init__(
         self,
@@ -339,18 +346,18 @@ class History:
         self.span = span
         self._most_slowest = slowest
         self.report: ConnectionReport | None = None
-        """Its final report, once it is there."""
+        """Its final report."""
         self.first_ns: int | None = None
         """Time of its first datagram."""
         self.last_ns = 0
         self.tracks: dict[tuple[int, str], Track] = {}
         """(direction, space) -> its units."""
-        self.probes: dict[tuple[int, str], Kept[Sample]] = {}
+        self.probes: dict[tuple[int, str], PointList[Sample]] = {}
         """(direction of the question, kind) -> round trips."""
         self.findings: list[Anomaly] = []
-        """First of each code and direction, and its tenth, hundredth and so on."""
+        """The first of each code and direction, the tenth, the hundredth and so on."""
         self.events: list[ConnectionEvent] = []
-        """States, timeouts, resets: everything but probes and acknowledgements, bounded."""
+        """Changes of state, timeouts, resets: everything but probes, acknowledgements and gaps."""
         self._slowest: list[tuple[tuple[int, float], int, UnitRecord]] = []
         self._worst: tuple[int, float] = (-1, 0.0)
         self._units = 0
@@ -358,10 +365,10 @@ class History:
         self._pauses = (_Pauses(), _Pauses())
         self._gaps: deque[ConnectionEvent] = deque()
 
-    # -- what is told ------------------------------------------------------------------------------
+    # -- gathering ---------------------------------------------------------------------------------
 
     def datagram(self, direction: int, time_ns: int, frame: int, octets: int) -> None:
-        """Take one datagram, or one message of a stream."""
+        """Process a datagram, or a message of a stream."""
         if time_ns > self.last_ns or self.first_ns is None:
             self._begin(time_ns)
         row = self._bins[direction].row(time_ns)
@@ -371,7 +378,7 @@ class History:
         self._pauses[direction].add(time_ns, frame)
 
     def unit(self, unit: UnitRecord) -> bool:
-        """Take one settled unit; return True where it is the slowest so far."""
+        """Process a settled unit; return True if it is the slowest so far."""
         if not unit.copies:
             return False
         first = unit.copies[0]
@@ -413,14 +420,14 @@ class History:
         return worst
 
     def event(self, event: ConnectionEvent) -> None:
-        """Take one event of the connection."""
+        """Process an event."""
         self._begin(event.time_ns)
         if event.event == "probe":
             ms = event.data.get("rtt_ms")
             if ms is not None and event.direction is not None:
-                # The answer's direction is told; the question went the other way.
+                # The event has the direction of the answer; the question went the other way.
                 key = 1 - event.direction, str(event.data.get("kind"))
-                kept = self.probes.setdefault(key, Kept(self.limit))
+                kept = self.probes.setdefault(key, PointList(self.limit))
                 kept.add(Sample(event.time_ns, event.frame, float(ms)))
         elif event.event == "gap":
             self._gaps.append(event)
@@ -430,12 +437,12 @@ class History:
             self.events.append(event)
 
     def finding(self, found: Anomaly) -> None:
-        """Take one finding."""
+        """Process a finding."""
         if len(self.findings) < MAX_FINDINGS:
             self.findings.append(found)
 
     def finish(self, report: ConnectionReport) -> None:
-        """Take the final report, once, after everything else."""
+        """Process the final report, once, after everything else."""
         self.report = report
         self._begin(report.first_time_ns)
         self.first_ns = min(self.first_ns or report.first_time_ns, report.first_time_ns)
@@ -460,8 +467,8 @@ class History:
     # -- what is drawn -----------------------------------------------------------------------------
 
     def shown(self, direction: int, space: str | None = None) -> list[Track]:
-        """Return the spaces of a direction that are worth a picture: those whose units are sent
-        again; else the messages of a stream; else all. A named one alone.
+        """Return the spaces of a direction to plot: the one that is named, if any. Else those whose
+        units are sent again; without any, the messages of a stream; without any, all.
         """
         tracks = [track for (way, _), track in self.tracks.items() if way == direction]
         if space is not None:
@@ -474,17 +481,17 @@ class History:
         )
 
     def slowest(self) -> list[UnitRecord]:
-        """Return the slowest units: those that never were acknowledged and should have been first,
-        those that nobody waits for last.
+        """Return the slowest units. First come those that were never acknowledged although their
+        sender waited, last those that nobody waits for.
         """
         return [unit for _, _, unit in sorted(self._slowest, key=lambda row: row[:2], reverse=True)]
 
     def gaps(self) -> list[ConnectionEvent]:
-        """Return the newest gaps in the numbers."""
+        """Return the newest gaps in the sequence numbers."""
         return list(self._gaps)
 
     def bins(self, direction: int, width_ns: int) -> Iterator[Bin]:
-        """Yield what a direction did, in spans of about `width_ns`, empty ones left out."""
+        """Yield the counts of a direction in intervals of about `width_ns`, without empty ones."""
         if not self._bins:
             return
         bins = self._bins[direction]
@@ -504,12 +511,12 @@ class History:
             yield Bin(start, start + step, row[6] or None, row[0], row[1], lost, row[4], row[5])
 
     def silences(self, direction: int) -> list[Silence]:
-        """Return the silences of one side, in time: longer than a second and than five times the
-        usual distance of its datagrams.
+        """Return the silences of a direction in order: at least a second long, and at least five
+        times as long as the median interval between its datagrams.
         """
         pauses = self._pauses[direction]
         usual_ns: i64 = pauses.usual_ns()
-        least = max(_SILENCE_NS, _USUAL_TIMES * usual_ns)
+        least = max(_SILENCE_NS, _SILENCE_FACTOR * usual_ns)
         found = [silence for pause, silence in pauses.longest if pause >= least]
         tail = self.last_ns - (pauses.last_ns or self.last_ns)
         if pauses.last_ns is not None and tail >= least:

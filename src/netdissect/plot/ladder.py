@@ -1,5 +1,5 @@
-"""A sequence diagram as SVG: arrows between two lanes, straight ones of one capture, of two such
-that fall from when a datagram was sent to when it arrived.
+"""A sequence diagram as SVG: arrows between two lanes. Arrows of one capture are horizontal; those
+of two joined captures descend from the time of sending to that of arrival.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from netdissect.render.units import Clock, duration
 __all__ = ["document", "picture"]
 
 _LEFT, _MIDDLE, _RIGHT, _TOP = 118, 379, 640, 52
-"""Places in the picture, in its own units: the lanes, and the first row."""
+"""Coordinates of the left lane, the middle, the right lane, and the first row."""
 _ROW, _STEP = 26, 22
-"""Height of a row, and of one moment where arrows fall."""
+"""Height of a row of one capture, and of one moment of two joined captures."""
 _LABEL = 74
 """Characters of a label."""
 _OUT = 10
-"""From a lane to what stands beside it."""
+"""Distance between a lane and the text beside it."""
 
 
 def picture(drawn: Sequence[Row], name: str, show: Callable[[int], str]) -> Html:
     """Return rows as an `svg` element of a page.
 
     Args:
-        drawn: rows in time.
-        name: what it shows, for those who do not see it.
-        show: how a time in ns is written.
+        drawn: rows in order of time.
+        name: what it shows, for people who do not see it.
+        show: formats a time in ns.
 
     """
     width, height, parts = _parts(drawn, SIDES, show)
@@ -40,7 +40,7 @@ def picture(drawn: Sequence[Row], name: str, show: Callable[[int], str]) -> Html
 
 
 def document(drawn: Sequence[Row], ends: tuple[str, str], clock: Clock) -> str:
-    """Return rows as an SVG document that stands alone; `ends` are the names of the lanes."""
+    """Return rows as a stand-alone SVG document; `ends` are the names of the lanes."""
     width, height, parts = _parts(drawn, ends, clock.show)
     return alone(width, height, *parts)
 
@@ -48,14 +48,14 @@ def document(drawn: Sequence[Row], ends: tuple[str, str], clock: Clock) -> str:
 def _parts(
     drawn: Sequence[Row], ends: Sequence[str], show: Callable[[int], str]
 ) -> tuple[int, int, list[Html]]:
-    """Return width and height of a picture, and what is in it."""
+    """Return width and height of the picture, and its elements."""
     falls = any(row.names is not None for row in drawn)
-    # Times stand on both sides then, as wide on the right as on the left.
+    # With two captures, there are times on both sides.
     width = _RIGHT + (_LEFT if falls else _OUT + _LEFT // 2)
     parts: list[Html] = []
     top, last = _TOP, None
-    # Where two captures are joined, each moment has a line; of a row an even number stands for its
-    # sending, the next one for its arrival.
+    # With two captures, each moment has a height of its own: the key of row n's sending is 2 n,
+    # that of its arrival 2 n + 1.
     moments = [(row.time_ns, 2 * at) for at, row in enumerate(drawn)]
     moments += [(row.arrived_ns, 2 * at + 1) for at, row in enumerate(drawn) if row.arrived_ns]
     place = {key: _TOP + _STEP * at for at, (_, key) in enumerate(sorted(moments))}
@@ -72,7 +72,7 @@ def _parts(
         parts += _row(row, show, top, None if row.mark == "lost" else top)
         top += _ROW
     height = _TOP + _STEP * len(place) if falls else top
-    # From the edges: an address is longer than what is beside its lane.
+    # Aligned with the edges of the picture: an address is wider than the space beside a lane.
     heads = [_text(ends[0], _OUT, 18, "lab", "start"),
              _text(ends[1], width - _OUT, 18, "lab", "end")]  # fmt: skip
     lines = [tag("line", class_="lane", x1=x, x2=x, y1=30, y2=height - 12)
@@ -81,7 +81,9 @@ def _parts(
 
 
 def _row(row: Row, show: Callable[[int], str], start: int, end: int | None) -> Iterator[Html]:
-    """Yield an arrow from the height `start` to `end` (None: it did not arrive), or a remark."""
+    """Yield an arrow that begins at the height `start` and ends at `end` (None: it did not arrive),
+    or a remark.
+    """
     there = row.direction == Direction.C2S
     label = SIGNS.get(row.mark, "") + fit(row.label, _LABEL)
     if row.direction is None:

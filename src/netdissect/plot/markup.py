@@ -1,6 +1,6 @@
-"""Markup that is built, not pasted: every text is escaped, and what is no text is marked as such.
+"""HTML and SVG built from escaped parts.
 
-Strings from a capture reach an HTML or SVG document only through `tag` and `text`.
+Strings from a capture reach a document only through `tag` and `text`, which escape them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _VOID = frozenset({"meta", "input", "br", "link"})
 
 
 class Html(str):
-    """Markup that is done."""
+    """Finished markup, which is not escaped again."""
 
     __slots__ = ()
 
 
 Child: TypeAlias = "Html | str | int | None"
-"""What may stand in an element: markup, text that is escaped, or nothing."""
+"""Content of an element: markup, text to be escaped, or nothing."""
 
 
 def text(value: object) -> Html:
-    """Return text as markup: what hides or reorders is spelt out, what is markup is escaped."""
+    """Return text as markup: escaped, with invisible and reordering characters spelt out."""
     if isinstance(value, int):
         return Html(value)
     return Html(escape(safe(str(value)), quote=True))
@@ -46,7 +46,7 @@ def join(*children: Child) -> Html:
 
 @cache
 def _spelt(key: str) -> str:
-    """Return an attribute as HTML spells it: only our own source names one."""
+    """Return an attribute as HTML spells it. Names come from our own source only."""
     return key.rstrip("_").replace("_", "-")
 
 
@@ -55,10 +55,10 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
 
     Args:
         name: its name.
-        children: text, or markup that is done.
-        attributes: text, or markup that is done, such as a long path. `class_` and the like lose
-            the underscore at the end, others become hyphens; None and False are left out, True
-            stands alone.
+        children: text, or finished markup.
+        attributes: text, or finished markup such as a long path. A trailing underscore (`class_`)
+            is dropped, others become hyphens. None and False leave the attribute out; True leaves
+            its value out.
 
     """
     head = name

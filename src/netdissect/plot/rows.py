@@ -1,4 +1,4 @@
-"""Charts as rows for other programs: every point with its frame."""
+"""Charts as table rows for other programs: each point with its frame."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ COLUMNS = (
     "kind", "connection", "direction", "series", "time_ns", "until_ns", "value", "base", "unit",
     "frame", "label",
 )  # fmt: skip
-"""Names of the columns of CSV and of the keys of JSON."""
+"""Columns of the CSV, and keys of the JSON."""
 
 
 def rows(chart: Chart) -> Iterator[dict[str, Any]]:
-    """Yield the points of a chart, series by series, then its silences and its findings."""
+    """Yield the points of a chart by series, then its silences and its findings."""
     head: dict[str, Any] = {"kind": chart.kind, "connection": chart.connection}
     way = None if chart.direction is None else Direction(chart.direction).label
     for series in chart.series:

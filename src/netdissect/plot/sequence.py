@@ -1,6 +1,4 @@
-"""The picture of sequence numbers: a few units in full, each with its copies and its way to the
-acknowledgement.
-"""
+"""The plot of sequence numbers: a few units with all their copies and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ from netdissect.render.units import duration
 __all__ = ["sequence"]
 
 _AROUND = 24
-"""Units before and after the slowest that are shown, where no span was asked for."""
+"""Without a requested span: units shown before and after the slowest one..."""
 _SPAN = 5
-"""Nor more time on either side than this many times what the slowest one took ..."""
+"""... within this many times the time that the slowest one took ..."""
 _NEAREST = 4
-"""... but for its nearest neighbours."""
+"""... but always this many on either side."""
 _UNSEEN = 100
-"""About so many numbers of one gap are drawn at most: a peer may skip billions."""
+"""Numbers of one gap that are drawn: a peer may skip billions."""
 
 
 def sequence(chart: Chart, history: History, track: Track) -> Chart:
@@ -77,14 +75,14 @@ def _story(unit: UnitRecord) -> str:
     how = "one copy" if copies == 1 else f"{copies} copies"
     taken = took_ms(unit)
     if taken is None:
-        told = unit.failed and unit.outcome != "unknown"
-        word = "never acknowledged" if told else "no acknowledgement in this capture"
+        lost = unit.failed and unit.outcome != "unknown"
+        word = "never acknowledged" if lost else "no acknowledgement in this capture"
         return f"{how}, {word}"
     return f"{how}, acknowledged after {duration(taken)}"
 
 
 def _skipped(gap: ConnectionEvent, low: int, high: int) -> range:
-    """Return numbers of a gap between two heights: all, or every so many of very many."""
+    """Return the numbers of a gap between two heights; if they are too many, evenly spaced ones."""
     first, step = gap.data["first_seq"], gap.data.get("step") or 1
     first += max(0, -(-(low - first) // step)) * step
     found = range(first, min(gap.data["last_seq"], high) + 1, step)

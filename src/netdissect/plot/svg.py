@@ -1,8 +1,8 @@
-"""Charts as SVG: static, with colours by role. Inside a page its style sheet colours them; alone,
-the document brings its own.
+"""Charts as static SVG, coloured by role: in a page by its style sheet, in a stand-alone document
+by its own.
 
-A path is made of absolute places (`M x y`, `L x y`) and of relative shapes (small letters), so
-that a script can move the places without knowing the shapes.
+A path consists of absolute places (`M x y`, `L x y`) and relative shapes (small letters), so that a
+script can move the places without knowing the shapes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["BOTTOM", "LEFT", "MAX_MARKS", "RIGHT", "TOP", "WIDTH", "alone", "doc
            "legend", "picture", "style"]  # fmt: skip
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1200, 64, 16, 18, 26
-"""Places in the picture, in its own units."""
+"""Width of a plot and its margins, in its own units."""
 MAX_MARKS = 4000
-"""Marks of one picture at most."""
+"""Marks in one plot."""
 _HEIGHTS = {"acks": 190, "snapshots": 190, "rtt": 170, "seq": 330, "rate": 200, "queue": 150,
             "gaps": 10}  # fmt: skip
 _LANE = 18
@@ -43,7 +43,7 @@ _SHAPE_PATHS = {
     "tick": "m0-5v10",
     "flag": "m0-5v6m0 2.5v1",
 }
-"""Shape -> its path from its place."""
+"""Shape -> its path, relative to its place."""
 
 
 def picture(chart: Chart, name: str, *, most: int = MAX_MARKS) -> Html:
@@ -51,15 +51,17 @@ def picture(chart: Chart, name: str, *, most: int = MAX_MARKS) -> Html:
 
     Args:
         chart: what to draw.
-        name: its id in the page.
-        most: marks at most; extremes and marks stay.
+        name: its id.
+        most: marks at most; extremes and rare marks are kept.
 
     """
     return _drawn(chart, name, most, alone=False)[0]
 
 
 def _drawn(chart: Chart, name: str, most: int, *, alone: bool) -> tuple[Html, int]:
-    """Return a chart as an element, and its height; alone, it says its size."""
+    """Return a chart as an element, and its height; the element has a fixed size if it stands
+    alone.
+    """
     drawing = _Drawing(chart, most)
     element = tag(
         "svg",
@@ -85,7 +87,7 @@ def _relative(chart: Chart, time_ns: int) -> str:
 
 
 class _Drawing:
-    """One chart being drawn."""
+    """A chart while it is drawn."""
 
     def __init__(self, chart: Chart, most: int) -> None:
         self.chart = chart
@@ -99,25 +101,23 @@ class _Drawing:
         self.most = most
 
     def x(self, time_ns: int) -> float:
-        """Return a place in time, cut to the picture."""
+        """Return the x coordinate of a time, limited to the plot."""
         chart = self.chart
         share = (time_ns - chart.start_ns) / (chart.end_ns - chart.start_ns)
         return LEFT + min(1.0, max(0.0, share)) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Return a height."""
+        """Return the y coordinate of a value."""
         chart = self.chart
         share = (value - chart.low) / ((chart.high - chart.low) or 1.0)
         return TOP + (1 - share) * self.inner
 
     def body(self) -> Iterator[Html]:
-        """Yield everything that is drawn."""
+        """Yield all elements."""
         yield from self._axes()
         yield from self._bands()
         marks: list[Html] = []
-        budget = self._budget()
-        for series in self.chart.series:
-            points = self._thin(series, budget)
+        for series, points in zip(self.chart.series, self._thinned(), strict=True):
             if series.shape in _BARS:
                 marks += self._bars(series, points)
             else:
@@ -125,34 +125,28 @@ class _Drawing:
         marks += self._flags()
         yield tag("g", *marks, class_="data")
 
-    def _budget(self) -> int:
-        counts = [len(series.points) for series in self.chart.series]
-        columns = WIDTH - LEFT - RIGHT
-        while (
-            columns > _FEWEST_COLUMNS
-            and sum(len(thinned(series.points, columns)) for series in self.chart.series)
-            > self.most
-            and sum(counts) > self.most
-        ):
+    def _thinned(self) -> list[list[Point]]:
+        """Return the points of each series, few enough for the picture; if some are dropped, add a
+        note to the chart.
+        """
+        chart = self.chart
+        found = [series.points for series in chart.series]
+        columns = 2 * (WIDTH - LEFT - RIGHT)
+        while sum(map(len, found)) > self.most and columns > _FEWEST_COLUMNS:
             columns //= 2
-        return columns
-
-    def _thin(self, series: Series, columns: int) -> Sequence[Point]:
-        if sum(len(one.points) for one in self.chart.series) <= self.most:
-            return series.points
-        kept = thinned(series.points, columns)
-        note = f"{series.total or len(series.points):,} points, extremes and marks kept"
-        if len(kept) < len(series.points) and not any(
-            note.endswith("kept") for note in self.chart.notes
-        ):
-            self.chart.notes.append(note)
-        return kept
+            found = [thinned(series.points, columns) for series in chart.series]
+        for series, points in zip(chart.series, found, strict=True):
+            dropped = len(points) < len(series.points)
+            if dropped and not any(note.endswith("kept") for note in chart.notes):
+                count = series.total or len(series.points)
+                chart.notes.append(f"{count:,} points, extremes and marks kept")
+        return found
 
     def _axes(self) -> Iterator[Html]:
         chart = self.chart
         top, end = TOP - 6, self.end
         marks = time_ticks(chart.start_ns - chart.zero_ns, chart.end_ns - chart.zero_ns, 10)
-        # All lines are one element: a page with many pictures opens sooner.
+        # All lines are one element, so that a page with many plots opens faster.
         lines, labels = "", []
         for time_ns, label in marks:
             x = f"{self.x(time_ns + chart.zero_ns):.1f}"
@@ -279,7 +273,7 @@ def _lane_sign(series: Series) -> str:
 
 
 def _keys(chart: Chart) -> Iterator[tuple[Html, str]]:
-    """Yield each shape as it is drawn, in a box of 28 by 14, and what it means."""
+    """Yield a drawing of each shape in a box of 28 by 14, and what it means."""
     for series in chart.explained:
         names = f"{series.shape} {series.role}" + (" dashed" if series.dashed else "")
         if series.shape in _BARS:
@@ -305,19 +299,19 @@ def legend(chart: Chart) -> Html:
 
 
 def hatch() -> Html:
-    """Return the definition of the pattern that lost units are filled with; once a document."""
+    """Return the pattern that fills lost units; a document needs it once."""
     lines = tag("path", d="M0 0l6 6m-6 0l6-6", class_="hatch")
     pattern = tag("pattern", lines, id="hatch", width=6, height=6, patternUnits="userSpaceOnUse")
     return tag("defs", pattern)
 
 
 def style() -> str:
-    """Return the style sheet of pictures: the roles of colour, light and dark, and the shapes."""
+    """Return the style sheet of plots: colours by role, light and dark, and the shapes."""
     return (files("netdissect.plot") / "plot.css").read_text("utf-8")
 
 
 def document(found: Sequence[Chart]) -> str:
-    """Return charts as one SVG document that stands alone."""
+    """Return charts as one stand-alone SVG document."""
     parts: list[Html] = []
     top = 16
     for index, chart in enumerate(found):
@@ -342,10 +336,10 @@ def document(found: Sequence[Chart]) -> str:
     return alone(WIDTH, top, hatch(), *parts)
 
 
-def alone(width: int, height: int, *parts: Html) -> str:
-    """Return an SVG document that brings its own style sheet."""
+def alone(width: int, height: int, *parts: Html, css: str = "") -> str:
+    """Return a stand-alone SVG document with the style sheet of plots, and more rules."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}"><style>{style()}</style>'
+        f'width="{width}" height="{height}"><style>{style()}{css}</style>'
         f'<rect class="ground" width="100%" height="100%"/>{join(*parts)}</svg>\n'
     )

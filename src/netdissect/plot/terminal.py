@@ -1,4 +1,4 @@
-"""Charts as lines of text: braille dots, with every mark as a character over them."""
+"""Charts as text: braille dots, with every mark as a character over them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netdissect.render.console import Line, cells, fit, merged
 __all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw", "time_at"]
 
 HEIGHT = 15
-"""Rows of a picture without its axis, titles and lanes."""
+"""Rows of a plot without its title, axis and lanes."""
 MIN_WIDTH = 30
 _MARGIN = 9  # columns of the numbers at the y axis
 _TICK_COLUMNS = 12
@@ -24,7 +24,7 @@ STYLES = {
 """Role -> style of a screen."""
 
 _SHAPES = frozenset({"box", "again", "copy", "unseen", "lost", "unknown", "probe", "tick"})
-"""Shapes that are characters; the others are dots, lines and bars."""
+"""Shapes drawn as characters; the others are dots, lines and bars."""
 _LINES = frozenset({"steps", "stair", "line"})
 
 
@@ -34,7 +34,7 @@ def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False)
     Args:
         chart: what to draw.
         width: columns of the screen.
-        height: rows of the picture itself.
+        height: rows of the plot itself.
         plain: ASCII only.
 
     """
@@ -42,7 +42,7 @@ def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False)
     lanes = chart.lanes
     height = 0 if len(lanes) == len(chart.series) else max(4, height)
     if chart.low < 0:
-        height += height % 2  # zero stands between two rows
+        height += height % 2  # so that zero is between two rows
     picture = _Picture(chart, columns, height, plain=plain)
     title = chart.title if not plain else chart.title.replace("→", "->").replace("←", "<-")
     yield [(f" {fit(title, width - 1)}", "title"), *_about(chart, title, width, plain=plain)]
@@ -59,7 +59,7 @@ def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False)
 
 def _about(chart: Chart, title: str, width: int, *, plain: bool) -> Line:
     about = chart.about.replace("→", "->") if plain else chart.about
-    # Where all of it has no room, the unit alone.
+    # If there is no room for all of it, only the unit.
     for text in (about, about.partition(",")[0]):
         if cells(title) + cells(text) + 4 <= width:
             return [(f"   {text}", "dim")]
@@ -67,21 +67,21 @@ def _about(chart: Chart, title: str, width: int, *, plain: bool) -> Line:
 
 
 def column_of(chart: Chart, time_ns: int, width: int) -> int:
-    """Return the column in which `draw` shows a moment."""
+    """Return the column in which `draw` shows a time."""
     columns = max(MIN_WIDTH, width) - _MARGIN - 1
     share = (time_ns - chart.start_ns) * (columns - 1) // max(1, chart.end_ns - chart.start_ns)
     return _MARGIN + max(0, min(columns - 1, share))
 
 
 def time_at(chart: Chart, column: int, width: int) -> int:
-    """Return the moment that `draw` shows in a column."""
+    """Return the time that `draw` shows in a column."""
     columns = max(MIN_WIDTH, width) - _MARGIN - 1
     at = max(0, min(columns - 1, column - _MARGIN))
     return chart.start_ns + at * (chart.end_ns - chart.start_ns) // max(1, columns - 1)
 
 
 class _Picture:
-    """One chart on a grid of cells."""
+    """A chart on a grid of cells."""
 
     def __init__(self, chart: Chart, columns: int, height: int, *, plain: bool) -> None:
         self.chart = chart
@@ -126,7 +126,7 @@ class _Picture:
         return self._x(time_ns), rows - 1 - min(rows - 1, max(0, int(share * (rows - 1) + 0.5)))
 
     def _line(self, series: Series, style: str) -> None:
-        """Draw steps from point to point, or a line from each to where it ends."""
+        """Draw steps between the points, or a line from each point to its end."""
         before: Point | None = None
         for point in series.points:
             if point.value is None:
@@ -144,7 +144,7 @@ class _Picture:
             self._level(series, before, 2 * self.columns - 1, style)
 
     def _level(self, series: Series, point: Point, end: int, style: str) -> None:
-        """Draw the level of a point until x = `end`; dashed where nothing else stands."""
+        """Draw the level of a point up to x = `end`; a dashed line gives way to everything else."""
         x, y = self._place(point.time_ns, point.value or 0.0)
         if series.dashed:
             self.grid.behind(x // 2, end // 2, y // 4, "-" if self.plain else "╌", style)
@@ -166,14 +166,14 @@ class _Picture:
     # -- lines -------------------------------------------------------------------------------------
 
     def flags(self) -> Line:
-        """Return the row of findings above the picture."""
+        """Return the row of findings above the plot."""
         row = [" "] * self.columns
         for flag in self.chart.flags:
             row[min(self.columns - 1, max(0, self._x(flag.time_ns) // 2))] = "!"
         return [(f"{'found':>{_MARGIN - 2}}   "[:_MARGIN], "dim"), ("".join(row).rstrip(), "warn")]
 
     def rows(self) -> Iterator[Line]:
-        """Yield the rows of the picture with the labels of its y axis."""
+        """Yield the rows of the plot with the labels of the y axis."""
         if not self.height:
             return
         labels = self._labels()
@@ -196,7 +196,7 @@ class _Picture:
         return labels
 
     def lane(self, series: Series) -> Line:
-        """Return the row of a lane below zero."""
+        """Return the row of a lane below the plot."""
         sign = self._sign(series.shape)
         style = STYLES[series.role]
         row = [" "] * self.columns
@@ -215,7 +215,7 @@ class _Picture:
         return [(f"{head:>{_MARGIN - 2}} {'|' if self.plain else '┤'}", "dim"), *body]
 
     def _banded(self, row: list[str], bands: Sequence[Band], style: str) -> Line:
-        """Return a lane in which each silence stands with its length where there is room."""
+        """Return a lane with its silences, and the length of each where there is room."""
         styles = [style] * self.columns
         line = "-" if self.plain else "┄"
         for band in bands:
@@ -252,14 +252,14 @@ class _Picture:
 
 
 def _layer(series: Series) -> int:
-    """Return what is drawn first: lines, then points, then marks by how much they matter."""
+    """Return the order of drawing: lines, then points, then marks by importance."""
     order = ("bar", "crossed", "outline", "steps", "stair", "line", "plain", "dot", "tick", "probe",
              "unseen", "unknown", "copy", "box", "again", "lost")  # fmt: skip
     return order.index(series.shape)
 
 
 def _legend(chart: Chart, width: int, *, plain: bool) -> Iterator[Line]:
-    """Yield the legend; what no longer fits begins a new line."""
+    """Yield the legend in as many lines as needed."""
     line: Line = [(" ", "")]
     used = 1
     for series in chart.explained:

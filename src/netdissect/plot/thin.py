@@ -1,5 +1,5 @@
-"""Fewer points, none of which is missed: per column the first, the last, the lowest and the highest
-stay, and of every mark one a cell.
+"""Thinning: fewer points that look the same. Each column keeps its first, last, lowest and highest
+point, each cell one point of every mark.
 """
 
 from __future__ import annotations
@@ -7,41 +7,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["MAX_POINTS", "Kept", "Placed", "thinned"]
+__all__ = ["MAX_POINTS", "Placed", "PointList", "thinned"]
 
 MAX_POINTS = 20_000
-"""Points of one kind that a history keeps; with twice as many, they are thinned."""
+"""Points of one kind that a history keeps; at twice as many, they are thinned."""
 
 _COLUMNS = 4096
 _FEWEST = 16
 _ROWS = 32
-"""Rows of cells in which two equal marks count as one."""
+"""Rows of cells; two equal marks in one cell count as one."""
 
 
 class Placed(Protocol):
-    """What can be thinned."""
+    """A point that can be thinned."""
 
     @property
     def time_ns(self) -> int:
-        """Return its place in time."""
+        """Its time."""
 
     @property
     def height(self) -> float | None:
-        """Return its place above zero; None where it has none."""
+        """Its value; None = it has none."""
 
     @property
     def mark(self) -> str:
-        """Return its mark; "" where it is one of many ordinary points."""
+        """Its mark; "" = an ordinary point."""
 
 
 _P = TypeVar("_P", bound=Placed)
 
 
 def thinned(points: Sequence[_P], columns: int) -> list[_P]:
-    """Return the points that tell apart from all of them in so many columns, in their order.
+    """Return the points that are distinguishable in this many columns, in their order.
 
-    Of ordinary points each column keeps its first, last, lowest and highest; of marked ones no two
-    of the same mark stay in one cell, and the highest of each column stays.
+    Of ordinary points, each column keeps the first, the last, the lowest and the highest; of marked
+    points, each cell keeps one of every mark, and each column the highest.
     """
     if len(points) <= columns:
         return list(points)
@@ -76,34 +76,34 @@ def thinned(points: Sequence[_P], columns: int) -> list[_P]:
     return [points[index] for index in sorted(kept)]
 
 
-class Kept(Generic[_P]):
+class PointList(Generic[_P]):
     """A bounded list of points."""
 
     __slots__ = ("limit", "points", "thinned", "total")
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
-        """Take how many points stay at most."""
+        """Take how many points to keep."""
         self.limit = limit
         self.points: list[_P] = []
         self.total = 0
-        """Points that came."""
+        """How many points were added."""
         self.thinned = False
-        """Whether some of them are not here any more."""
+        """Whether points were dropped."""
 
     def add(self, point: _P) -> None:
-        """Take a point."""
+        """Add a point."""
         self.points.append(point)
         self.total += 1
         if len(self.points) > 2 * self.limit:
             self.thin()
 
     def thin(self) -> None:
-        """Thin until no more than the limit are left."""
+        """Drop points until no more than the limit are left."""
         columns = _COLUMNS
         self.thinned = True
         while len(self.points) > self.limit and columns >= _FEWEST:
             self.points = thinned(self.points, columns)
             columns //= 2
         if len(self.points) > self.limit:
-            # Marks of all heights: what stays is spread over the whole time, not its beginning.
+            # Too many marks even so: keep some that are spread evenly over time.
             self.points = self.points[:: -(-len(self.points) // self.limit)]

@@ -1,5 +1,5 @@
-"""A report put together: the answer, six numbers, pictures, findings, messages, the story of the
-slowest, one frame bit by bit, and what the report rests on.
+"""The sections of a report: the answer, six numbers, plots, findings, messages, the story of the
+slowest one, a frame bit by bit, and what the report is based on.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from netdissect.report.subject import Capture, Subject
 __all__ = ["MAX_BYTES", "document"]
 
 MAX_BYTES: Final = 1_000_000
-"""Size of a report at most, bytes: a browser has that on its screen within 0.3 s."""
+"""Size of a report at most, bytes: a browser shows that within 0.3 s."""
 _RESERVE = 40_000
-"""Of these for the page around the connections."""
+"""Bytes reserved for everything but the parts of connections and their rows."""
 _ROW_BYTES = 700
 _MARKS = 3000
-"""Marks of one picture of the only connection; of several, each has fewer."""
+"""Marks in one plot, if there is one connection; `_FEW_MARKS` if there are several."""
 _FEW_MARKS = 700
 _FEW_UNITS = 25
-"""Messages that each of several connections lists."""
+"""Messages listed per connection, if there are several."""
 _NEVER_NS: Final = 1 << 62  # 146 years; it stays in 64 bits when a time is added
 
 
 def document(capture: Capture, *, redact: bool = False) -> str:
-    """Return a whole report as HTML."""
+    """Return a report as HTML."""
     several = capture.total > 1
     parts = _parts(capture, redact=redact)
     first_ns = capture.info.first_time_ns or 0
@@ -82,7 +82,7 @@ _SECTIONS = (
 
 
 def _parts(capture: Capture, *, redact: bool) -> list[Html]:
-    """Return the parts of the worst connections, as many as there is room for; the others lose
+    """Return the parts of the worst connections, as many as fit into MAX_BYTES. The others lose
     their history.
     """
     several = len(capture.subjects) > 1
@@ -116,7 +116,7 @@ def _folded(subject: Subject, part: Html, *, opened: bool) -> Html:
 
 
 def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
-    """Yield the answer for several connections, and their table."""
+    """Yield the answer for several connections, and the table of them."""
     worst = capture.subjects[0]
     count = capture.total
     heading = (
@@ -124,10 +124,10 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     )
     kinds = tables.endings(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
-    told = sum(subject.history is not None for subject in capture.subjects)
+    detailed = sum(subject.history is not None for subject in capture.subjects)
     note = (
-        f"{told} of {count:,} have a part of their own below, the worst first."
-        if told < count
+        f"{detailed} of {count:,} have a part of their own below, the worst first."
+        if detailed < count
         else ""
     )
     yield tag(
@@ -192,7 +192,7 @@ def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> 
 
 
 def _verdict(subject: Subject, *, folded: bool) -> Html:
-    """Return the answer, its cause, and what it rests on."""
+    """Return the answer, its cause, and what it is based on."""
     report, found = subject.report, subject.diagnosis
     name = f" ({found.names[0]})" if found.names[0] else ""
     ends = join(tag("code", report.client), f"{name} → ", tag("code", report.server))
@@ -208,7 +208,7 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     return tag(
         "section",
         tag("p", f"{head}{report.transport.upper()} · ", ends, class_="conn"),
-        # What unfolds a part says it already.
+        # The summary of a folded part says it already.
         None if folded else tag("h1", found.verdict),
         tag("p", found.cause.text, class_="lead"),
         *(tag("p", tag("b", title), text, class_="basis") for title, text in basis if text),
@@ -217,7 +217,7 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
 
 
 def _within(history: History, span: tuple[int | None, int | None]) -> list[UnitRecord]:
-    """Return the slowest units of which a copy was sent in a span."""
+    """Return the slowest units that have a copy in a span."""
     zero = history.first_ns or 0
     low = zero if span[0] is None else zero + span[0]
     high = _NEVER_NS if span[1] is None else zero + span[1]
@@ -242,9 +242,8 @@ def _plots(subject: Subject, name: str, asked: Wanted, *, folded: bool) -> Html 
 
 
 def _charts(subject: Subject, asked: Wanted) -> Iterator[Chart]:
-    """Yield the pictures that are worth their room, of the span asked for: both ways until
-    acknowledged, numbers around the slowest unit, rates, and silences and snapshots where there
-    are any.
+    """Yield the plots that are worth their room: times until acknowledgement in both directions,
+    numbers around the slowest unit, rates, and snapshots and silences if there are any.
     """
     history = subject.history
     if history is None:
@@ -262,7 +261,7 @@ def _charts(subject: Subject, asked: Wanted) -> Iterator[Chart]:
 
 
 def _story(subject: Subject, zero: int, *, redact: bool) -> Html | None:
-    """Return the ladder of the slowest unit, and what happened to it."""
+    """Return the ladder of the slowest unit, and its story."""
     unit = subject.worst
     if unit is None or not subject.scene:
         return None
@@ -312,7 +311,7 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         "protocol itself proves it. “~” stands before a time that may belong to another copy."
     )
     limits = [f"{name} ({counted(count, 'time')})" for name, count in capture.limits.items()]
-    told = [
+    remarks = [
         "Addresses and names are replaced by words that stay the same throughout; texts and bytes "
         "from packets are left out."
         if redact
@@ -337,6 +336,6 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         tag("h2", "About this report"),
         tag("p", first),
         tag("p", words),
-        *(tag("p", line) for line in told if line),
+        *(tag("p", line) for line in remarks if line),
         id="about",
     )

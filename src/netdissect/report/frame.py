@@ -1,4 +1,4 @@
-"""One frame bit by bit: its fields with their places, and its bytes."""
+"""A frame bit by bit: its fields with their offsets, and its bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from netdissect.render.units import COPIES, counted, dialect_text, seconds
 __all__ = ["MAX_BYTES", "MAX_FIELDS", "shown"]
 
 MAX_FIELDS = 120
-"""Fields of the tree that are shown."""
+"""Fields that are shown."""
 MAX_BYTES = 512
-"""Bytes of each buffer that are shown."""
+"""Bytes that are shown of each buffer."""
 _FINDINGS = 8
 _BUFFERS = 4
 _DEPTH = 8
@@ -89,7 +89,7 @@ def _value(node: FieldNode) -> str:
 
 
 def _redacted(node: FieldNode) -> str:
-    """Return a value that is a number; words may be anybody's."""
+    """Return a value if it is a number; a text might be private."""
     if node.children or node.value is None:
         return ""
     return value_text(node.value) if isinstance(node.value, (int, float)) else "left out"

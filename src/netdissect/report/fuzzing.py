@@ -1,4 +1,4 @@
-"""A fuzzing run for a person: one page, and the states that were reached as a picture."""
+"""The page of a fuzzing run, and a diagram of the states that it reached."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.plot.markup import Html, join, tag
-from netdissect.plot.svg import style
+from netdissect.plot.svg import alone
 from netdissect.report.page import page
 
 __all__ = ["run_page", "states_document"]
@@ -15,7 +15,7 @@ __all__ = ["run_page", "states_document"]
 _WIDTH, _MARGIN, _BOX, _GAP, _NEAR = 1200, 16, 190, 130, 30
 _LINE, _HEAD, _TOP = 16, 46, 120
 _TYPES_SHOWN = 40
-"""Types that a box lists; the rest is counted."""
+"""Types listed in a box; the others are counted."""
 _CAUSES_SHOWN = 3
 _STYLE = (
     ".box{fill:none;stroke:var(--dim)}.name{fill:var(--text);font-weight:600;font-size:15px}.never{opacity:.6}"
@@ -27,7 +27,7 @@ def run_page(facts: Mapping[str, Any], heading: str) -> str:
     """Return the page of a run.
 
     Args:
-        facts: what `report.json` holds.
+        facts: contents of `report.json`.
         heading: protocol and target.
 
     """
@@ -92,18 +92,14 @@ def _table(head: tuple[str, ...], rows: Any) -> Html:
 
 
 def states_document(facts: Mapping[str, Any]) -> str:
-    """Return the states as an SVG document that stands alone."""
+    """Return the diagram of the states as a stand-alone SVG document."""
     drawn, width, height = _states(facts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}"><style>{style()}{_STYLE}</style>'
-        f'<rect class="ground" width="100%" height="100%"/>{drawn}</svg>\n'
-    )
+    return alone(width, height, drawn, css=_STYLE)
 
 
 def _states(facts: Mapping[str, Any]) -> tuple[Html, int, int]:
-    """Return the picture, its width and height: a box for each state with the types sent in it, an
-    arc for each change of state with what caused it.
+    """Return the diagram, its width and its height: a box per state with the types sent in it, an
+    arc per change of state with the messages that caused it.
     """
     types: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in facts["coverage"]:
@@ -166,8 +162,8 @@ def _box(name: str, x: int, end: int, rows: list[Mapping[str, Any]]) -> list[Htm
 def _arc(
     start: int, end: int, below: int, rows: list[Mapping[str, Any]], index: int
 ) -> tuple[list[Html], int]:
-    """Return an arc, above the boxes where it leads on and below where it leads back, and how far
-    below it reaches.
+    """Return an arc, and how far it extends below the boxes. Arcs to the right are above the boxes,
+    arcs to the left below.
     """
     rows = sorted(rows, key=lambda row: -row["count"])
     causes = [f"{row['message'] or 'ours'} {row['count']}" for row in rows[:_CAUSES_SHOWN]]

@@ -1,4 +1,4 @@
-"""What a second capture adds to a report: what the network between the two did."""
+"""The section about two captures: what the network between them did."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADS = ("Way", "Sent", "Delivered", "Lost", "Copied", "Out of order", "Not com
 
 
 def sentence(report: JoinReport) -> str | None:
-    """Return what was lost between the two captures; None where no datagram was compared."""
+    """Return what was lost between the two captures; None if no datagram could be compared."""
     parts = []
     for direction in (0, 1):
         ways = [one.ways[direction] for one in report.conversations if len(one.ways) > direction]
@@ -31,7 +31,7 @@ def sentence(report: JoinReport) -> str | None:
 
 
 def between(report: JoinReport, *, redact: bool) -> Iterator[Html]:
-    """Yield the parts of the section about two captures."""
+    """Yield the elements of the section about two captures."""
     for letter, info in zip("AB", report.captures, strict=True):
         name = "a capture" if redact else info.path.rpartition("/")[2]
         yield tag("p", tag("b", letter), f" {name}, {info.frames:,} frames", class_="conn")

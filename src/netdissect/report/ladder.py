@@ -1,4 +1,4 @@
-"""The ladder around one unit, and its story in sentences."""
+"""The ladder around a unit, and the story of the unit in sentences."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def drawn(records: Sequence[DatagramRecord], first_ns: int, name: str, *, redact
     """Return datagrams as a ladder.
 
     Args:
-        records: what to draw, in time.
+        records: what to draw, in order of time.
         first_ns: time zero.
-        name: what it shows, for those who do not see it.
-        redact: types of messages instead of their contents.
+        name: what it shows, for people who do not see it.
+        redact: show the types of messages instead of their contents.
 
     """
     types = {record.frame: _types(record) for record in records}
@@ -50,7 +50,7 @@ def _types(record: DatagramRecord) -> str:
 
 
 def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
-    """Return what happened to a unit, a sentence a step.
+    """Return what happened to a unit, one sentence per step.
 
     Args:
         unit: the unit.
@@ -92,11 +92,11 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
 
 
 _MAX_STEPS = 8
-"""Copies that are told one by one."""
+"""Copies that have a sentence of their own."""
 
 
 def _further(copies: Sequence[Copy]) -> list[Html]:
-    """Return how many copies are not told one by one."""
+    """Return how many copies have no sentence of their own."""
     left = len(copies) - _MAX_STEPS
     what = "copy" if left == 1 else "copies"
     return [join(f"… and {left:,} further {what}.")] if left > 0 else []

@@ -1,5 +1,5 @@
-"""The page around a report: head, style sheet, script, and a content security policy that allows
-these two by their hashes and nothing else.
+"""The page around a report: head, style sheet and script, with a content security policy that
+allows these two by their hashes and nothing else.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def _hash(content: str) -> str:
 
 
 def page(title: str, *body: Child, css: str = "") -> str:
-    """Return a whole document.
+    """Return a complete document.
 
     Args:
         title: its title.
-        body: what stands in it.
-        css: rules behind those of every report.
+        body: its content.
+        css: rules added to those of every report.
 
     """
     css, script = style() + _file("report.css") + css, _file("report.js")
@@ -54,7 +54,7 @@ def page(title: str, *body: Child, css: str = "") -> str:
 
 
 def figure(chart: Chart, name: str, *, most: int) -> Html:
-    """Return a chart as a figure: title, picture in a box that scrolls, legend."""
+    """Return a chart as a figure: title, a box that scrolls, legend."""
     drawn = picture(chart, name, most=most)
     about = " · ".join([chart.about, *chart.notes])
     return tag(
@@ -76,7 +76,7 @@ def plots(found: Sequence[Chart], heading: str) -> str:
 
 
 def zoom_tools() -> Html:
-    """Return the buttons that work the pictures below them; the script shows them."""
+    """Return the buttons for the plots that follow; they are hidden until the script shows them."""
     buttons = [
         tag("button", label, type="button", data_zoom=what, class_="zoom")
         for what, label in (

@@ -1,5 +1,5 @@
-"""Reports that may be shown to strangers: addresses and names become words that stay the same
-throughout, texts and bytes from packets are left out.
+"""Reports that can be shown to strangers: addresses and names are replaced by words that stay the
+same throughout; texts and bytes from packets are left out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _QUOTED = re.compile(r"“[^”]*”")
 
 
 class Redactor:
-    """Gives every address and every name a word of its own."""
+    """Gives each address and each name a word of its own."""
 
     def __init__(self) -> None:
         self._words: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
     def word(self, secret: str, kind: str) -> str:
-        """Return the word that stands for a secret: `client-1`."""
+        """Return the word for a secret, such as `client-1`."""
         found = self._words.get(secret)
         if found is None:
             self._counts[kind] = number = self._counts.get(kind, 0) + 1
@@ -33,15 +33,15 @@ class Redactor:
         return found
 
     def clean(self, text: str) -> str:
-        """Return a sentence without what is quoted in it and without any known secret."""
+        """Return a sentence without quotations and without any known secret."""
         text = _QUOTED.sub("“…”", text)
         for secret in sorted(self._words, key=len, reverse=True):
-            if secret and secret in text:  # patterns of a thousand names take minutes
+            if secret and secret in text:  # compiling a thousand patterns takes minutes
                 text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", self._words[secret], text)
         return text
 
     def subject(self, subject: Subject) -> Subject:
-        """Return what is said of a connection without its secrets."""
+        """Return a connection without its secrets."""
         report = self._report(subject.report)
         records = [self._record(record) for record in subject.scene]
         frame = None if subject.frame is None else self._record(subject.frame)
@@ -79,7 +79,7 @@ class Redactor:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts in a value."""
+    """Yield all texts in a value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

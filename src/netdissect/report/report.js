@@ -9,7 +9,7 @@
   };
 
   // -- tables: search, sort, show more ---------------------------------------------------------
-  const shown = 25;  // as report.css has it: until a table is ready, the rows beyond are not laid out
+  const shown = 25;  // as in report.css, which hides further rows until the table is ready
   for (const table of all(document, 'table.sorts')) {
     const body = table.tBodies[0], box = table.closest('section');
     const field = box.querySelector('input[type=search]'), count = box.querySelector('.count');
@@ -55,7 +55,7 @@
     refresh();
   }
 
-  // -- pictures: one cursor, one zoom ----------------------------------------------------------
+  // -- plots: one cursor, one zoom -------------------------------------------------------------
   const label = (time, step) => {
     if (step < 1e-3) return (time * 1000).toFixed(Math.max(0, Math.ceil(-Math.log10(step * 1000)))) + ' ms';
     return time.toFixed(Math.max(0, Math.ceil(-Math.log10(step) - 1e-9))) + ' s';
@@ -86,7 +86,7 @@
     moved(x) { return this.place(this.start + (x - LEFT) / WIDE * (this.end - this.start)); }
     show(from, to) {
       const low = Math.max(this.start, from), high = Math.min(this.end, to);
-      // Closer, the steps between ticks would be lost in the digits of a number, and never end.
+      // Below a microsecond, a step between ticks is lost in rounding: the loop would never end.
       if (high > low && high - low < 1e-6) return;
       this.from = low; this.to = high;
       if (!(high > low)) { this.from = this.start; this.to = this.end; }

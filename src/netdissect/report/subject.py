@@ -1,4 +1,4 @@
-"""What a report says about one connection, before it is written."""
+"""What a report says, before it is written."""
 
 from __future__ import annotations
 
@@ -20,59 +20,58 @@ _SEVERITIES = tuple(severity.label for severity in sorted(Severity, reverse=True
 
 @dataclass(slots=True)
 class Subject:
-    """One connection of a report."""
+    """A connection of a report."""
 
     report: ConnectionReport
     diagnosis: Diagnosis
     """The answer, and its sentences."""
     history: History | None = None
-    """None: it has a row in the table and no part of its own."""
+    """None if it has only a row in the table."""
     worst: UnitRecord | None = None
     """The unit whose story is told."""
     scene: Sequence[DatagramRecord] = ()
-    """The datagrams around it."""
+    """The datagrams around that unit."""
     cut: bool = False
-    """Whether the scene leaves some out."""
+    """Whether some of these are left out."""
     frame: DatagramRecord | None = None
     """The frame that is shown bit by bit."""
 
     @property
     def severity(self) -> str:
-        """Return the severity of its worst finding."""
+        """Severity of its worst finding."""
         return next((name for name in _SEVERITIES if self.report.anomalies.get(name)), "chat")
 
 
 @dataclass(slots=True)
 class Capture:
-    """What a report is about."""
+    """The subject of a whole report."""
 
     name: str
     """Name of the file, without its folder."""
     info: CaptureInfo
     subjects: list[Subject]
-    """Worst first; of very many the worst."""
+    """Connections, worst first; only the worst ones if there are very many."""
     version: str
     codes: Mapping[str, CodeRow]
     """The catalogue of findings."""
     total: int
-    """All connections."""
+    """Number of all connections."""
     endings: Mapping[str, int]
-    """`Ending.how` -> how many connections ended so."""
+    """`Ending.how` -> number of connections that ended so."""
     part: tuple[int | None, int | None] = (None, None)
-    """(from, to) of what the plots show and of the messages listed, ns since its first frame; None
-    = open.
+    """(from, to) of the time that plots and messages cover, ns since the first frame; None = open.
     """
     join: JoinReport | None = None
-    """What a second capture tells beside this one."""
+    """The comparison with a second capture."""
     delays: Sequence[Chart] = ()
-    """Pictures of the ways between the two."""
+    """Plots of the delays between the two captures."""
     other_datagrams: int = 0
     """Datagrams of no known protocol."""
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Bounds that were hit."""
+    """Limits that were reached, and how often."""
 
     def span(self, subject: Subject) -> tuple[int | None, int | None]:
-        """Return the part of it in the time of a connection."""
+        """Return `part` relative to the first frame of a connection."""
         since = subject.report.first_time_ns - (self.info.first_time_ns or 0)
         start, end = self.part
         return (

@@ -1,4 +1,4 @@
-"""The tables of a report: figures, findings, messages, connections."""
+"""The tables of a report: numbers, findings, messages, connections."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from netdissect.report.subject import Subject
 __all__ = ["MAX_ROWS", "endings", "findings", "messages", "overview", "severity", "tiles"]
 
 MAX_ROWS = 500
-"""Connections that are listed; a page of more opens slowly."""
+"""Connections that are listed; more make the page slow to open."""
 _FRAMES = 6
-"""Frames of one unit that are named."""
+"""Frames of a unit that are listed."""
 
 
 def severity(label: str) -> Html:
@@ -38,7 +38,7 @@ def severity(label: str) -> Html:
 
 
 def tiles(subject: Subject, worst: str | None) -> Html:
-    """Return the six numbers of a connection; `worst` is the id of what tells of the worst unit."""
+    """Return the six numbers of a connection; `worst` is the id of its slowest unit's story."""
     report = subject.report
     spaces = _reliable(subject)
     units, acked = sum(space.units for space in spaces), sum(space.acked for space in spaces)
@@ -61,8 +61,8 @@ def tiles(subject: Subject, worst: str | None) -> Html:
 
 
 def _reliable(subject: Subject) -> list[SpaceReport]:
-    """Return the spaces whose units are sent again until they are acknowledged, or stand for
-    them.
+    """Return the spaces whose units are sent again until they are acknowledged; if there are none,
+    those that are plotted instead.
     """
     history = subject.history
     if history is None:
@@ -72,8 +72,8 @@ def _reliable(subject: Subject) -> list[SpaceReport]:
 
 
 def _unacked(spaces: Sequence[SpaceReport], reliable: Sequence[SpaceReport]) -> tuple[str, str]:
-    """Return how many units were to be acknowledged and never were, and how many others were not,
-    which nobody sends again.
+    """Return how many units that should have been acknowledged never were, and how many others were
+    not.
     """
     value, more = _both(reliable, "unacked", "✗")
     others = sum(space.unacked for space in spaces if space not in reliable)
@@ -83,7 +83,7 @@ def _unacked(spaces: Sequence[SpaceReport], reliable: Sequence[SpaceReport]) -> 
 
 
 def _both(spaces: Sequence[SpaceReport], name: str, sign: str) -> tuple[str, str]:
-    """Return a number for both directions, and each of them."""
+    """Return a number for both directions together, and for each of them."""
     ways = [
         sum(getattr(space, name) for space in spaces if space.direction == way) for way in Direction
     ]
@@ -110,9 +110,8 @@ def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
         return "–", "no unit was acknowledged"
     unit = slowest[0]
     name: Child = f"{unit.space} {unit.seq}"
-    told = subject.worst
-    same = told is not None and _name(told) == _name(unit)
-    if worst is not None and same:
+    story = subject.worst
+    if worst is not None and story is not None and _name(story) == _name(unit):
         name = tag("a", name, href=f"#{worst}")
     taken = took_ms(unit)
     if taken is None and unit.outcome == "unknown":
@@ -129,7 +128,7 @@ def _name(unit: UnitRecord) -> tuple[int, str, int]:
 def findings(
     report: ConnectionReport, found: Iterable[Anomaly], codes: Mapping[str, CodeRow], first_ns: int
 ) -> Html | None:
-    """Return the findings of a connection as a table; None without any."""
+    """Return the findings of a connection as a table; None if there are none."""
     firsts: dict[str, Anomaly] = {}
     for one in found:
         known = firsts.get(one.code)
@@ -164,7 +163,7 @@ def findings(
 
 
 def _where(found: Anomaly, first_ns: int) -> str:
-    """Return where a finding is: its frame and its time, or the span that it is about."""
+    """Return where a finding is: its frame and its time, or its first and last frame."""
     time_ns = found.time_ns
     frames = found.evidence.get("frames")
     text = "" if found.frame is None else f"#{found.frame}"
@@ -185,7 +184,7 @@ def messages(units: Sequence[UnitRecord], first_ns: int) -> Html:
 
 
 def _sortable(head: tuple[str, str]) -> Html:
-    """Return the head of a column that the script can sort by."""
+    """Return the heading of a column by which the script can sort."""
     name, kind = head
     order = "descending" if name == "Took" else "none"
     button = tag("button", name, type="button", disabled=True)
@@ -237,17 +236,17 @@ _ENDINGS = {
     "gave-up": "given up", "never-answered": "never answered", "info-only": "asked for information",
     "open": "still open", "said": "closed with a goodbye", "unknown": "end not in the capture",
 }  # fmt: skip
-"""`Ending.how` -> a few words for a sum."""
+"""`Ending.how` -> words for a summary."""
 
 
 def endings(counted: Mapping[str, int]) -> str:
-    """Return how the connections of a capture ended, the most usual way first."""
+    """Return how the connections of a capture ended, the most frequent way first."""
     common = sorted(counted.items(), key=lambda row: -row[1])
     return "; ".join(f"{count:,} {_ENDINGS.get(how, how)}" for how, count in common)
 
 
 def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator[Html]:
-    """Yield the table of connections, worst first, and what it leaves out."""
+    """Yield the table of connections, worst first, and a note about those that are not in it."""
     rows = []
     for subject in subjects:
         report = subject.report
