@@ -61,7 +61,9 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
 
 
 def test_lines_are_those_of_one_process(mixed: Path) -> None:
-    lines = Lines(json.undiagnosed_line, json.diagnosed_line, json.renumbered)
+    lines = Lines(
+        json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered
+    )
     many = analyze(str(mixed), options=Options(lines=lines), processes=3)
     assert list(many.connections.lines(lines)) == list(analyze(str(mixed)).connections.lines(lines))
 
@@ -88,7 +90,9 @@ def test_flows_to_a_server_that_another_share_knows(mixed: Path, tmp_path: Path)
     assert [json.connection(report) for report in many.connections] == [
         json.connection(report) for report in one.connections
     ]
-    lines = Lines(json.undiagnosed_line, json.diagnosed_line, json.renumbered)
+    lines = Lines(
+        json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered
+    )
     again = analyze(str(path), options=Options(lines=lines), processes=3)
     assert list(again.connections.lines(lines)) == list(one.connections.lines(lines))
     assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)

@@ -171,7 +171,9 @@ def test_what_is_sent_is_sorted_in(shares: list[list[int]], plain: int, in_memor
         whole.close()
 
 
-LINES = Lines(json.undiagnosed_line, json.diagnosed_line, json.renumbered)
+LINES = Lines(
+        json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered
+    )
 
 
 def written(reports: Reports) -> list[str]:

@@ -112,7 +112,9 @@ def _lines() -> Lines:
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.pipeline.reports import Lines  # noqa: PLC0415
 
-    return Lines(json.undiagnosed_line, json.diagnosed_line, json.renumbered)
+    return Lines(
+        json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered
+    )
 
 
 def reports_of(

@@ -157,43 +157,35 @@ class Neighbours:
         found = report.diagnosis
         if found is None or not self.concern(found):
             return report
-        said = self.said(About.of(report), found)
-        return report if said is found else replace(report, diagnosis=said)
+        cause, ruled_out = self.said(About.of(report), found.cause, found.ruled_out)
+        if cause is found.cause and ruled_out == found.ruled_out:
+            return report
+        return replace(report, diagnosis=replace(found, cause=cause, ruled_out=ruled_out))
 
-    def said(self, about: About, found: Diagnosis) -> Diagnosis:
-        """Return a diagnosis that says, too, what the others show; what was said of them before is
-        said anew.
+    def said(
+        self, about: About, cause: Cause, ruled_out: tuple[str, ...]
+    ) -> tuple[Cause, tuple[str, ...]]:
+        """Return the cause of a diagnosis and what it rules out as they are with what the others
+        show; what was said of them before is said anew.
         """
-        cause, further, way = found.cause, None, found.cause.direction
+        further, way = None, cause.direction
         if way is None:
-            return found
+            return cause, ruled_out
         if cause.confidence == "certain" and cause.what == "silence":
             frame = self._begun(about.way, cause.from_frame or 0, cause.to_frame)
             if frame is None:
-                return found
+                return cause, ruled_out
             text = words.gone_on_text(cause.text, frame)
             cause = replace(cause, confidence="likely", text=text)
-        rows, witnesses = self._rows, []
-        for place in self._beside(about.server):
-            if rows[place + _NUMBER] == about.number:
-                continue
-            if cause.what == "silence":
-                shows = self._heard(place, about, cause, way)
-            else:
-                shows = self._is_good(place, about, way)
-            if shows:
-                witnesses.append(rows[place + _NUMBER])
+        witnesses = self._witnesses(about, cause, way)
         if witnesses and cause.what == "silence":
             further = words.heard_meanwhile(way, witnesses)
             if way and cause.confidence == "cannot tell":
                 cause = replace(cause, text=words.dropped_or_broken(witnesses))
         elif witnesses:
             further = words.lost_nothing(way, witnesses)
-        kept = tuple(text for text in found.ruled_out if not words.is_of_server(text))
-        ruled_out = kept if further is None else (*kept, further)
-        if cause is found.cause and ruled_out == found.ruled_out:
-            return found
-        return replace(found, cause=cause, ruled_out=ruled_out)
+        kept = tuple(text for text in ruled_out if not words.is_of_server(text))
+        return cause, kept if further is None else (*kept, further)
 
     def _begun(self, way: int, after: int, before: int | None) -> int | None:
         """Return the first frame of a way's first connection in a span of frames; None where none
@@ -222,6 +214,22 @@ class Neighbours:
         start = bisect_left(servers, server)
         end = bisect_right(servers, server, start, min(start + MAX_NEIGHBOURS, len(servers)))
         return list(order[start:end])
+
+    def _witnesses(self, about: About, cause: Cause, way: int) -> list[int]:
+        """Return the other connections of a server that were heard through a silence, or that lost
+        next to nothing where this one lost much.
+        """
+        rows, found = self._rows, []
+        for place in self._beside(about.server):
+            if rows[place + _NUMBER] == about.number:
+                continue
+            if cause.what == "silence":
+                shows = self._heard(place, about, cause, way)
+            else:
+                shows = self._is_good(place, about, way)
+            if shows:
+                found.append(rows[place + _NUMBER])
+        return found
 
     def _heard(self, place: int, about: About, cause: Cause, way: int) -> bool:
         """Return whether a side of another connection was heard all through a silence."""

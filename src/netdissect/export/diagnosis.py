@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from netdissect.export.jsonline import dump, figure, text
-from netdissect.model.diagnosis import AddedDelay, Diagnosis, LateUnit, Loss
+from netdissect.model.diagnosis import AddedDelay, Cause, Diagnosis, LateUnit, Loss
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
-__all__ = ["diagnosis", "label", "pair", "quiet", "rows"]
+__all__ = ["cause", "diagnosis", "label", "pair", "parts", "quiet", "rows"]
 
 _LABELS: Final = (Direction.C2S.label, Direction.S2C.label)
 
@@ -42,7 +42,15 @@ def quiet(span: QuietSpan) -> str:
 
 def diagnosis(found: Diagnosis) -> str:
     """Return the answer about a connection."""
-    ending, cause, lag, around = found.ending, found.cause, found.lag, found.around
+    before, between, after = parts(found)
+    return f"{before}{cause(found.cause)}{between}{dump(found.ruled_out)}{after}"
+
+
+def parts(found: Diagnosis) -> tuple[str, str, str]:
+    """Return the answer about a connection but for its cause and what is ruled out, which other
+    connections may change: what comes before, between and after those two.
+    """
+    ending, lag, around = found.ending, found.lag, found.around
     told = "null"
     if around is not None:
         told = f'{{"before":{_losses(around.before)},"inside":{_losses(around.inside)}}}'
@@ -51,16 +59,23 @@ def diagnosis(found: Diagnosis) -> str:
         f'"ended":{{"by":{text(ending.by)},"how":{text(ending.how)},'
         f'"reason":{dump(ending.reason)},"frame":{figure(ending.frame)},'
         f'"time_ns":{figure(ending.time_ns)},"confidence":{text(ending.confidence)}}},'
-        f'"cause":{{"what":{text(cause.what)},"direction":{text(label(cause.direction))},'
-        f'"from_ns":{figure(cause.from_ns)},"to_ns":{figure(cause.to_ns)},'
-        f'"frames":[{figure(cause.from_frame)},{figure(cause.to_frame)}],'
-        f'"confidence":{text(cause.confidence)},"text":{text(cause.text)}}},'
-        f'"loss":{_losses(found.loss)},"around":{told},'
+        '"cause":',
+        f',"loss":{_losses(found.loss)},"around":{told},'
         f'"lag":{{"path_ms":{figure(lag.path_ms)},"p95_ms":{figure(lag.p95_ms)},'
         f'"added":{pair(_late(lag.added[0]), _late(lag.added[1]))}}},'
-        f'"badness":{found.badness},"ruled_out":{dump(found.ruled_out)},'
-        f'"second_capture":{text(found.settles)},'
-        f'"names":{pair(text(found.names[0]), text(found.names[1]))}}}'
+        f'"badness":{found.badness},"ruled_out":',
+        f',"second_capture":{text(found.settles)},'
+        f'"names":{pair(text(found.names[0]), text(found.names[1]))}}}',
+    )
+
+
+def cause(found: Cause) -> str:
+    """Return why a connection ended, or why it is bad."""
+    return (
+        f'{{"what":{text(found.what)},"direction":{text(label(found.direction))},'
+        f'"from_ns":{figure(found.from_ns)},"to_ns":{figure(found.to_ns)},'
+        f'"frames":[{figure(found.from_frame)},{figure(found.to_frame)}],'
+        f'"confidence":{text(found.confidence)},"text":{text(found.text)}}}'
     )
 
 

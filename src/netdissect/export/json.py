@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from json import loads
 from typing import Any, Final
 
-from netdissect.export.diagnosis import diagnosis, label, pair, quiet, rows
+from netdissect.export.diagnosis import cause, diagnosis, label, pair, parts, quiet, rows
 from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.annotations import Annotation, CodeRow
-from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
@@ -51,13 +51,13 @@ __all__ = [
     "event",
     "field",
     "interval",
+    "line_parts",
     "message",
     "protocol",
     "renumbered",
     "rounded",
     "rtt",
     "shown",
-    "undiagnosed_line",
     "unit",
 ]
 
@@ -227,15 +227,27 @@ def _timings(side: dict[str, RttSummary]) -> str:
 
 def connection_line(report: ConnectionReport) -> str:
     """Return one line of `connections`."""
-    return diagnosed_line(undiagnosed_line(report), report.diagnosis)
+    found = report.diagnosis
+    if found is None:
+        return f"{_undiagnosed(report)}null}}"
+    return diagnosed_line(line_parts(report, found), found.cause, found.ruled_out)
 
 
-def diagnosed_line(line: str, found: Diagnosis | None) -> str:
-    """Return the line of a connection, begun by `undiagnosed_line`, with the answer about it."""
-    return f'{line}"diagnosis":{"null" if found is None else diagnosis(found)}}}'
+def line_parts(report: ConnectionReport, found: Diagnosis) -> tuple[str, str, str]:
+    """Return one line of `connections` but for what other connections may change of the answer:
+    what comes before its cause, between that and what is ruled out, and behind.
+    """
+    before, between, after = parts(found)
+    return _undiagnosed(report) + before, between, after + "}"
 
 
-def undiagnosed_line(report: ConnectionReport) -> str:
+def diagnosed_line(line: tuple[str, str, str], found: Cause, ruled_out: tuple[str, ...]) -> str:
+    """Return one line of `connections`, of its parts and what other connections leave."""
+    before, between, after = line
+    return f"{before}{cause(found)}{between}{dump(ruled_out)}{after}"
+
+
+def _undiagnosed(report: ConnectionReport) -> str:
     """Return the line of a connection up to the answer about it.
 
     Written at once: to make the object first, of some 200 values, takes as long as all of this.
@@ -265,7 +277,7 @@ def undiagnosed_line(report: ConnectionReport) -> str:
         f'"explain":{dump(report.explain)},'
         f'"timings_ms":{pair(_timings(report.timings[0]), _timings(report.timings[1]))},'
         f'"clock_ms":{pair(_clock(first), _clock(second))},'
-        f'"quiet":{rows([quiet(span) for span in report.quiet])},'
+        f'"quiet":{rows([quiet(span) for span in report.quiet])},"diagnosis":'
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["pickle_by_fields"]
+__all__ = ["field_values", "pickle_by_fields"]
 
 
 def pickle_by_fields(classes: Iterable[type[Any]]) -> None:
@@ -21,6 +21,11 @@ def pickle_by_fields(classes: Iterable[type[Any]]) -> None:
         copyreg.pickle(cls, _reducer(cls))
 
 
+def field_values(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns the field values of a dataclass in their order."""
+    return attrgetter(*(field.name for field in fields(cls)))
+
+
 def _reducer(cls: type[Any]) -> Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]:
-    values = attrgetter(*(field.name for field in fields(cls)))
+    values = field_values(cls)
     return lambda item: (cls, values(item))

@@ -5,6 +5,7 @@ made anew whenever it is asked for. So memory does not grow with the capture.
 
 from __future__ import annotations
 
+import marshal
 import pickle
 import shutil
 import weakref
@@ -17,7 +18,8 @@ from typing import IO, NamedTuple, overload
 
 from netdissect.diagnosis import About, Neighbours
 from netdissect.model.closing import Closing
-from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.diagnosis import Cause, Diagnosis
+from netdissect.model.pickling import field_values
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Lines", "Reports"]
@@ -34,12 +36,17 @@ _PIECE = 65_536
 class Lines(NamedTuple):
     """How reports are written: ASCII texts that begin with a brace."""
 
-    begun: Callable[[ConnectionReport], str]
-    """A line up to its diagnosis."""
-    ended: Callable[[str, Diagnosis | None], str]
-    """A line with its diagnosis."""
+    whole: Callable[[ConnectionReport], str]
+    """A line."""
+    parts: Callable[[ConnectionReport, Diagnosis], tuple[str, str, str]]
+    """A line but for what other connections may change of the diagnosis."""
+    joined: Callable[[tuple[str, str, str], Cause, tuple[str, ...]], str]
+    """A line of its parts: the cause, and what is ruled out, lie between them."""
     renumbered: Callable[[str, int], str]
     """A line with another number of its connection."""
+
+
+_cause_values = field_values(Cause)
 
 
 class _Store:
@@ -89,12 +96,12 @@ class _Store:
         found = report.diagnosis
         lines = self._lines
         if lines is not None:
-            line = lines.begun(report)
-            if found is not None and self.neighbours.concern(found):
-                waits = line, About.of(report), found
-                self._write(pickle.dumps(waits, pickle.HIGHEST_PROTOCOL))
-            else:
-                self._write(lines.ended(line, found).encode())
+            if found is None or not self.neighbours.concern(found):
+                self._write(lines.whole(report).encode())
+                return
+            # Plain values only: to pickle the diagnosis takes twenty times as many instructions.
+            about, parts = tuple(About.of(report)), lines.parts(report, found)
+            self._write(marshal.dumps((parts, about, _cause_values(found.cause), found.ruled_out)))
             return
         if self._plain is None:
             self._write(pickle.dumps(report, pickle.HIGHEST_PROTOCOL))
@@ -115,14 +122,14 @@ class _Store:
     def line(self, place: int, lines: Lines) -> str:
         """Return the line of the report at a place, as all that is known by now has it."""
         if self._lines is None:
-            report = self.load(place)
-            return lines.ended(lines.begun(report), report.diagnosis)
+            return lines.whole(self.load(place))
         octets, number = self._read(place), self.numbers[place]
         if octets.startswith(b"{"):
             return lines.renumbered(octets.decode(), number)
-        line, about, found = pickle.loads(octets)  # noqa: S301 - as above
-        said = self.neighbours.said(about._replace(number=number), found)
-        return lines.renumbered(lines.ended(line, said), number)
+        parts, about, cause, ruled_out = marshal.loads(octets)  # noqa: S302 - as above
+        asked = About(*about)._replace(number=number)
+        said = self.neighbours.said(asked, Cause(*cause), ruled_out)
+        return lines.renumbered(lines.joined(parts, *said), number)
 
     def _read(self, place: int) -> bytes:
         start = self._starts[place]
