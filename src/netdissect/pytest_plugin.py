@@ -1,6 +1,6 @@
 """A pytest fixture: `netdissect_capture("run.pcap").assert_no_loss()`.
 
-Loaded by pytest itself wherever netdissect is installed; without the fixture it costs nothing.
+pytest loads it wherever netdissect is installed; it costs nothing unless the fixture is used.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ __all__ = ["CheckedCapture", "netdissect_capture"]
 
 
 class CheckedCapture:
-    """A capture and what it must not show."""
+    """An analysed capture with assertions about it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Analyse the capture.
 
         Raises:
-            CaptureError: the file is missing or no capture.
+            CaptureError: the file is missing, or is not a capture.
         """
         from netdissect.pipeline import analyze  # noqa: PLC0415 - only where it is used
 
         self.path = os.fspath(path)
         self.analysis = analyze(self.path)
-        """What `netdissect.analyze` returns."""
+        """The result of `netdissect.analyze`."""
         self.connections: list[ConnectionReport] = list(self.analysis.connections)
         """Reports of the connections."""
 
     def losses(self) -> list[str]:
-        """Return a sentence for all that is known to be lost, given up or timed out. What was sent
-        again too early is no loss.
+        """Return a sentence for each loss, for each unit that was given up, and for each timeout. A
+        retransmission that was sent too early is no loss.
         """
         return [sentence for report in self.connections for sentence in _losses(report)]
 
     def assert_no_loss(self) -> None:
-        """Fail the test where something was lost; a capture without any connection fails too: it
-        proves nothing.
+        """Fail the test if anything was lost, or if the capture has no connection, which would
+        prove nothing.
         """
         self._assert_read()
         found = self.losses()
@@ -52,11 +52,11 @@ class CheckedCapture:
         assert self.connections, f"{self.path} holds no connection of a known protocol"  # noqa: S101
 
     def assert_no_anomalies(self, *codes: str) -> None:
-        """Fail the test where findings of these codes were made; without codes, of any warning or
-        error. A capture without any connection fails too.
+        """Fail the test if there are findings with these codes; without codes, any warnings or
+        errors. A capture without a connection fails too.
 
         Raises:
-            UsageError: there is no such code: nothing would ever be found.
+            UsageError: there is no such code, so the test could never fail.
         """
         self._assert_read()
         _known(codes)

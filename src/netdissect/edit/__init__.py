@@ -1,7 +1,7 @@
-"""The editor's tools: captures cut, joined and annotated, with every byte and time left as it was.
+"""Tools to cut, join and annotate captures that preserve every byte and time stamp.
 
-They work on the blocks of a file (`capture.blocks`) and know no protocol; which frames are wanted,
-and what is to be said of them, the pipeline tells.
+They work on the blocks of a file (`capture.blocks`) and know no protocol: the caller says which
+frames to write, and what to say about them.
 """
 
 from __future__ import annotations

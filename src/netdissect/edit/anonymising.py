@@ -1,7 +1,7 @@
-"""A capture that can be given away: addresses and texts written over, times and sizes as they were.
+"""Anonymised captures: addresses and texts are overwritten, times and sizes stay.
 
-Checksums of IP, UDP, TCP and ICMP are right afterwards. Of a packet that is not whole (a fragment,
-a frame that was cut) they are as right as they were.
+The checksums of IP, UDP, TCP and ICMP are correct afterwards. In a packet that is incomplete (a
+fragment, a frame that was cut) they are as correct as they were.
 """
 
 from __future__ import annotations
@@ -33,44 +33,45 @@ from netdissect.model.packets import FlowKey, Packet, PacketKind
 __all__ = ["Anonymised", "anonymise"]
 
 MAX_QUOTABLE = 4096
-"""Datagrams remembered because an ICMP error may quote them."""
+"""Flows whose last datagram is remembered, in case an ICMP error quotes it."""
 _ARP = 0x0806
 _ICMP, _TCP, _UDP, _GRE, _ICMPV6 = 1, 6, 17, 47, 58
 _CHECKSUM = {_UDP: 6, _TCP: 16, _ICMP: 2, _ICMPV6: 2}
-"""Protocol -> offset of its checksum."""
+"""IP protocol -> offset of its checksum."""
 _ICMP_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
-"""Protocol -> types of the messages that quote a packet. Source: RFC 792, RFC 4443."""
+"""IP protocol -> types of the messages that quote a packet. *Source:* RFC 792, RFC 4443."""
 _IPV4_HEADER, _IPV6_HEADER = 20, 40
 _NO_OPERATION, _TIMES = 1, 68  # options of IPv4. Source: RFC 791
 _ROUTES = frozenset({7, 131, 137})
-"""Options of IPv4: recorded, loose and strict route."""
+"""Options of IPv4 with addresses: record route, loose and strict source route."""
 _WITH_ADDRESSES = (1, 3)
-"""Flags of a time stamp option whose stamps have addresses."""
+"""Flags of a time stamp option that contains addresses."""
 _ROUTING = 43  # next header of IPv6 for routes
 _SEGMENTS = 4  # segment routing: options may follow its addresses. Source: RFC 8754
 _ADDRESSED = (0, 2, _SEGMENTS)
-"""Types of routing headers that hold addresses."""
+"""Types of routing headers that contain addresses."""
 _UDP_HEADER = _ICMP_HEADER = _VXLAN_HEADER = 8
 _ETHERNET_HEADER = 14
 _TRANSPARENT_ETHERNET = b"\x65\x58"
-"""What GRE calls a whole frame. Source: RFC 1701."""
+"""Protocol type in GRE for a whole Ethernet frame. *Source:* RFC 1701."""
 _V4 = 4
 _MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
 """Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
 _KEPT = {INTERFACE: frozenset({2, 9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
-"""Options of pcapng that say nothing of people or machines: an interface's name, the resolution and
-offset of its times; flags, drops, identity, queue and verdict of a packet."""
+"""Options of pcapng that say nothing about people or machines. Of an interface: its name, and
+resolution and offset of its times. Of a packet: flags, drops, identity, queue and verdict.
+"""
 
 
 @dataclass(slots=True)
 class Anonymised:
-    """What was written."""
+    """Counts of what was written."""
 
     frames: int = 0
     cut: int = 0
-    """Frames of no known connection that end behind their headers."""
+    """Frames of no known connection, which were cut after their headers."""
     dropped: int = 0
-    """Blocks of pcapng that are no frame and no interface, and are not written."""
+    """Blocks of pcapng that were not written because they are neither frames nor interfaces."""
 
 
 def anonymise(
@@ -80,18 +81,18 @@ def anonymise(
     names: Pseudonyms,
     known: Callable[[Packet], bool] | None,
 ) -> Anonymised:
-    """Write every frame, in the format it has, with other addresses and what the plan says.
+    """Write every frame in the same format, with other addresses and the payloads of a plan.
 
     Args:
-        reader: the capture, open; `damage` says afterwards whether it was whole.
+        reader: the open capture; afterwards `damage` says whether it was damaged.
         target: a path, `-` for standard output, or an open binary file.
-        plan: what the payloads shall be.
-        names: what stands for addresses.
-        known: tells of a packet whether it belongs to a connection that was read; the payloads of
-            all others are cut off. None = they stay.
+        plan: the new payloads.
+        names: the pseudonyms of addresses.
+        known: returns whether a packet belongs to a known connection; the payloads of all others
+            are cut off. None = they stay.
 
     Raises:
-        OSError: the target cannot be written; what is there ends with a whole record.
+        OSError: the target cannot be written; what was written ends with a whole record.
 
     """
     done = Anonymised()
@@ -104,7 +105,7 @@ def anonymise(
                 done.cut += len(data) < block.captured
                 writer.write(_record(block, data, reader))
             elif block.kind == OTHER:
-                # Names, secrets, what others define: any of them may name somebody.
+                # Names, secrets, custom blocks: any of them may identify somebody.
                 done.dropped += 1
             else:
                 writer.write(_bare(block) if not reader.is_pcap else block.raw)
@@ -112,13 +113,13 @@ def anonymise(
 
 
 def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
-    """Return the record of a frame with other bytes, perhaps fewer."""
+    """Return the record of a frame with other, perhaps fewer, bytes."""
     head = bytearray(block.raw[: block.start])
     if reader.is_pcap:
         pack_into(f"{block.order}I", head, 8, len(data))
         return bytes(head) + data
     padded = data + b"\0" * (-len(data) % 4)
-    if block.start != 28:  # noqa: PLR2004 - a Simple Packet Block says only the length on the wire
+    if block.start != 28:  # noqa: PLR2004 - a Simple Packet Block has only the length on the wire
         return block_bytes(3, bytes(head[8:]) + padded, block.order)
     pack_into(f"{block.order}I", head, 20, len(data))
     kept = _options(block, block.options, PACKET) if block.options else b""
@@ -127,9 +128,9 @@ def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
 
 
 def _bare(block: Block) -> bytes:
-    """Return the description of a section or an interface without what says who made it."""
+    """Return the description of a section or an interface without what identifies its maker."""
     if block.kind == SECTION:
-        # Byte order and version, and no length; its options name the machine and its programs.
+        # Byte order and version without a length; the options identify machine and programs.
         body = block.raw[8:16] + pack(f"{block.order}q", -1)
         return block_bytes(0x0A0D0D0A, body, block.order)
     return block_bytes(1, block.raw[8:16] + _options(block, 16, INTERFACE), block.order)
@@ -155,16 +156,16 @@ class _Frames:
         self._known = known
         self._flow = Decapsulator()
         self._sent: OrderedDict[FlowKey, tuple[bytes, bytes]] = OrderedDict()
-        """Key -> last payload, as it was and as it was written."""
+        """Flow -> its last payload, before and after."""
         self._packet: Packet | None = None
         self._frame = 0
 
     def rewritten(self, block: Block) -> bytes:
-        """Return the bytes of a frame as they shall be."""
+        """Return the new bytes of a frame."""
         data = block.data
         # A Simple Packet Block has no time.
         frame = (block.frame, max(0, block.time_ns), block.link, data, block.wire)
-        # What an earlier frame left behind a gap is no packet of this one.
+        # Leave out data of earlier frames that waited for a gap in a TCP stream to close.
         found = [
             packet for packet in self._flow.take([frame]) if packet[0] != PacketKind.TCP_STREAM
         ]
@@ -192,7 +193,7 @@ class _Frames:
         return at
 
     def _mac(self, out: bytearray, place: int) -> None:
-        """Rewrite a hardware address that is there whole."""
+        """Rewrite a hardware address, if all of it is there."""
         if 0 <= place <= len(out) - 6:
             out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
 
@@ -200,7 +201,7 @@ class _Frames:
         out[where] = self._names.address(bytes(out[where]))
 
     def _network(self, out: bytearray, kind: int, at: int, wire_end: int, depth: int) -> int:
-        """Rewrite an IP packet; return where that ends which may be given away."""
+        """Rewrite an IP packet; return the end of what may be published."""
         before = bytes(out)
         header = IP_READERS[kind](before, at, wire_end)
         if header is None or depth > MAX_DEPTH:
@@ -226,7 +227,7 @@ class _Frames:
             self._routing(out, out[at + 6], at + _IPV6_HEADER)
 
     def _route(self, out: bytearray, at: int, end: int) -> None:
-        """Rewrite the addresses in options of IPv4 that prescribe or record a way (RFC 791)."""
+        """Rewrite the addresses in options of IPv4 that prescribe or record a route (RFC 791)."""
         while at + 1 < end and out[at]:
             kind, size = out[at], out[at + 1]
             if kind == _NO_OPERATION:
@@ -252,7 +253,7 @@ class _Frames:
             kind, at = out[at], end
 
     def _transport(self, out: bytearray, header: IpHeader, before: bytes, depth: int) -> int:
-        """Rewrite what an IP packet carries."""
+        """Rewrite what an IP packet carries; return the end of what may be published."""
         protocol, start = header.protocol, header.start
         if protocol in (_ICMP, _ICMPV6):
             return self._icmp(out, header)
@@ -285,8 +286,8 @@ class _Frames:
         return max(body + len(new), min(len(out), header.end))
 
     def _inner_macs(self, out: bytearray, header: IpHeader, inner: int) -> None:
-        """Rewrite the hardware addresses of the Ethernet frame inside a tunnel, if there is one."""
-        # From where it begins: tags may stand between it and the packet.
+        """Rewrite the hardware addresses of the Ethernet frame in a tunnel, if there is one."""
+        # Its start is computed forwards where possible: VLAN tags may follow it.
         if header.protocol == _UDP:
             start = header.start + _UDP_HEADER + _VXLAN_HEADER
         elif (
@@ -306,7 +307,7 @@ class _Frames:
             self._sent.popitem(last=False)
 
     def _icmp(self, out: bytearray, header: IpHeader) -> int:
-        """Rewrite the packet that an error quotes; of any other message the header is left."""
+        """Rewrite the packet that an error quotes; of other messages only the header is kept."""
         start = header.start
         quoted = start + _ICMP_HEADER
         kind = ETHERTYPE_IPV4 if header.protocol == _ICMP else ETHERTYPE_IPV6
@@ -319,31 +320,31 @@ class _Frames:
         body = inner.start + _UDP_HEADER
         rest = bytes(out[body : min(len(out), header.end)])
         old, new = self._sent.get(key, (b"", b""))
-        # The beginning of a datagram that was seen here gets the bytes that this one got.
+        # The quoted beginning of a datagram that was seen here changes as that datagram did.
         if inner.protocol == _UDP and rest and old.startswith(rest):
             out[body : body + len(rest)] = new[: len(rest)]
             self._patch(out, inner, bytes(rest), new[: len(rest)])
             return min(len(out), header.end)
-        # Nobody knows what it is: it stays no longer than its header.
+        # The contents are unknown, so they are blanked.
         out[body : body + len(rest)] = bytes(len(rest))
         return min(len(out), header.end)
 
     def _patch(self, out: bytearray, header: IpHeader, old: bytes, new: bytes) -> None:
-        """Keep the quoted checksum of UDP as right as it was."""
+        """Adapt the quoted UDP checksum; it stays wrong if it was wrong."""
         place = header.start + _CHECKSUM[_UDP]
         if out[place : place + 2] != b"\0\0":
             change = _difference(header.addresses + old, self._both(header) + new)
             _adjust(out, place, change)
 
     def _both(self, header: IpHeader) -> bytes:
-        """Return the stand-ins of source and destination."""
+        """Return the pseudonyms of source and destination."""
         size = len(header.addresses) // 2
         source, target = header.addresses[:size], header.addresses[size:]
         return self._names.address(source) + self._names.address(target)
 
     def _piece(self, out: bytearray, header: IpHeader, before: bytes) -> int:
-        """Rewrite a fragment of a datagram: its part of the payload, and in the first the checksum
-        of the whole.
+        """Rewrite a fragment: its part of the payload, and in the first one the checksum of the
+        whole datagram.
         """
         planned = self._plan.of_piece(self._frame)
         if planned is None:
@@ -369,7 +370,7 @@ class _Frames:
         place = start + _CHECKSUM.get(protocol, 0)
         if protocol not in _CHECKSUM or len(out) < place + 2:
             return
-        # 0 over IPv4: its sender has made no checksum (RFC 768).
+        # 0 over IPv4: the sender did not compute a checksum (RFC 768).
         if (
             protocol == _UDP
             and before[place : place + 2] == b"\0\0"
@@ -377,16 +378,16 @@ class _Frames:
         ):
             return
         both = self._both(header) if protocol != _ICMP else b""
-        # Its sum cannot be made of a part, but changed by what the part has changed.
+        # The packet is cut: its sum cannot be computed, but can be adapted to the change.
         if header.end > len(out):
             old = b"" if protocol == _ICMP else header.addresses
             _adjust(out, place, _difference(old + before[start:], both + bytes(out[start:])))
             return
-        # In words of 32 bits, length and protocol have the same sum in both versions.
+        # As 32-bit words, length and protocol have the same sum in IPv4 and IPv6.
         pseudo = both + pack(">II", header.end - start, protocol) if both else b""
         _check(out, place, start, header.end, pseudo)
         if protocol == _UDP and out[place : place + 2] == b"\0\0":
-            # To UDP 0 is no checksum; its other form says the same sum (RFC 768).
+            # In UDP 0 means no checksum; 0xFFFF is the same sum (RFC 768).
             pack_into(">H", out, place, 0xFFFF)
 
 
@@ -398,13 +399,13 @@ def _folded(octets: bytes) -> int:
     """Return the sum of the 16-bit words with end-around carry (RFC 1071)."""
     if len(octets) & 1:
         octets += b"\0"
-    # 65536 is 1 modulo 65535, so the words of the number need no loop.
+    # 65536 = 1 modulo 65535, so the sum of the words is a remainder.
     number = int.from_bytes(octets, "big")
     return number and (number % 0xFFFF or 0xFFFF)
 
 
 def _check(out: bytearray, place: int, start: int, end: int, pseudo: bytes = b"") -> None:
-    """Set the checksum at `place` of the bytes from `start` to `end`, and of a pseudo header."""
+    """Set the checksum at `place` over the bytes from `start` to `end` and a pseudo header."""
     pack_into(">H", out, place, 0)
     pack_into(">H", out, place, _folded(pseudo + bytes(out[start:end])) ^ 0xFFFF)
 
@@ -414,7 +415,7 @@ def _difference(old: bytes, new: bytes) -> int:
 
 
 def _adjust(out: bytearray, place: int, change: int) -> None:
-    """Change a checksum by what its words have changed by (RFC 1624)."""
+    """Adapt a checksum to a change in the sum of its words (RFC 1624)."""
     if change and len(out) >= place + 2:
         held = int.from_bytes(out[place : place + 2], "big")
         held = ((held ^ 0xFFFF) + change) % 0xFFFF

@@ -1,4 +1,4 @@
-"""Sets of frame numbers, and the frames that belong together because a datagram came in pieces."""
+"""Sets of frame numbers, and the frames that belong together because a datagram was fragmented."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from netdissect.model.text import quoted
 __all__ = ["FrameSet", "assembled", "of_connections", "parse_frames", "pieces"]
 
 MAX_PENDING = 4096
-"""Fragmented datagrams followed at once; of the oldest beyond, the pieces are not kept together."""
+"""Fragmented datagrams followed at once; beyond, the oldest are forgotten, and their pieces not
+kept together.
+"""
 _RANGE = re.compile(r"([0-9]{1,12})(?:(-)([0-9]{1,12})?)?")
 
 
 class FrameSet:
-    """A set of frame numbers: one bit a frame, so that a large capture costs little."""
+    """A set of frame numbers: one bit per frame, so that it is small for a large capture."""
 
     __slots__ = ("_bits",)
 
@@ -32,10 +34,10 @@ class FrameSet:
             self.add(number)
 
     def add(self, number: int) -> None:
-        """Add a frame, counted from 1."""
+        """Add a frame number, from 1."""
         place = number >> 3
         if place >= len(self._bits):
-            # By an eighth more: else most frames would copy the whole set.
+            # An eighth more than needed: else nearly every frame would copy the set.
             self._bits.extend(bytes(place + 1 - len(self._bits) + (len(self._bits) >> 3)))
         self._bits[place] |= 1 << (number & 7)
 
@@ -51,7 +53,7 @@ def parse_frames(text: str) -> list[tuple[int, int | None]]:
     """Return the ranges of `1-100,250,300-` as (first, last); last None = to the end.
 
     Raises:
-        UsageError: the text is no such list.
+        UsageError: the text is not of this form.
 
     """
     found: list[tuple[int, int | None]] = []
@@ -67,9 +69,10 @@ def parse_frames(text: str) -> list[tuple[int, int | None]]:
 
 
 def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterator[int]:
-    """Yield the frames of the packets that are wanted, of a fragmented one all its pieces.
+    """Yield the frames of the packets that are wanted, with all fragments of a fragmented one.
 
-    Frames come in no useful order: a fragment is known to belong once its datagram is whole.
+    The order is not that of the file: whether a fragment belongs is known when its datagram is
+    complete.
     """
     for packet, found in assembled(frames):
         if wanted(packet):
@@ -78,8 +81,8 @@ def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterato
 
 
 def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bool]:
-    """Return what tells of a packet whether it went between the endpoints of one of these
-    connections while that lasted.
+    """Return a function that returns whether a packet went between the endpoints of one of these
+    connections, while that connection lasted.
     """
     spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
     for report in reports:
@@ -98,11 +101,11 @@ def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bo
 
 
 def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int, int]]]]:
-    """Yield each packet, and of a fragmented one (frame, offset) of its pieces."""
+    """Yield each packet, with (frame, offset) of its fragments."""
     pending: OrderedDict[bytes, list[tuple[int, int]]] = OrderedDict()
     at_hand: list[Frame] = []
 
-    # One by one, so that the frame is known that completes a packet.
+    # One at a time, so that the frame that completes a packet is known.
     def singly() -> Iterator[list[Frame]]:
         for frame in frames:
             at_hand[:] = [frame]
@@ -115,15 +118,15 @@ def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int,
             pending.setdefault(piece[0], []).append((frame[0], piece[1]))
             if len(pending) > MAX_PENDING:
                 pending.popitem(last=False)
-        # It is whole now: what comes under this identification next is of another datagram.
+        # The datagram is complete: further fragments with this identification are another one.
         whole = pending.pop(piece[0], []) if piece is not None and packets else []
         for packet in packets:
             yield packet, whole
 
 
 def _fragment(frame: Frame) -> tuple[bytes, int] | None:
-    """Return what names the datagram that a frame holds a fragment of, and where in it the fragment
-    lies; None for a whole one.
+    """Return the identification of the datagram that a frame contains a fragment of, and the
+    fragment's offset; None for a whole datagram.
     """
     _, _, link, data, wire = frame
     reader = LINK_READERS.get(link & LINK_TYPE)

@@ -1,4 +1,4 @@
-"""Several captures as one, in order of time."""
+"""Merges captures in order of time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Merged", "merge"]
 
 @dataclass(slots=True)
 class Merged:
-    """What was written."""
+    """Counts of what was written."""
 
     frames: int = 0
     interfaces: int = 0
     disordered: int = 0
-    """Frames that are older than the one before them, because their own file has them so."""
+    """Frames older than the frame before them, because their own file has them in this order."""
     left_out: int = 0
     """Blocks that belong to no frame and no interface, such as names and secrets."""
 
@@ -33,15 +33,15 @@ def merge(
 ) -> Merged:
     """Write the frames of several captures as one pcapng file, oldest first.
 
-    Each keeps its interface, its time to the tick and its options. A file that is not in order of
-    time itself stays in its own order.
+    Each frame keeps its interface, its exact time and its options. The frames of one file stay in
+    their order even if their times do not increase.
 
     Args:
-        readers: (path, open capture) of each; `damage` says afterwards which were whole.
+        readers: (path, open capture) of each; afterwards `damage` says which were damaged.
         target: a path, `-` for standard output, or an open binary file.
 
     Raises:
-        OSError: the target cannot be written; what is there ends with a whole block.
+        OSError: the target cannot be written; what was written ends with a whole block.
 
     """
     done = Merged()
@@ -50,13 +50,13 @@ def merge(
     newest = 0
     with BlockWriter(target) as writer:
         writer.write(section_header())
-        # Blocks do not compare: of one time, the first file's goes first.
+        # The key leaves out blocks, which do not compare; at equal times the first file wins.
         for time_ns, place, block in heapq.merge(*streams, key=lambda item: item[:2]):
             plain = writers[place]
             if block.kind == SECTION:
                 plain.section()
                 continue
-            # A pcap file describes no interface; its first frame needs one.
+            # A pcap file describes no interface, but its first frame needs one.
             if readers[place][1].is_pcap and block.frame == 1:
                 nanosecond = readers[place][1].nanosecond
                 writer.write(plain.of_pcap(block.link, done.interfaces, nanosecond=nanosecond))
@@ -74,7 +74,9 @@ def merge(
 
 
 def _timed(reader: BlockReader, place: int) -> Iterator[tuple[int, int, Block]]:
-    """Yield blocks with the time to order them by: what is no frame goes with the frame before."""
+    """Yield blocks with their sort key; a block that is no frame has the time of the frame before
+    it.
+    """
     now_ns = 0
     for block in reader:
         now_ns = max(now_ns, block.time_ns)

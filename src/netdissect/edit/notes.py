@@ -1,4 +1,4 @@
-"""The frames of a capture with a comment each: what netdissect knows, shown by Wireshark."""
+"""Captures whose frames have comments, so that Wireshark shows what netdissect knows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from netdissect.edit.slicing import unmeasured
 __all__ = ["annotate"]
 
 MAX_COMMENT_OCTETS = 4096
-"""Bytes of one comment at most."""
+"""Bytes of a comment."""
 MAX_NAMES = 1000
-"""Names written at most."""
+"""Names that are written."""
 _PACKET, _NAMES = 6, 4
 _IPV4, _IPV6 = 1, 2
 
@@ -30,10 +30,10 @@ def annotate(
     comments: Iterator[tuple[int, str]],
     names: Mapping[str, str] | None = None,
 ) -> tuple[int, int]:
-    """Write a capture as pcapng, each frame with its comment; all else stays as it is.
+    """Write a capture as pcapng with a comment on each frame; everything else stays as it is.
 
     Args:
-        reader: the capture, open; `damage` says afterwards whether it was whole.
+        reader: the open capture; afterwards `damage` says whether it was damaged.
         target: a path, `-` for standard output, or an open binary file.
         comments: (frame, text) in order of frames; several of one frame are several comments.
         names: address -> name, for the block of names.
@@ -42,7 +42,7 @@ def annotate(
         (frames written, frames with a comment). A Simple Packet Block has no room for a comment.
 
     Raises:
-        OSError: the target cannot be written; what is there ends with a whole block.
+        OSError: the target cannot be written; what was written ends with a whole block.
 
     """
     frames = noted = 0
@@ -55,7 +55,7 @@ def annotate(
             if block.kind == SECTION:
                 if not reader.is_pcap:
                     writer.write(unmeasured(block))
-                # Names count for the section in which they stand.
+                # Names apply to the section that contains them.
                 writer.write(_name_block(names or {}, "<" if reader.is_pcap else block.order))
                 continue
             if block.kind != PACKET:
@@ -81,7 +81,7 @@ def _options_at(raw: bytes) -> int:
 
 
 def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
-    """Return an Enhanced Packet Block with comments behind the options that it has."""
+    """Return an Enhanced Packet Block with comments added to its options."""
     kept = b"".join(
         option(code, value, order) for code, value in options(raw, at, len(raw) - 4, order)
     )
@@ -90,12 +90,12 @@ def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
 
 
 def _cut(text: str, most: int) -> bytes:
-    """Return as many whole characters of a text as have room, in UTF-8."""
+    """Return as many whole characters of a text as fit, in UTF-8."""
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore").encode()
 
 
 def _name_block(names: Mapping[str, str], order: str) -> bytes:
-    """Return a Name Resolution Block; nothing without names."""
+    """Return a Name Resolution Block; b"" without names."""
     records = b""
     for address, name in list(names.items())[:MAX_NAMES]:
         try:

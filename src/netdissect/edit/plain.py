@@ -1,7 +1,7 @@
 """Blocks of any capture as blocks of one little-endian pcapng section.
 
-Numbers inside of options change their byte order with them; texts and bytes stay. Times keep the
-resolution of their interface, so none is rounded.
+Numbers in options change their byte order too; texts and bytes stay. Times keep the resolution of
+their interface, so none is rounded.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ _WIDE = {
     _PACKET: frozenset({4, 5}),
     _STATISTICS: frozenset({4, 5, 6, 7, 8}),
 }
-"""Block type -> options that hold one number of 64 bits."""
+"""Block type -> options that are a 64-bit number."""
 _WORDS = {
     _INTERFACE: frozenset[int](),
     _PACKET: frozenset({2, 6}),
     _STATISTICS: frozenset({2, 3}),
 }
-"""Block type -> options that hold numbers of 32 bits."""
-# As libpcap's largest (MAXIMUM_SNAPLEN).
+"""Block type -> options that consist of 32-bit numbers."""
+# libpcap's MAXIMUM_SNAPLEN.
 _SNAP_LENGTH = 262_144
 _FRACTION = 1_000_000
 
 
 def block_bytes(kind: int, body: bytes, order: str = "<") -> bytes:
-    """Return a block around a body of whole words."""
+    """Return a block with this body, a whole number of 32-bit words."""
     total = len(body) + 12
     return pack(f"{order}II", kind, total) + body + pack(f"{order}I", total)
 
 
 def option(code: int, value: bytes, order: str = "<") -> bytes:
-    """Return one option, padded."""
+    """Return an option, padded."""
     return pack(f"{order}HH", code, len(value)) + value + b"\0" * (-len(value) % 4)
 
 
 def options(raw: bytes, start: int, end: int, order: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (code, value) of the whole options between two offsets."""
+    """Yield (code, value) of the complete options between two offsets."""
     unpack = Struct(f"{order}HH").unpack_from
     while start + 4 <= end:
         code, length = unpack(raw, start)
@@ -66,20 +66,22 @@ class Plain:
     """Rewrites the blocks of one file.
 
     Args:
-        name: what to call the interface of a pcap file, which has no name of its own.
+        name: name for the interface of a pcap file, which has none of its own.
 
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._numbers: list[int] = []
-        """Interface of the section at hand -> its number in what is written."""
+        """Interface in the current section -> its number in the output."""
         self._ticks = _FRACTION
         self.dropped = 0
-        """Blocks that belong to nothing that is written, or that nothing here understands."""
+        """Blocks that were dropped because they belong to nothing written, or are of an unknown
+        type.
+        """
 
     def of_pcap(self, link: int, number: int, *, nanosecond: bool) -> bytes:
-        """Return the description of the one interface of a pcap file."""
+        """Return the description of the only interface of a pcap file."""
         self._numbers = [number]
         self._ticks = NS_PER_S if nanosecond else _FRACTION
         resolution = option(_IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
@@ -88,11 +90,11 @@ class Plain:
         return block_bytes(_INTERFACE, body)
 
     def section(self) -> None:
-        """Forget the interfaces of the section before."""
+        """Start a new section, which has interfaces of its own."""
         self._numbers = []
 
     def interface(self, block: Block, number: int) -> bytes:
-        """Return the description of an interface, which is `number` from now on."""
+        """Return the description of an interface; in the output its number is `number`."""
         self._numbers.append(number)
         link, reserved, snap = unpack_from(f"{block.order}HHI", block.raw, 8)
         head = pack("<HHI", link, reserved, snap)
@@ -108,7 +110,7 @@ class Plain:
             high = low = 0
             kept = b""
         else:
-            # A record of pcap, or a Packet Block, whose time has the same two words.
+            # A pcap record or a Packet Block.
             high, low = self._time(block)
             kept = b""
         data = block.data
@@ -116,7 +118,7 @@ class Plain:
         return block_bytes(_PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
 
     def other(self, block: Block) -> bytes:
-        """Return statistics of an interface; nothing for a block that cannot be carried over."""
+        """Return the statistics of an interface; b"" for any other block."""
         kind = unpack_from(f"{block.order}I", block.raw)[0]
         index = unpack_from(f"{block.order}I", block.raw, 8)[0] if kind == _STATISTICS else 0
         if kind != _STATISTICS or index >= len(self._numbers):
@@ -127,7 +129,7 @@ class Plain:
         return block_bytes(_STATISTICS, head + self._options(block, 20, _STATISTICS))
 
     def rewrite(self, block: Block, number: int) -> bytes:
-        """Return any block but a section header; `number` is the next free interface."""
+        """Return any block but a section header; `number` is the next free interface number."""
         if block.kind == PACKET:
             return self.packet(block)
         return self.interface(block, number) if block.kind == INTERFACE else self.other(block)

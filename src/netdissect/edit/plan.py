@@ -1,7 +1,7 @@
-"""What is to be written into which frame, worked out before the first frame is written.
+"""The new contents of frames, which are computed before the first frame is written.
 
-A message over TCP, or a datagram in fragments, is read when its last frame is there. What is to
-stand in the frames before waits in a temporary file, so that memory does not grow with the capture.
+A message over TCP, or a fragmented datagram, is known when its last frame is read. The new contents
+of earlier frames wait in a temporary file, so that memory does not grow with the capture.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ create table stream (key blob, ordinal integer, at integer, new blob,
 
 
 class Plan(Closing):
-    """New bytes of datagrams by frame, and of streams by place. Use as a context manager."""
+    """New bytes of datagrams by frame, and of streams by offset. Use it as a context manager."""
 
     def __init__(self) -> None:
-        # An empty name is a file that is deleted when it is closed.
+        # An empty name means a temporary file, which SQLite deletes when it is closed.
         self._base = sqlite3.connect("", isolation_level=None)
         self._base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         self._base.execute("begin")
         self._longest = 0
         self.fragments = False
-        """Whether there are datagrams in pieces."""
+        """Whether there are fragmented datagrams."""
 
     def close(self) -> None:
-        """Let go of the plan."""
+        """Delete the plan."""
         self._base.close()
 
     def datagram(self, frame: int, old: bytes, new: bytes) -> None:
-        """Take the payload of a datagram, as it is and as it shall be."""
+        """Add the payload of a datagram, before and after."""
         self._base.execute("insert or replace into datagram values (?,?,?)", (frame, old, new))
 
     def stream(self, key: FlowKey, ordinal: int, at: int, new: bytes) -> None:
-        """Take the bytes that shall stand at a place of a TCP stream."""
+        """Add new bytes for an offset in a TCP stream."""
         self._longest = max(self._longest, len(new))
         row = (key, ordinal, at, new)
         self._base.execute("insert or replace into stream values (?,?,?,?)", row)
 
     def piece(self, frame: int, whole: int, at: int) -> None:
-        """Take the place of a fragment in the datagram that the frame `whole` completes."""
+        """Add the offset of a fragment in the datagram that the frame `whole` completes."""
         self.fragments = True
         self._base.execute("insert or replace into piece values (?,?,?)", (frame, whole, at))
 
@@ -59,20 +59,20 @@ class Plan(Closing):
         return row
 
     def of_piece(self, frame: int) -> tuple[int, int] | None:
-        """Return (frame that completes it, offset) of a fragment; None where it is in no datagram
-        of a connection.
+        """Return (completing frame, offset) of a fragment; None if its datagram is in no
+        connection.
         """
         found = self._base.execute("select whole, at from piece where frame = ?", (frame,))
         row: tuple[int, int] | None = found.fetchone()
         return row
 
     def segment(self, key: FlowKey, ordinal: int, start: int, octets: bytes) -> bytes:
-        """Return the bytes of a segment as they shall be."""
+        """Return the new bytes of a TCP segment."""
         end = start + len(octets)
         rows = self._base.execute(
             "select at, new from stream where key = ? and ordinal = ? and at > ? and at < ?",
-            # What begins before the segment may reach into it, but no further than the longest
-            # does.
+            # A row that begins before the segment may reach into it, but none is longer than the
+            # longest one.
             (key, ordinal, start - self._longest, end),
         )
         out = bytearray(octets)

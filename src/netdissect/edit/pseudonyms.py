@@ -1,10 +1,10 @@
-"""What stands for an address or a text in a capture that is given away: the same for the same,
-under a key, and as long.
+"""Pseudonyms for addresses and texts: under one key, equal input has equal pseudonyms of equal
+length.
 
-Addresses keep their prefixes (J. Xu and others, "Prefix-Preserving IP Address Anonymization"): two
-that share their first bits share as many afterwards. Addresses that name nobody (loopback,
-multicast, broadcast, none at all) stay, and so does which kind of network an address is of
-(private, link-local): no other becomes such a one.
+Addresses keep their prefixes (J. Xu and others, "Prefix-Preserving IP Address Anonymization"): the
+pseudonyms of two addresses share as many leading bits as the addresses do. Addresses that identify
+nobody (loopback, multicast, broadcast, unspecified) stay. So does the kind of network (private,
+link-local): no address changes into or out of one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netdissect.model.errors import UsageError
 __all__ = ["Pseudonyms", "new_key"]
 
 MAX_KNOWN = 65_536
-"""Addresses and texts whose stand-ins are remembered; others are worked out anew."""
+"""Addresses and texts whose pseudonyms are cached."""
 KEY_OCTETS = 32
 _FIXED = ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")
 _KINDS = (
@@ -32,21 +32,22 @@ _SOLICITED = b"\x33\x33\xff"
 _GROUP, _LOCAL = 1, 2  # bits of the first byte of a hardware address. Source: IEEE 802
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _SCRIPTS = {2: (0x100, 0x80), 3: (0x4E00, 0x5000), 4: (0x20000, 0xA000)}
-"""Bytes of a character in UTF-8 -> the first letter of as many, and how many follow it: extended
-Latin and two blocks of Han."""
+"""Bytes of a character in UTF-8 -> the first replacement of that length, and how many there are:
+extended Latin and two blocks of Han.
+"""
 _SPACE, _DELETE = 0x20, 0x7F
 _NO_ADDRESS, _EVERYBODY = bytes(6), b"\xff" * 6
 
 
 def new_key() -> bytes:
-    """Return a key that nobody knows."""
+    """Return a random key."""
     import secrets  # noqa: PLC0415 - rarely wanted
 
     return secrets.token_bytes(KEY_OCTETS)
 
 
 class Pseudonyms:
-    """The stand-ins under one key."""
+    """The pseudonyms under one key."""
 
     def __init__(self, key: bytes) -> None:
         """Take a key of any length.
@@ -59,9 +60,9 @@ class Pseudonyms:
         self._encrypt = _aes(self._key[:16])
         self._pad = self._encrypt(self._key[16:32])
         self.address = lru_cache(MAX_KNOWN)(self._address)
-        """Return another address of 4 or 16 bytes."""
+        """Return the pseudonym of an address of 4 or 16 bytes."""
         self.mac = lru_cache(MAX_KNOWN)(self._mac)
-        """Return another hardware address of 6 bytes."""
+        """Return the pseudonym of a hardware address of 6 bytes."""
         self._written = lru_cache(MAX_KNOWN)(self._replace)
         self._palette: dict[Sequence[int], dict[int, bytes]] = {}
 
@@ -81,7 +82,7 @@ class Pseudonyms:
             prefix = number >> (width - size)
             if (size, prefix) in closed:
                 continue
-            # The first bits of the address, then those of the pad: one bit comes out of a block.
+            # One bit from the encryption of the prefix, filled up with the pad.
             seed = prefix << (128 - size) | pad & ((1 << (128 - size)) - 1)
             bit = self._encrypt(seed.to_bytes(16, "big"))[0] >> 7
             flips |= bit << (width - 1 - size)
@@ -91,13 +92,13 @@ class Pseudonyms:
         if octets in (_NO_ADDRESS, _EVERYBODY):
             return octets
         if octets[0] & _GROUP:
-            # It ends like an address whose owner is asked for: it must change as that one does.
+            # A solicited-node address ends like the address it asks for: it changes alike.
             if not octets.startswith(_SOLICITED):
                 return octets
             group = bytes.fromhex("ff0200000000000000000001ff") + octets[3:]
             return _MULTICAST_V6 + self.address(group)[-4:]
         made = self._stream(b"mac", octets, len(octets))
-        # One that somebody chose, and of no group: no maker can be read from it.
+        # Locally administered and not a group: it does not name a manufacturer.
         return bytes([made[0] & ~_GROUP | _LOCAL]) + made[1:]
 
     # -- texts -------------------------------------------------------------------------------------
@@ -105,11 +106,11 @@ class Pseudonyms:
     def text(
         self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
     ) -> bytes:
-        """Return bytes in which every visible character is another letter or digit.
+        """Return bytes in which each visible character is replaced by a letter or digit.
 
-        Spaces, controls and bytes that are no UTF-8 stay. With `costs` the sum over the new bytes
-        is that over the old ones wherever letters and digits can give it. Of each eight characters
-        the last `flat` are one letter.
+        Spaces, control characters and bytes that are no UTF-8 stay. With `costs` the sum of the
+        costs of the new bytes equals that of the old ones, wherever letters and digits make that
+        possible. Of every eight characters the last `flat` become one and the same letter.
         """
         if not flat:
             return self._written(octets, costs)
@@ -143,7 +144,7 @@ class Pseudonyms:
                 for cost, letters in palette.items()
                 if low * more <= left - cost <= high * more
             )
-            # No letter keeps the sum within reach any more.
+            # No letter keeps the sum reachable.
             if not choice:
                 choice = palette[low if left < low * (more + 1) else high]
             letter = choice[(made[2 * index] << 8 | made[2 * index + 1]) % len(choice)]
@@ -152,7 +153,9 @@ class Pseudonyms:
         return bytes(out)
 
     def _alike(self, octets: bytes) -> bytes:
-        """Return a text of characters of the same sizes: letters for letters, digits for digits."""
+        """Return a text whose characters have the same sizes: letters for letters, digits for
+        digits.
+        """
         text = octets.decode("utf-8", "surrogateescape")
         made = self._stream(b"text", octets, 2 * len(text))
         parts = []
@@ -169,12 +172,12 @@ class Pseudonyms:
         return "".join(parts).encode("utf-8", "surrogateescape")
 
     def _stream(self, use: bytes, octets: bytes, size: int) -> bytes:
-        """Return bytes that only the key and the input tell."""
+        """Return bytes that depend on nothing but the key, the use and the input."""
         return hashlib.shake_256(self._key[32:] + use + b"\0" + octets).digest(size)
 
 
 def _visible(octets: bytes) -> list[int]:
-    """Return the places of the bytes of visible characters."""
+    """Return the offsets of the bytes of visible characters."""
     places: list[int] = []
     at = 0
     for character in octets.decode("utf-8", "surrogateescape"):
@@ -191,8 +194,9 @@ def _visible(octets: bytes) -> list[int]:
 
 @lru_cache(maxsize=2)
 def _tree(width: int) -> tuple[frozenset[tuple[int, int]], Callable[[int], bool]]:
-    """Return the prefixes, as (bits, number), behind which the next bit stays, as to turn it would
-    take an address into or out of a kind of network; and whether an address stays whole.
+    """Return the prefixes, as (bits, number), after which the next bit stays, because changing it
+    would move an address into or out of a kind of network; and a function that returns whether an
+    address stays entirely.
     """
     networks = [ip_network(text) for text in (*_FIXED, *_KINDS)]
     closed: set[tuple[int, int]] = set()
@@ -214,7 +218,7 @@ def _tree(width: int) -> tuple[frozenset[tuple[int, int]], Callable[[int], bool]
 
 
 def _aes(key: bytes) -> Callable[[bytes], bytes]:
-    """Return what encrypts one block."""
+    """Return a function that encrypts one block."""
     try:
         from cryptography.hazmat.primitives.ciphers import (  # noqa: PLC0415 - an extra
             Cipher,

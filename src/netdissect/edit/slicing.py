@@ -21,21 +21,21 @@ def slice_capture(
     target: str | os.PathLike[str] | IO[bytes],
     wanted: Callable[[Block], bool],
 ) -> tuple[int, int]:
-    """Write the frames that are wanted, in the format they have, and everything that is no frame.
+    """Write the frames that are wanted, in the same format, and all blocks that are no frames.
 
-    Bytes, times, lengths, interfaces and options stay as they are; only the length that a section
-    of pcapng may state for itself is taken back, as it is true no more.
+    Bytes, times, lengths, interfaces and options stay as they are. Only the length that a section
+    of pcapng may declare is removed, because it is no longer correct.
 
     Args:
-        reader: the capture, open; `damage` says afterwards whether it was whole.
+        reader: the open capture; afterwards `damage` says whether it was damaged.
         target: a path, `-` for standard output, or an open binary file.
-        wanted: tells of the block of a frame whether it is written.
+        wanted: returns whether to write the block of a frame.
 
     Returns:
         (frames read, frames written).
 
     Raises:
-        OSError: the target cannot be written; what is there ends with a whole record.
+        OSError: the target cannot be written; what was written ends with a whole record.
 
     """
     read = written = 0
@@ -51,7 +51,7 @@ def slice_capture(
 
 
 def unmeasured(block: Block) -> bytes:
-    """Return a section header that does not say how long its section is."""
+    """Return a section header without the length of its section."""
     if len(block.raw) < _SECTION_LENGTH + 8 or block.raw[:4] != b"\x0a\x0d\x0d\x0a":
         return block.raw
     raw = bytearray(block.raw)

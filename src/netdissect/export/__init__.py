@@ -1,1 +1,3 @@
-"""Writes reports for programs: JSON Lines and CSV. Converters are written by hand, key by key."""
+"""Writes reports for other programs: JSON Lines, CSV, qlog, JUnit and OpenMetrics, by converters
+written key by key.
+"""

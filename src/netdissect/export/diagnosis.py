@@ -1,4 +1,4 @@
-"""The answer about a connection as JSON."""
+"""The diagnosis of a connection as JSON."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _LABELS: Final = (Direction.C2S.label, Direction.S2C.label)
 
 
 def label(direction: int | None) -> str | None:
-    """Return the word for a direction."""
+    """Return the label of a direction."""
     return None if direction is None else _LABELS[direction]
 
 
 def pair(first: str, second: str) -> str:
-    """Return two values, written, by direction."""
+    """Return an object of two JSON values, one per direction."""
     return f'{{"c2s":{first},"s2c":{second}}}'
 
 
 def rows(written: Iterable[str]) -> str:
-    """Return a list of values that are written."""
+    """Return a list of JSON values."""
     return f"[{','.join(written)}]"
 
 
 def quiet(span: QuietSpan) -> str:
-    """Return a span in which a side was not heard, or not answered."""
+    """Return a span in which a side was silent, or was not answered."""
     return (
         f'{{"kind":{text(span.kind)},"direction":{text(label(span.direction))},'
         f'"from_ns":{span.from_ns},"to_ns":{figure(span.to_ns)},'
@@ -41,26 +41,26 @@ def quiet(span: QuietSpan) -> str:
 
 
 def diagnosis(found: Diagnosis) -> str:
-    """Return the answer about a connection."""
+    """Return the diagnosis of a connection."""
     before, between, after = parts(found)
     return f"{before}{cause(found.cause)}{between}{dump(found.ruled_out)}{after}"
 
 
 def parts(found: Diagnosis) -> tuple[str, str, str]:
-    """Return the answer about a connection but for its cause and what is ruled out, which other
-    connections may change: what comes before, between and after those two.
+    """Return the diagnosis of a connection in three pieces: what comes before its cause, between
+    the cause and what is ruled out, and after that. Other connections may change these two.
     """
     ending, lag, around = found.ending, found.lag, found.around
-    told = "null"
+    spans = "null"
     if around is not None:
-        told = f'{{"before":{_losses(around.before)},"inside":{_losses(around.inside)}}}'
+        spans = f'{{"before":{_losses(around.before)},"inside":{_losses(around.inside)}}}'
     return (
         f'{{"verdict":{text(found.verdict)},'
         f'"ended":{{"by":{text(ending.by)},"how":{text(ending.how)},'
         f'"reason":{dump(ending.reason)},"frame":{figure(ending.frame)},'
         f'"time_ns":{figure(ending.time_ns)},"confidence":{text(ending.confidence)}}},'
         '"cause":',
-        f',"loss":{_losses(found.loss)},"around":{told},'
+        f',"loss":{_losses(found.loss)},"around":{spans},'
         f'"lag":{{"path_ms":{figure(lag.path_ms)},"p95_ms":{figure(lag.p95_ms)},'
         f'"added":{pair(_late(lag.added[0]), _late(lag.added[1]))}}},'
         f'"badness":{found.badness},"ruled_out":',

@@ -1,4 +1,4 @@
-"""The shapes of `join --json`."""
+"""The objects of `join --json`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["fate", "joined"]
 
 
 def joined(report: JoinReport, captures: tuple[int, int] = (0, 1)) -> Iterator[dict[str, Any]]:
-    """Yield an object for the two captures, then one per conversation."""
+    """Yield an object for the two captures, then one for each conversation."""
     clock = report.clock
     yield {
         "schema": SCHEMA,
@@ -137,7 +137,7 @@ def _stream(stream: StreamReport, captures: tuple[int, int]) -> dict[str, Any]:
 
 
 def fate(capture: int, frame: int, row: FateRow) -> dict[str, Any]:
-    """Return what became of one frame."""
+    """Return what became of a frame."""
     shown = {
         "schema": SCHEMA,
         "kind": "datagram",

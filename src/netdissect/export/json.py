@@ -1,8 +1,8 @@
-"""The shapes of `--json`, one converter per kind of object. docs/json.md describes every key.
+"""The objects of `--json`, one converter per kind. docs/json.md describes every key.
 
-Keys are only ever added; renaming or dropping one raises `SCHEMA`. Times are integers in
-nanoseconds, durations floats in milliseconds, bytes lower-case hex, `None` means "not knowable
-from this capture".
+Keys are only ever added; renaming or removing one increments `SCHEMA`. Times are integers in
+nanoseconds, durations floats in milliseconds, bytes lower-case hex; None means that the capture
+does not show it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
-"""Raised when a key is renamed or dropped."""
+"""Incremented when a key is renamed or removed."""
 
 _NS_PER_MS: Final = 1_000_000
 
@@ -72,12 +72,12 @@ def _ms(nanoseconds: int) -> float:
 
 
 def rounded(value: float | None) -> float | None:
-    """Round a duration to the nanosecond, which removes the noise of binary fractions."""
+    """Round a duration to nanoseconds, which removes the noise of binary fractions."""
     return None if value is None or not math.isfinite(value) else round(value, 6)
 
 
 def annotation(note: Annotation) -> dict[str, Any]:
-    """Return one finding about one place of one buffer."""
+    """Return a finding about a place in a buffer."""
     shown: dict[str, Any] = {
         "code": note.code,
         "severity": note.severity.label,
@@ -86,14 +86,14 @@ def annotation(note: Annotation) -> dict[str, Any]:
         "bit_offset": note.bit_offset,
         "bit_length": note.bit_length,
     }
-    # Buffer 0 is the payload: its finding needs no name.
+    # Buffer 0, the payload, is the default.
     if note.buffer:
         shown["buffer"] = note.buffer
     return shown
 
 
 def decoded(dissection: Dissection) -> dict[str, Any]:
-    """Return the object of `decode`: one payload with all its fields."""
+    """Return the object of `decode`: a payload with all its fields."""
     return {
         "schema": SCHEMA,
         "protocol": dissection.protocol,
@@ -132,7 +132,7 @@ def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
 
 
 def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any]:
-    """Return one row of `read --json`; without an item, the datagram stands for itself."""
+    """Return a row of `read --json`; without a message, the row is about the datagram itself."""
     shown: dict[str, Any] = {
         "schema": SCHEMA,
         "frame": record.frame,
@@ -159,15 +159,15 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
         shown["frames"] = list(record.frames)
     if record.faults:
         shown["faults"] = list(record.faults)
-    # Nobody reads it: there is nothing else to show.
+    # No protocol has decoded it, so its bytes are all there is.
     if record.protocol is None:
         shown["payload"] = record.payload
     return shown
 
 
 def rtt(summary: RttSummary) -> str:
-    """Return round trips, or other times, as they stand in a line."""
-    # Whole nanoseconds by 1e6, each of them: there is no noise to round off.
+    """Return a summary of round trips, or of other times, as JSON."""
+    # All values are whole nanoseconds divided by 1e6, so there is no noise to round off.
     return (
         f'{{"samples":{summary.samples},"ambiguous":{summary.ambiguous},'
         f'"min":{figure(summary.minimum)},"p50":{figure(summary.p50)},'
@@ -176,17 +176,17 @@ def rtt(summary: RttSummary) -> str:
 
 
 def _space_key(space: str) -> dict[str, Any]:
-    """Return the key of a space that has one: a number where it is one."""
+    """Return the key of a space that has one; as a number if it is one."""
     _, key = split_space_name(space)
     return {"key": int(key) if key.isdecimal() else key} if key else {}
 
 
 def _space(space: SpaceReport) -> str:
     key = "" if "[" not in space.space else dump(_space_key(space.space))[1:-1] + ","
-    # What a space adds comes last, and is nearly always there.
+    # Keys that only some spaces have come last.
     further = dump(space.extra)
     return (
-        # Nearly no space has a key: looked at before it is taken apart.
+        # The key is written only for the few spaces that have one.
         f'{{"space":{text(space.space)},{key}'
         f'"direction":{text(label(space.direction))},"units":{space.units},'
         f'"copies":{space.copies},"retransmissions":{space.retransmissions},'
@@ -226,7 +226,7 @@ def _timings(side: dict[str, RttSummary]) -> str:
 
 
 def connection_line(report: ConnectionReport) -> str:
-    """Return one line of `connections`."""
+    """Return a line of `connections`."""
     found = report.diagnosis
     if found is None:
         return f"{_undiagnosed(report)}null}}"
@@ -234,23 +234,23 @@ def connection_line(report: ConnectionReport) -> str:
 
 
 def line_parts(report: ConnectionReport, found: Diagnosis) -> tuple[str, str, str]:
-    """Return one line of `connections` but for what other connections may change of the answer:
-    what comes before its cause, between that and what is ruled out, and behind.
+    """Return a line of `connections` in three pieces: what comes before the cause, between the
+    cause and what is ruled out, and after that. Other connections may change these two.
     """
     before, between, after = parts(found)
     return _undiagnosed(report) + before, between, after + "}"
 
 
 def diagnosed_line(line: tuple[str, str, str], found: Cause, ruled_out: tuple[str, ...]) -> str:
-    """Return one line of `connections`, of its parts and what other connections leave."""
+    """Return a line of `connections` from its three pieces, the cause, and what is ruled out."""
     before, between, after = line
     return f"{before}{cause(found)}{between}{dump(ruled_out)}{after}"
 
 
 def _undiagnosed(report: ConnectionReport) -> str:
-    """Return the line of a connection up to the answer about it.
+    """Return the line of a connection up to its diagnosis.
 
-    Written at once: to make the object first, of some 200 values, takes as long as all of this.
+    It is written directly: building an object of some 200 values first would take as long again.
     """
     first, second = report.clocks
     return (
@@ -286,8 +286,8 @@ def _head(connection: int) -> str:
 
 
 def renumbered(line: str, connection: int) -> str:
-    """Return the line of a connection that has another number now."""
-    # A line is written when its connection ends; numbers are final when all frames are read.
+    """Return the line of a connection with another number."""
+    # A line is written when its connection ends, but numbers are final only at the end of the file.
     return _head(connection) + line[line.index(',"protocol":') :]
 
 
@@ -296,13 +296,13 @@ def _clock(offset: RttSummary) -> str:
 
 
 def connection(report: ConnectionReport) -> dict[str, Any]:
-    """Return one object of `connections`."""
+    """Return an object of `connections`."""
     shown: dict[str, Any] = loads(connection_line(report))
     return shown
 
 
 def diagnosed(report: ConnectionReport) -> str:
-    """Return one line of `diagnose`."""
+    """Return a line of `diagnose`."""
     found = report.diagnosis
     return (
         f'{_head(report.connection)},"protocol":{text(report.protocol)},'
@@ -317,7 +317,7 @@ def _fate(copy: Copy) -> dict[str, Any]:
 
 
 def unit(record: UnitRecord) -> dict[str, Any]:
-    """Return one reliable unit of `timeline`."""
+    """Return a unit of `timeline`."""
     return {
         "schema": SCHEMA,
         "connection": record.connection,
@@ -352,7 +352,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
 
 
 def event(record: ConnectionEvent) -> dict[str, Any]:
-    """Return one connection event of `timeline`."""
+    """Return a connection event of `timeline`."""
     return {
         "schema": SCHEMA,
         "connection": record.connection,
@@ -366,7 +366,7 @@ def event(record: ConnectionEvent) -> dict[str, Any]:
 
 
 def anomaly(record: Anomaly) -> dict[str, Any]:
-    """Return one object of `anomalies`."""
+    """Return an object of `anomalies`."""
     return {
         "schema": SCHEMA,
         "code": record.code,
@@ -384,7 +384,7 @@ def anomaly(record: Anomaly) -> dict[str, Any]:
 
 
 def code(row: CodeRow) -> dict[str, Any]:
-    """Return one row of the catalogue, for `explain --json`."""
+    """Return an entry of the catalogue, for `explain --json`."""
     return {
         "schema": SCHEMA,
         "code": row.code,
@@ -436,7 +436,7 @@ def capture_info(
 
 
 def protocol(info: ProtocolInfo) -> dict[str, Any]:
-    """Return one object of `protocols`."""
+    """Return an object of `protocols`."""
     return {
         "schema": SCHEMA,
         "protocol": info.name,
@@ -454,7 +454,7 @@ def protocol(info: ProtocolInfo) -> dict[str, Any]:
 
 
 def field(info: FieldInfo) -> dict[str, Any]:
-    """Return one object of `fields`."""
+    """Return an object of `fields`."""
     return {
         "schema": SCHEMA,
         "field": info.name,
@@ -467,7 +467,7 @@ def field(info: FieldInfo) -> dict[str, Any]:
 
 
 def difference(item: Difference) -> dict[str, Any]:
-    """Return one object of `verify`."""
+    """Return an object of `verify`."""
     return {
         "schema": SCHEMA,
         "frame": item.frame,
@@ -479,7 +479,7 @@ def difference(item: Difference) -> dict[str, Any]:
 
 
 def shown(record: DatagramRecord) -> dict[str, Any]:
-    """Return the object of `show`: the datagram with its tree as plain values and its buffers."""
+    """Return the object of `show`: a datagram with its tree as plain values, and its buffers."""
     tree = record.dissection
     return {
         "schema": SCHEMA,
@@ -515,11 +515,11 @@ INTERVAL: Final = (
     "copies", "retransmissions", "reliable_copies", "retransmission_share", "unacked", "lost",
     "loss_share", "rtt_ms", "rtt_samples", "delay_ms",
 )  # fmt: skip
-"""Keys of `interval` that are columns for other programs, in their order."""
+"""Keys of `interval` that become columns of CSV, in order."""
 
 
 def interval(row: Interval) -> dict[str, Any]:
-    """Return one object of `stats`."""
+    """Return an object of `stats`."""
     return {
         "schema": SCHEMA,
         "start_ns": row.start_ns,

@@ -1,4 +1,4 @@
-"""One value as one line of JSON."""
+"""A value as one line of JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from netdissect.model.text import escape_surrogates
 __all__ = ["dump", "figure", "text"]
 
 MAX_DEPTH: Final = 900
-"""How deep values lie in each other; beyond, RecursionError."""
+"""Nesting depth of values; deeper ones raise RecursionError."""
 MAX_KEYS: Final = 1024
 LONG_KEY: Final = 64
-"""Keys whose text is remembered, and as many other texts, and from which length on none is: there
-are few, and they come again and again.
+"""MAX_KEYS keys, and as many other texts, are cached in their JSON form if they are shorter than
+this: there are few different ones, and they recur all the time.
 """
 
 _KEYS: Final[dict[str, str]] = {}
@@ -25,16 +25,16 @@ _WORDS: Final[dict[str, str]] = {}
 _MILLION: Final = 1_000_000
 _LEAST: Final = 1e-4
 _MOST: Final = 1e9
-"""From here to there, without an exponent and with no more than 15 digits."""
+"""Between _LEAST and this, a number has no exponent and at most 15 digits."""
 _UNBOUNDED: Final = {math.inf: '"inf"', -math.inf: '"-inf"'}
 
 
 def dump(value: Any) -> str:
-    """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
+    """Return one line of JSON. It is ASCII only, so that no text from a packet reaches the terminal
     unescaped.
 
-    Bytes become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
-    surrogates see `model.text.escape_surrogates`.
+    Bytes become lower-case hex; NaN and the infinities become the strings `NaN`, `inf` and `-inf`.
+    For lone surrogates see `model.text.escape_surrogates`.
     """
     out: list[str] = []
     _write(out, value, MAX_DEPTH)
@@ -42,7 +42,7 @@ def dump(value: Any) -> str:
 
 
 def text(value: str | None) -> str:
-    """Return a text as it stands in a line; None is null."""
+    """Return a text as JSON; None is null."""
     if value is None:
         return "null"
     written = _WORDS.get(value)
@@ -54,19 +54,20 @@ def text(value: str | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """Return a number as it stands in a line; None is null."""
+    """Return a number as JSON; None is null."""
     if value is None:
         return "null"
-    if type(value) is int:  # compiled, a quicker `str` than that of any object
+    if type(value) is int:  # lets mypyc use its fast `str`
         return str(value)
     return _written(value) if isinstance(value, float) else str(value)
 
 
 def _written(value: float) -> str:
-    """Return what `repr` writes of a number, that of infinity and NaN in quotes.
+    """Return what `repr` writes for a number; infinity and NaN in quotes.
 
-    Nearly all are millionths, as times in ms are: with at most 15 digits these are the shortest
-    that tell the number from others, and take a quarter of the time that finding those takes.
+    Nearly all numbers are multiples of a millionth, such as times in ms. With at most 15 digits
+    their decimal form is the shortest one that identifies the number, and takes a quarter of the
+    time that `repr` needs to find it.
     """
     if _LEAST <= value < _MOST:
         number: i64 = int(value * 1e6 + 0.5)
@@ -79,12 +80,12 @@ def _written(value: float) -> str:
                 part //= 10
                 scale //= 10
             return f"{whole}.{str(scale + part)[1:]}"
-    # Of infinity and NaN this is NaN: one subtraction for two questions.
+    # The difference is NaN for infinity and NaN, else 0: one test for both.
     return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
 
 
 def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR0912 - one a kind
-    """Add a value to a line. Python's own encoder takes three times as long for so many small
+    """Append a value to a line. Python's own encoder takes three times as long for so many small
     objects.
     """
     if isinstance(value, str):
@@ -105,10 +106,10 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             known = _KEYS.get(key) if isinstance(key, str) else None
             if known is None:
                 known = _key(key)
-            # A key is kept with the comma before it; before the first stands the bracket.
+            # Keys are cached with the comma before them; the first one needs a brace instead.
             out.append("{" + known[1:] if first else known)
             first = False
-            if type(item) is int:  # numbers and texts are by far the most: no call for each
+            if type(item) is int:  # numbers and texts are the most frequent: save a call
                 out.append(str(item))
             elif type(item) is str:
                 out.append(text(item))
@@ -134,14 +135,14 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
 
 def _quoted(value: str) -> str:
     written: str = _quote(value)
-    # A surrogate, or text that looks like the escape of one; nearly no text has a backslash.
+    # A surrogate, or text that looks like an escaped one; backslashes are rare in texts.
     if "\\" in written and ("\\ud" in written or "\\x" in written):
         written = _quote(escape_surrogates(value))
     return written
 
 
 def _key(key: Any) -> str:
-    """Return a key as it stands in a line, between a comma and a colon."""
+    """Return a key as JSON, with a comma before and a colon after it."""
     written = f",{_quoted(key.hex() if isinstance(key, bytes) else str(key))}:"
     if isinstance(key, str) and len(key) < LONG_KEY and len(_KEYS) < MAX_KEYS:
         _KEYS[key] = written

@@ -1,4 +1,4 @@
-"""A fuzzing run as JUnit XML, which build servers show."""
+"""A fuzzing run as JUnit XML, for build servers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from xml.sax.saxutils import escape, quoteattr
 __all__ = ["junit"]
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 cannot hold. Source: https://www.w3.org/TR/xml/#charsets"""
+"""Characters that XML 1.0 cannot contain. *Source:* https://www.w3.org/TR/xml/#charsets"""
 
 
 def junit(facts: Mapping[str, Any], name: str) -> str:
-    """Return the account of a run: a passed test for each type and state in which mutants were
-    sent, a failed one for each kind of failure.
+    """Return a run as a test suite: a passed test for each type and state that was mutated, a
+    failed one for each kind of failure.
 
     Args:
-        facts: what `report.json` holds.
-        name: of the suite: protocol and target.
+        facts: contents of `report.json`.
+        name: of the suite, such as protocol and target.
 
     """
     failures = facts["failures"]

@@ -1,4 +1,6 @@
-"""A running capture for Prometheus: OpenMetrics over HTTP, by `prometheus_client`."""
+"""The figures of a running capture for Prometheus: OpenMetrics over HTTP, served by
+`prometheus_client`.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,27 @@ _SERVER = ("server", "protocol")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is served: made by the capture, read by the server, never changed in between."""
+    """What is served. The capture makes a new one for each update; the server only reads it."""
 
     packets: int = 0
     dropped: int = 0
-    """Packets that could not be parsed in time."""
+    """Packets that arrived too fast to be parsed."""
     others: int = 0
     """Datagrams of no known protocol."""
     servers: Sequence[ServerFigures] = field(default_factory=tuple)
 
 
 class Endpoint:
-    """Serves the newest facts. Use `facts` to set them, `close` to end."""
+    """Serves the newest facts. Set `facts` to update them; `close` ends it."""
 
     def __init__(self, address: str) -> None:
-        """Begin to serve.
+        """Start serving.
 
         Args:
-            address: `host:port`; port 0 takes a free one.
+            address: `host:port`; port 0 = any free port.
 
         Raises:
-            UsageError: that is no address, it is taken, or prometheus_client is not installed.
+            UsageError: it is no address, it is in use, or prometheus_client is not installed.
 
         """
         host, _, port = address.rpartition(":")
@@ -68,17 +70,17 @@ class Endpoint:
         self.address = f"{host or '127.0.0.1'}:{self._server.server_port}"
 
     def close(self) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def describe(self) -> Iterable[Any]:
-        """Return nothing: what there is depends on the capture."""
+        """Return nothing: which metrics there are depends on the capture."""
         return []
 
     def collect(self) -> Iterable[Any]:
-        """Return the metrics of the facts at hand."""
+        """Return the current metrics."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415
 
         facts = self.facts

@@ -1,8 +1,8 @@
-"""A connection as qlog, one JSON text a record (RFC 7464): for tools that draw QUIC.
+"""A connection as qlog, one JSON text per record (RFC 7464), for tools that draw QUIC connections.
 
-Two flavours. `draft`: draft-ietf-quic-qlog-main-schema as it stands, with events under a name of
-our own, as a game's datagrams are no QUIC. `qvis`: qlog 0.3 under the names that qvis draws
-(`transport:packet_sent` and its kin), a frame's number as the packet's number.
+There are two flavours. `draft` follows draft-ietf-quic-qlog-main-schema, with events under a name
+of our own, because a game's datagrams are not QUIC. `qvis` is qlog 0.3 with the event names that
+qvis draws (`transport:packet_sent` and others), and frame numbers as packet numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["DRAFT", "FLAVOURS", "QVIS", "qlog"]
 DRAFT, QVIS = "draft", "qvis"
 FLAVOURS = (DRAFT, QVIS)
 EVENTS = "tag:netdissect,2026:qlog:events"
-"""URI of our own events: see docs/commands/export.md."""
+"""URI of our own events, which docs/commands/export.md describes."""
 _SEPARATOR = "\x1e"
 _NS_PER_MS = 1_000_000
 _NAMES = {
@@ -36,7 +36,7 @@ _NAMES = {
     },
 }  # fmt: skip
 _SMOOTHING = 8
-"""RFC 6298: a new round trip counts for so much less than those before."""
+"""Divisor of the weight of a new round trip in the smoothed one. *Source:* RFC 6298."""
 _TABLES = """
 create table event (time integer, place integer, frame integer, kind text, data text);
 create table ack (frame integer, acked integer);
@@ -48,21 +48,21 @@ def qlog(
     report: ConnectionReport,
     flavour: str,
 ) -> Iterator[str]:
-    """Yield the records of one connection, oldest event first.
+    """Yield the records of one connection, events in order of time.
 
     Args:
         items: datagrams and timeline of a capture, as they settle; those of other connections are
-            passed over.
+            skipped.
         report: the connection.
         flavour: one of `FLAVOURS`.
 
     """
-    # Units settle long after their datagrams were seen: the events wait in a temporary file.
+    # Units settle long after their datagrams, so events are sorted in a temporary file.
     base = sqlite3.connect("", isolation_level=None)
     try:
         base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         base.execute("begin")
-        # Neither side is near: the client counts as the local one.
+        # In a capture taken between the two, the client counts as the local side.
         local = 1 if report.vantage == "server" else 0
         for place, item in enumerate(items):
             if item.connection == report.connection:
@@ -88,7 +88,7 @@ def _written(base: sqlite3.Connection, report: ConnectionReport, flavour: str) -
     shown = "select 1 from event where frame = ? and kind = 'sent'"
     for time_ns, frame, kind, text in rows:
         if flavour == QVIS and kind == "lost" and not base.execute(shown, (frame,)).fetchone():
-            continue  # a segment of TCP that carried nothing new is no packet of its own
+            continue  # a TCP segment without new data has no packet in the file
         data = json.loads(text)
         if kind == "metrics":
             trip = data["latest_rtt"]
@@ -112,7 +112,7 @@ def _written(base: sqlite3.Connection, report: ConnectionReport, flavour: str) -
 def _events(
     item: DatagramRecord | UnitRecord | ConnectionEvent, local: int, flavour: str
 ) -> Iterator[tuple[int, int, str, str]]:
-    """Yield (time, frame, kind, data) of what an item of the timeline says."""
+    """Yield (time, frame, kind, data) of the events that an item stands for."""
     if isinstance(item, DatagramRecord):
         kind = "sent" if item.direction == local else "received"
         data = _packet(item) if flavour == QVIS else _datagram(item)
@@ -124,7 +124,7 @@ def _events(
             trip = {"latest_rtt": round(item.rtt_ms, 3), **way}
             yield item.acked_time_ns, item.acked_frame or first.frame, "metrics", json.dumps(trip)
         sent = [copy for copy in item.copies if copy.kind != "duplicate"]
-        # A copy counts as lost when the next one is sent.
+        # A copy counts as lost from the moment the next one is sent.
         gone = [(before, after.time_ns) for before, after in pairwise(sent)]
         if sent and (item.lost or item.failed):
             gone.append((sent[-1], item.settled_ns or sent[-1].time_ns))
@@ -137,7 +137,7 @@ def _events(
 
 
 def _datagram(record: DatagramRecord) -> dict[str, Any]:
-    """Return what we know of a datagram, under our own names."""
+    """Return a datagram under our own names."""
     messages = []
     for item in record.messages:
         message: dict[str, Any] = {"type": item.type, "length": item.length}
@@ -151,7 +151,7 @@ def _datagram(record: DatagramRecord) -> dict[str, Any]:
 
 
 def _packet(record: DatagramRecord) -> dict[str, Any]:
-    """Return a datagram as a packet of QUIC whose messages are parts of one stream."""
+    """Return a datagram as a QUIC packet whose messages are parts of one stream."""
     frames = [
         {
             "frame_type": "stream" if item.reliability is not None else "datagram",

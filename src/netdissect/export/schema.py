@@ -1,4 +1,4 @@
-"""The JSON Schema of what `--json` prints, as it is shipped: `data/output.schema.json`."""
+"""The JSON Schema of what `--json` prints; it is shipped as `data/output.schema.json`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _shipped() -> dict[str, Any]:
 
 
 def described_commands() -> list[str]:
-    """Return the names of the commands that have `--json`, in alphabetical order."""
+    """Return the names of the commands that have `--json`, sorted."""
     return sorted(each["$ref"].removeprefix(_PREFIX) for each in _shipped()["anyOf"])
 
 
 def output_schema(command: str | None = None) -> dict[str, Any]:
-    """Return the schema (draft 2020-12) of each line that a command, or any command, prints.
+    """Return the schema (draft 2020-12) of a line that a command, or any command, prints.
 
     Raises:
         UsageError: no such command has `--json`.
@@ -49,7 +49,7 @@ def output_schema(command: str | None = None) -> dict[str, Any]:
 
 
 def _needed(name: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition and those that it refers to."""
+    """Return a definition and all definitions that it refers to."""
     found = {name: known[name]}
     waiting: list[Any] = [known[name]]
     while waiting:

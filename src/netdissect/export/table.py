@@ -1,5 +1,5 @@
-"""CSV and TSV: one row a message, one column a field, values written so that a reader gets them
-back.
+"""CSV and TSV: one row per message, one column per field, written so that readers get the same
+values back.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def write_rows(
     guard: bool = False,
     clean: Callable[[str], str] | None = None,
 ) -> int:
-    """Write rows of cells and return how many.
+    """Write rows; return how many.
 
     Args:
-        stream: where to.
+        stream: where to write.
         names: column names, the first line.
         rows: for each row the occurrences of each column; several are joined by `;`.
         kind: `csv` or `tsv`.
         guard: put `'` before text that a spreadsheet would run as a formula (`--csv-safe`).
-        clean: what makes a text harmless for a terminal; None where no terminal shows it.
+        clean: makes a text safe for a terminal; None = no terminal shows it.
 
     """
     separator = FORMATS[kind]
@@ -45,7 +45,7 @@ def write_rows(
     for row in rows:
         found = [cell(values, guard=guard) for values in row]
         texts = [_quoted(text if clean is None else clean(text), special) for text in found]
-        # A row that is one empty cell must not look like an empty line.
+        # A row of one empty cell must not look like an empty line.
         stream.write((separator.join(texts) or '""') + "\n")
         written += 1
     return written
@@ -54,7 +54,7 @@ def write_rows(
 def write_columns(
     stream: IO[str], names: Sequence[str], objects: Iterable[Mapping[str, Any]], kind: str = "csv"
 ) -> None:
-    """Write objects of JSON as rows: the values under these names, None as an empty cell."""
+    """Write the values of JSON objects under these names as rows; None is an empty cell."""
     cells = (
         [() if (value := found.get(name)) is None else (value,) for name in names]
         for found in objects
@@ -63,14 +63,16 @@ def write_columns(
 
 
 def _quoted(text: str, special: frozenset[str]) -> str:
-    """Return a cell as RFC 4180 writes it. The standard library leaves a lone return unquoted."""
+    """Return a cell in the form of RFC 4180. The standard library does not quote a lone carriage
+    return.
+    """
     return '"' + text.replace('"', '""') + '"' if special & set(text) else text
 
 
 def cell(values: Sequence[Any], *, guard: bool = False) -> str:
-    """Return the text of one cell: nothing for no occurrence, several joined by `;`."""
+    """Return the text of a cell: several occurrences are joined by `;`."""
     text = ";".join(_text(value) for value in values)
-    # -5 begins like a formula, and is none.
+    # -5 begins like a formula but is a number.
     numeric = all(isinstance(value, (int, float)) for value in values)
     if guard and not numeric and text.startswith(_FORMULA):
         return f"'{text}"

@@ -1,8 +1,10 @@
-"""Turns the tree of a filter into one closure. Every name is looked up once, every value read once.
+"""Compiles the tree of a filter into one closure. Each name is looked up once, each value is parsed
+once.
 
 `f == v` holds if any occurrence of f equals v; `f != v` if f occurs and no occurrence equals v; `f
-~= v` if any differs; `all f == v` if f occurs and all equal. A relation on a field that does not
-occur is false. Wireshark 4.0 answers the same on its own fields.
+~= v` if any occurrence differs; `all f == v` if f occurs and all occurrences are equal. A
+comparison with a field that does not occur is false. Wireshark 4.0 gives the same answers for its
+own fields.
 """
 
 from __future__ import annotations
@@ -16,9 +18,19 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
-from netdissect.filters.fields import BUILTIN_FIELDS, Getter, Names, Scope, Tracked
-from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
+from netdissect.filters.entries import MESSAGES, EntryTests, entries, entry_tests, narrowed
+from netdissect.filters.fields import BUILTIN_FIELDS, Getter, Names, Scope, UnitGetter
+from netdissect.filters.parser import (
+    Combination,
+    Field,
+    ForEach,
+    Literal,
+    Negation,
+    Node,
+    Span,
+    Test,
+    parse,
+)
 from netdissect.filters.regex import PatternError, search
 from netdissect.model.errors import FilterError, did_you_mean
 from netdissect.model.records import DatagramRecord, MessageRecord
@@ -41,7 +53,7 @@ _OWN = frozenset(info.name for info in BUILTIN_FIELDS)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-# Python makes numbers of these words, of the digits of every script, and of 1_000.
+# `int` and `float` accept these words, digits of other scripts, and 1_000.
 _NO_NUMBER = re.compile(r"[+-]?(inf|infinity|nan)\Z|.*[^\x00-\x7f]|.*_")
 
 
@@ -54,26 +66,26 @@ class Filter:
         predicate: _Predicate,
         names: frozenset[str],
         first_ns: int = 0,
-        looks: Looks | None = None,
+        entry_tests: EntryTests | None = None,
         needs: frozenset[str | None] | None = None,
     ) -> None:
         """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
         self.text = text
         self.names = names
-        """Names that the text uses."""
+        """Names in the text."""
         self.first_ns = first_ns
         self.needs = needs
-        """Kinds of copies of units, one of which a datagram that matches carries; None among them
-        is any kind. None where a datagram without units may match.
+        """A datagram can only match if it carries a copy of one of these kinds; None among them =
+        of any kind. None instead of a set = a datagram without units may match.
         """
         self._predicate = predicate
-        self._looks = looks or {}
+        self._entry_tests = entry_tests or {}
 
     def narrowed(self, record: DatagramRecord, item: MessageRecord) -> MessageRecord:
-        """Return a message that matches, of its lists only the entries that `any(LIST: ...)` asks
-        for.
+        """Return a matching message with its lists reduced to the entries that `any(LIST: ...)`
+        selects.
         """
-        return narrowed(record, item, self._looks) if self._looks else item
+        return narrowed(record, item, self._entry_tests) if self._entry_tests else item
 
     def matches(
         self,
@@ -94,7 +106,7 @@ class Filter:
 
 
 def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
-    """Return the filter of a text.
+    """Compile a filter.
 
     Raises:
         FilterError: unknown field, wrong grammar or a pattern that cannot be used, with its place.
@@ -103,13 +115,13 @@ def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
     compiler = _Compiler(text, names)
     tree = parse(text)
     predicate = compiler.node(tree)
-    wanted = looks(tree, compiler.node)
+    wanted = entry_tests(tree, compiler.node)
     needs = compiler.needs(tree)
     return Filter(text, predicate, frozenset(compiler.used), first_ns, wanted, needs)
 
 
 def compile_column(name: str, names: Names) -> Getter:
-    """Return the getter of one field, for columns.
+    """Return the getter of one field, for a column.
 
     Raises:
         FilterError: no such field.
@@ -119,7 +131,7 @@ def compile_column(name: str, names: Names) -> Getter:
 
 
 class _Compiler:
-    """Holds the text, for error places, and the names."""
+    """Compiles one text; keeps it to show where an error is."""
 
     def __init__(self, text: str, names: Names) -> None:
         self.text = text
@@ -133,17 +145,17 @@ class _Compiler:
         if isinstance(node, Negation):
             inner = self.node(node.inner)
             return lambda scope: not inner(scope)
-        if isinstance(node, Both):
+        if isinstance(node, Combination):
             parts = self.cheapest_first(node.parts)
             if node.every:
                 return lambda scope: all(part(scope) for part in parts)
             return lambda scope: any(part(scope) for part in parts)
-        if isinstance(node, Per):
-            return self.per(node)
+        if isinstance(node, ForEach):
+            return self.for_each(node)
         return self.test(node)
 
     def cheapest_first(self, nodes: Iterable[Node]) -> list[_Predicate]:
-        """Return the predicates of nodes, those that need not decode a datagram in front."""
+        """Return the predicates of nodes, those first that do not need the datagram decoded."""
         used, found = self.used, []
         for node in nodes:
             self.used = set()
@@ -153,27 +165,29 @@ class _Compiler:
         return [predicate for predicate, _ in sorted(found, key=itemgetter(1))]
 
     def needs(self, node: Node) -> frozenset[str | None] | None:
-        """Return what `Filter.needs` is of a node: every test fails where its field is missing."""
-        if isinstance(node, Both):
+        """Return `Filter.needs` of a node. It relies on the fact that a test is false if its field
+        does not occur.
+        """
+        if isinstance(node, Combination):
             found = [self.needs(part) for part in node.parts]
             known = [needs for needs in found if needs is not None]
             if node.every:
-                # Every part must hold: whichever needs the fewest kinds lets most datagrams be
-                # passed over.
+                # Every part must hold, so any part's needs will do: the fewest kinds exclude the
+                # most datagrams.
                 return min(known, key=len, default=None)
-            # One part that may hold without units is enough for all of them.
+            # A part that may hold without units makes the whole hold without them.
             return frozenset().union(*known) if len(known) == len(found) else None
-        if isinstance(node, Per):
+        if isinstance(node, ForEach):
             return self.needs(node.inner) if node.over == MESSAGES else None
         if isinstance(node, Test) and isinstance(node.left, Field) and not node.left.function:
             getter = self.names.resolve(node.left.name)
-            return frozenset({getter.kind}) if isinstance(getter, Tracked) else None
+            return frozenset({getter.kind}) if isinstance(getter, UnitGetter) else None
         return None
 
-    def per(self, node: Per) -> _Predicate:
+    def for_each(self, node: ForEach) -> _Predicate:
         inner = self.node(node.inner)
         if node.over != MESSAGES:
-            return self.per_entry(node, inner)
+            return self.for_each_entry(node, inner)
 
         def found(scope: Scope) -> list[bool]:
             return [
@@ -181,13 +195,13 @@ class _Compiler:
                 for item in scope.items
             ]
 
-        # No message, no match: what does not occur fulfils nothing.
+        # `all` of no message is false, as a comparison with a field that does not occur.
         if node.every:
             return lambda scope: bool(scope.items) and all(found(scope))
         return lambda scope: any(found(scope))
 
-    def per_entry(self, node: Per, inner: _Predicate) -> _Predicate:
-        """Return the predicate over the entries of a list of that name."""
+    def for_each_entry(self, node: ForEach, inner: _Predicate) -> _Predicate:
+        """Return the predicate of `any(LIST: ...)` or `all(LIST: ...)`."""
         name = node.over
         if not self.names.is_list(name):
             raise self.fault(
@@ -196,9 +210,9 @@ class _Compiler:
         self.used.add(name)
         if node.every:
             return lambda scope: (
-                bool(found := [inner(inside) for _, inside in each(scope, name)]) and all(found)
+                bool(found := [inner(inside) for _, inside in entries(scope, name)]) and all(found)
             )
-        return lambda scope: any(inner(inside) for _, inside in each(scope, name))
+        return lambda scope: any(inner(inside) for _, inside in entries(scope, name))
 
     def getter(self, name: str, span: Span) -> Getter:
         self.used.add(name)
@@ -228,17 +242,17 @@ class _Compiler:
         return get
 
     def operand(self, field: Field) -> str:
-        """Return whether an operand is always a `number` or a `text`; "" for anything else."""
+        """Return `number` or `text` if an operand is always one; "" if it may be either."""
         if field.function or field.mask is not None:
             return "number"
-        # A text of a protocol may hold other kinds than the table has seen.
+        # The table of a protocol's fields may be incomplete: they may hold other kinds.
         known = field.name in _OWN and self.names.kinds(field.name) <= _TEXTS
         if field.cut is not None or known:
             return "text"
         return "number" if self.names.is_number(field.name) else ""
 
-    def alike(self, left: Field, right: Field) -> None:
-        """Refuse two fields that can never be equal: a number and a text."""
+    def check_comparable(self, left: Field, right: Field) -> None:
+        """Reject two fields that can never be equal: a number and a text."""
         one, other = self.operand(left), self.operand(right)
         if {one, other} == {"number", "text"}:
             raise self.fault(f"{left.name} is a {one}, and {right.name} is a {other}", right.span)
@@ -257,7 +271,7 @@ class _Compiler:
             return lambda scope: bool(left(scope))
         right = test.right[0]
         if isinstance(right, Field) and self.names.resolve(right.name) is not None:
-            self.alike(test.left, right)  # type: ignore[arg-type]
+            self.check_comparable(test.left, right)  # type: ignore[arg-type]
             return self.between_fields(left, test, self.field(right))
         return _quantified(left, test, self.check(test))
 
@@ -278,20 +292,18 @@ class _Compiler:
         return holds
 
     def check(self, test: Test) -> _Check:
-        """Return what one occurrence must fulfil (for `!=`, `!==` and `not in`: its positive
-        form).
-        """
+        """Return the test of one occurrence; for `!=`, `!==` and `not in` that of the opposite."""
         if test.operator in {"in", "not in"}:
             return self.membership(test)
         right = test.right[0]
         if isinstance(right, Field):
-            # A bare word that is no field: the value `open` in `conn.state == open`.
+            # A bare word that is no field is a value, such as `open` in `conn.state == open`.
             if right.cut is not None or right.function or right.mask is not None:
                 raise self.fault(f'no field is called "{right.name}"', right.span)
             right = Literal(right.name, quoted=False, span=right.span)
         if isinstance(right, tuple):
             raise self.fault("a range stands in a set: {1..5}", test.span)
-        self.fits(test, right)
+        self.check_value(test, right)
         if test.operator == "matches":
             return self.pattern(right)
         if test.operator == "contains":
@@ -304,7 +316,7 @@ class _Compiler:
         checks: list[_Check] = []
         for item in test.right:
             for literal in item if isinstance(item, tuple) else (item,):
-                self.fits(test, literal)
+                self.check_value(test, literal)
             if isinstance(item, tuple):
                 low, high = _number(item[0]), _number(item[1])
                 if low is not None and high is not None and low > high:
@@ -314,8 +326,8 @@ class _Compiler:
                 checks.append(_equal(item))
         return lambda value: any(check(value) for check in checks)
 
-    def fits(self, test: Test, value: Literal | Field) -> None:
-        """Refuse what a field is compared with and can never equal."""
+    def check_value(self, test: Test, value: Literal | Field) -> None:
+        """Reject a value that a field can never equal."""
         left = test.left
         if not isinstance(left, Field) or not isinstance(value, Literal):
             return
@@ -324,38 +336,38 @@ class _Compiler:
             raise self.fault("this number is too large", value.span)
         whole = left.cut is None and left.function == ""
         kinds = self.names.kinds(left.name) if whole else frozenset()
-        self.counted(test, left, value, number)
+        self.check_number(test, left, value, number)
         if test.operator in {"contains", "matches"}:
             return
-        self.sliced(left, value, number)
+        self.check_slice(left, value, number)
         if kinds and kinds <= {"presence"} and (number not in (0, 1) or test.operator in _ORDER):
             raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
         if kinds == {"address"}:
-            self.addresses(test, value)
-        # A field of a protocol may hold other kinds than the table has seen.
+            self.check_address(test, value)
+        # The table of a protocol's fields may be incomplete: they may hold other kinds.
         text = kinds == {"str"} and left.name in _OWN
         if number is not None and text and test.operator in _ORDER:
             raise self.fault(
                 f'{left.name} is a text, and this is a number; write "{value.text}"', value.span
             )
         if number is not None and whole and left.mask is None:
-            self.within(left.name, test.operator, number, value.span)
+            self.check_range(left.name, test.operator, number, value.span)
         known = self.names.texts(left.name) if whole and test.operator not in _ORDER else ()
-        # Dialects that are all still possible are one text: `riptide-2.1/2.2`.
+        # Several dialects that are still possible are one text: `riptide-2.1/2.2`.
         if known and value.text not in known and "/" not in value.text:
             near = did_you_mean(value.text, known)
             raise self.fault(f"{left.name} is never {quoted(value.text)}{near}", value.span)
 
-    def addresses(self, test: Test, value: Literal) -> None:
-        """Refuse what is no address, and to order networks."""
+    def check_address(self, test: Test, value: Literal) -> None:
+        """Reject a value that is no address, and `<` and `>` for networks."""
         if _network(value) is None:
             name = test.left.name if isinstance(test.left, Field) else ""
             raise self.fault(f"{name} is an address, and this is none", value.span)
         if test.operator in _ORDER and "/" in value.text:
             raise self.fault("a network has no order; write one of its addresses", value.span)
 
-    def counted(self, test: Test, left: Field, value: Literal, number: float | None) -> None:
-        """Refuse what is no number where a field is one, and looking for text in it."""
+    def check_number(self, test: Test, left: Field, value: Literal, number: float | None) -> None:
+        """Reject anything but a number for a numeric field, and searching for text in one."""
         if left.cut is not None:
             return
         whole = not left.function
@@ -364,13 +376,13 @@ class _Compiler:
             if is_number or self.names.kinds(left.name) == {"presence"}:
                 raise self.fault(f"{test.operator} is for texts and bytes", test.span)
             return
-        # A number that is 0 or 1 may be called true or false.
+        # `true` and `false` are values of a number that can only be 0 or 1.
         flag = whole and self.names.range(left.name)[1] <= 1
         if is_number and (number is None or (isinstance(number, bool) and not flag)):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
 
-    def sliced(self, left: Field, value: Literal, number: float | None) -> None:
-        """Refuse decimal digits where bytes are wanted: `data[0] == 5` would mean the letter."""
+    def check_slice(self, left: Field, value: Literal, number: float | None) -> None:
+        """Reject decimal digits instead of bytes: `data[0] == 5` would mean the character."""
         if self.names.kinds(left.name) != {"bytes"} or left.function:
             return
         octets = _octets(value)
@@ -380,10 +392,10 @@ class _Compiler:
         if end is not None and len(octets) > end - (start or 0):
             raise self.fault(f"this is longer than {left.name}[...]", value.span)
 
-    def within(self, name: str, symbol: str, number: float, span: Span) -> None:
-        """Refuse a number that a field never holds, and limits beyond which it holds none."""
+    def check_range(self, name: str, symbol: str, number: float, span: Span) -> None:
+        """Reject a number outside the range of a field, and limits that exclude nothing."""
         low, high = self.names.range(name)
-        spare = symbol in _ORDER  # `frame.number > 0` and `udp.port < 65536` say everything
+        spare = symbol in _ORDER  # allows `frame.number > 0` and `udp.port < 65536`
         if not low - spare <= number <= high + spare:
             most = "or more" if high == math.inf else f"to {high}"
             raise self.fault(f"{name} is {low} {most}, never this number", span)
@@ -392,7 +404,7 @@ class _Compiler:
         try:
             found = search(literal.text)
         except PatternError as error:
-            # Inside quotes the pattern starts one character later.
+            # In quotes, the pattern starts after the quotation mark.
             start = literal.span.start + (1 if literal.quoted else 0) + error.position
             place = Span(min(start, literal.span.end - 1), min(start, literal.span.end - 1) + 1)
             raise self.fault(str(error), place) from None
@@ -433,7 +445,7 @@ def _number(literal: Literal) -> float | None:
 
 
 def _octets(literal: Literal) -> bytes:
-    """Return the bytes a value stands for: `de:ad:be:ef`, `0xdead`, or the UTF-8 of a text."""
+    """Return the bytes that a value stands for: `de:ad:be:ef`, `0xdead`, or the UTF-8 of a text."""
     text = literal.text
     if not literal.quoted:
         compact = text[2:] if text[:2].lower() == "0x" else text.replace(":", "")
@@ -446,7 +458,7 @@ def _octets(literal: Literal) -> bytes:
 
 
 def _text(value: Any) -> str:
-    # A character a byte: `\x80` in a pattern means that byte.
+    # One character per byte, so that `\x80` in a pattern means that byte.
     return (
         value.decode("latin-1")
         if isinstance(value, bytes)
@@ -465,7 +477,7 @@ def _network(literal: Literal) -> IPv4Network | IPv6Network | None:
         return None
 
 
-# A capture has few addresses, each in many datagrams.
+# Cached: a capture has few addresses, each in many datagrams.
 @lru_cache(maxsize=4096)
 def _address(text: str) -> Any:
     try:
@@ -510,7 +522,7 @@ def _ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Check:
             return False
         if wanted is not None:
             address = _address(value)
-            # Addresses of two versions have no order: Python raises.
+            # IPv4 and IPv6 addresses have no order among each other: comparing them raises.
             return (
                 address is not None
                 and address.version == wanted.version

@@ -1,8 +1,8 @@
-"""What the names in a filter stand for: facts of the datagram, of its connection, of its messages,
-and protocol fields.
+"""The names in filters: facts about the datagram, its connection and its messages, and fields of
+protocols.
 
-Every name is read by a getter, `(Scope) -> sequence of values`: a field may occur several times in
-a datagram.
+A getter, `(Scope) -> sequence of values`, reads a name: a field may occur several times in a
+datagram.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope", "Tracked"]
+__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope", "UnitGetter"]
 
 
 @dataclass(slots=True)
 class Scope:
-    """What one evaluation looks at."""
+    """What a filter is evaluated on."""
 
     record: DatagramRecord
     """The datagram."""
     chosen: tuple[MessageRecord, ...] | None = None
-    """The one message inside `any(msg: ...)` and `all(msg: ...)`; None = all of the datagram."""
+    """The message inside `any(msg: ...)` and `all(msg: ...)`; None = all messages of the datagram.
+    """
     connection: ConnectionReport | None = None
-    """The connection's final report; None = what was known when the record was made."""
+    """Final report of the connection; None = use what was known when the record was made."""
     first_ns: int = 0
     """Time of the first frame."""
 
     @property
     def single(self) -> bool:
-        """Return whether one message is asked alone."""
+        """Whether this is about one message instead of a datagram."""
         return self.chosen is not None
 
     @property
     def items(self) -> Sequence[MessageRecord]:
-        """Return the messages at hand; for those of a datagram it has to be decoded."""
+        """The messages. Asking for those of a datagram decodes it."""
         return self.record.messages if self.chosen is None else self.chosen
 
 
@@ -58,7 +59,7 @@ _VALUES: dict[str, tuple[str, ...]] = {
     "msg.kind": ("original", "retransmission", "duplicate", "unknown"),
     "anomaly.severity": ("chat", "note", "warn", "error"),
 }
-"""Texts that are all a field of a few can hold."""
+"""Field -> all texts that it can hold."""
 _PORTS, _WHOLE = (0, 65_535), (0, inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("udp.srcport", "udp.dstport", "udp.port", "udp.length"), _PORTS),
@@ -68,7 +69,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("frame.number", "conn.id", "msg.attempts"), _WHOLE),
     **dict.fromkeys(("msg.resend_of", "msg.duplicate_of", "msg.acked_in"), _WHOLE),
 }
-"""The least and the largest number of fields that cannot hold every one, as in Wireshark."""
+"""Field -> its minimum and maximum, as in Wireshark."""
 _DEPTH_LIMIT = 32
 
 
@@ -94,7 +95,7 @@ def _ports(transport: str, *sides: str) -> Getter:
     return get
 
 
-def _report(attribute: str) -> Getter:
+def _of_connection(attribute: str) -> Getter:
     def get(scope: Scope) -> Sequence[Any]:
         known = scope.connection or scope.record.facts
         return () if known is None else _one(getattr(known, attribute))
@@ -102,13 +103,13 @@ def _report(attribute: str) -> Getter:
     return get
 
 
-def _each(read: Callable[[MessageRecord], Any]) -> Getter:
-    """Return a getter over the messages; a message gives no value where `read` returns None."""
+def _of_messages(read: Callable[[MessageRecord], Any]) -> Getter:
+    """Return a getter over the messages; a message for which `read` returns None has no value."""
     return lambda scope: [value for item in scope.items if (value := read(item)) is not None]
 
 
-class Tracked:
-    """A getter over what the tracker knows of the messages, or of those of a kind."""
+class UnitGetter:
+    """Reads what the tracker knows about the units of the messages, or about copies of one kind."""
 
     __slots__ = ("_read", "kind")
 
@@ -120,7 +121,7 @@ class Tracked:
         """Return the values."""
         kind, kinds = self.kind, scope.record.kinds
         if kinds is not None and (not kinds if kind is None else kind not in kinds):
-            return ()  # nothing of it has to be decoded
+            return ()  # without decoding the datagram
         return [
             value
             for item in scope.items
@@ -130,8 +131,8 @@ class Tracked:
         ]
 
 
-def _tracked(attribute: str) -> Getter:
-    return Tracked(lambda facts: getattr(facts, attribute))
+def _of_unit(attribute: str) -> Getter:
+    return UnitGetter(lambda facts: getattr(facts, attribute))
 
 
 def _key(facts: Reliability) -> int | None:
@@ -139,9 +140,9 @@ def _key(facts: Reliability) -> int | None:
     return int(key) if key.isdecimal() else None
 
 
-def _found(attribute: str) -> Getter:
-    """Codes or severities of the tracker's findings on this frame and of the decoder's in these
-    messages.
+def _of_findings(attribute: str) -> Getter:
+    """Return the getter of the codes, or severities, of findings: those of the tracker on this
+    frame, and those of the decoder in these messages.
     """
 
     def get(scope: Scope) -> Sequence[Any]:
@@ -198,41 +199,42 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("direction", "str", _listed("direction"),
             lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,)),
         _row("conn.id", "int", "connection number", lambda s: _one(s.record.connection)),
-        _row("conn.state", "str", _listed("conn.state"), _report("state")),
-        _row("conn.handshake", "str", _listed("conn.handshake"), _report("handshake")),
-        _row("conn.client", "str", "client's address and port", _report("client")),
-        _row("conn.server", "str", "server's address and port", _report("server")),
-        _row("conn.vantage", "str", _listed("conn.vantage"), _report("vantage")),
-        _row("msg.type", "str", "message type", _each(lambda item: item.type)),
+        _row("conn.state", "str", _listed("conn.state"), _of_connection("state")),
+        _row("conn.handshake", "str", _listed("conn.handshake"), _of_connection("handshake")),
+        _row("conn.client", "str", "client's address and port", _of_connection("client")),
+        _row("conn.server", "str", "server's address and port", _of_connection("server")),
+        _row("conn.vantage", "str", _listed("conn.vantage"), _of_connection("vantage")),
+        _row("msg.type", "str", "message type", _of_messages(lambda item: item.type)),
         _row("msg.index", "int", "position in the datagram, from 0",
-            _each(lambda item: item.index)),
-        _row("msg.offset", "int", "first byte", _each(lambda item: item.offset), "bytes"),
-        _row("msg.length", "int", "length", _each(lambda item: item.length), "bytes"),
-        _row("msg.space", "str", "sequence space", _tracked("space")),
-        _row("msg.key", "int", "number of the sequence space, such as its channel", Tracked(_key)),
-        _row("msg.seq", "int", "full sequence number", _tracked("seq")),
-        _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
-        _row("msg.kind", "str", _listed("msg.kind"), _tracked("kind")),
-        # False would be a value as well, and `msg.reliable` alone true of it.
+            _of_messages(lambda item: item.index)),
+        _row("msg.offset", "int", "first byte", _of_messages(lambda item: item.offset), "bytes"),
+        _row("msg.length", "int", "length", _of_messages(lambda item: item.length), "bytes"),
+        _row("msg.space", "str", "sequence space", _of_unit("space")),
+        _row("msg.key", "int", "number of the sequence space, such as its channel",
+            UnitGetter(_key)),
+        _row("msg.seq", "int", "full sequence number", _of_unit("seq")),
+        _row("msg.wire_seq", "int", "sequence number on the wire", _of_unit("wire_seq")),
+        _row("msg.kind", "str", _listed("msg.kind"), _of_unit("kind")),
+        # None instead of False: `msg.reliable` alone holds if there is any value.
         _row("msg.reliable", "presence", "repeated until acknowledged",
-            Tracked(lambda facts: facts.reliable or None)),
+            UnitGetter(lambda facts: facts.reliable or None)),
         _row("msg.resend", "presence", "sent again by its sender",
-            Tracked(lambda _: True, "retransmission")),
+            UnitGetter(lambda _: True, "retransmission")),
         _row("msg.duplicate", "presence", "copied by the network",
-            Tracked(lambda _: True, "duplicate")),
+            UnitGetter(lambda _: True, "duplicate")),
         _row("msg.resend_of", "int", "frame of the first copy, of a resend",
-            Tracked(lambda facts: facts.of_frame, "retransmission")),
+            UnitGetter(lambda facts: facts.of_frame, "retransmission")),
         _row("msg.duplicate_of", "int", "frame of the first copy, of a network copy",
-            Tracked(lambda facts: facts.of_frame, "duplicate")),
-        _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
-        _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),
-        _row("msg.since", "float", "time since the previous copy", _tracked("since_ms"), "ms"),
-        _row("msg.attempts", "int", "how often the unit was sent", _tracked("attempts")),
+            UnitGetter(lambda facts: facts.of_frame, "duplicate")),
+        _row("msg.acked_in", "int", "frame of the acknowledgement", _of_unit("acked_in")),
+        _row("msg.rtt", "float", "unambiguous round trip", _of_unit("rtt_ms"), "ms"),
+        _row("msg.since", "float", "time since the previous copy", _of_unit("since_ms"), "ms"),
+        _row("msg.attempts", "int", "how often the unit was sent", _of_unit("attempts")),
         _row("msg.latency", "float", "from the first copy to the acknowledgement",
-            _tracked("latency_ms"), "ms"),
-        _row("msg.added_ms", "float", "what resends added to that", _tracked("added_ms"), "ms"),
-        _row("anomaly", "str", "codes of findings", _found("code")),
-        _row("anomaly.severity", "str", _listed("anomaly.severity"), _found("severity")),
+            _of_unit("latency_ms"), "ms"),
+        _row("msg.added_ms", "float", "what resends added to that", _of_unit("added_ms"), "ms"),
+        _row("anomaly", "str", "codes of findings", _of_findings("code")),
+        _row("anomaly.severity", "str", _listed("anomaly.severity"), _of_findings("severity")),
     )
 )  # fmt: skip
 
@@ -242,11 +244,11 @@ _OF_TRACKER = frozenset(
 ) - {"msg.type", "msg.index", "msg.offset", "msg.length"}
 
 BUILTIN_FIELDS: tuple[FieldInfo, ...] = tuple(info for info, _ in _BUILTIN.values())
-"""Names that exist for every protocol."""
+"""Fields that exist for every protocol."""
 
 
 def _lookup(value: Any, path: tuple[str, ...], depth: int = 0) -> Iterator[Any]:
-    """Yield every value whose dotted path ends in `path`, through objects and lists, in order."""
+    """Yield each value whose dotted path ends in `path`, through objects and lists, in order."""
     if depth > _DEPTH_LIMIT:
         return
     if isinstance(value, Mapping):
@@ -301,8 +303,8 @@ def _protocol_field(protocol: str, path: tuple[str, ...]) -> Getter:
 
 
 def _message_field(path: tuple[str, ...]) -> Getter:
-    """Return a getter for `msg.NAME` where NAME is a field of the message; a false flag counts as
-    absent.
+    """Return the getter of `msg.NAME`, where NAME is a field of the message. A flag that is false
+    counts as absent.
     """
 
     def get(scope: Scope) -> Sequence[Any]:
@@ -318,18 +320,19 @@ def _message_field(path: tuple[str, ...]) -> Getter:
 
 @dataclass(slots=True)
 class Names:
-    """The names that exist, by protocol, and the getters behind them."""
+    """The names that exist, and their getters."""
 
     protocols: Mapping[str, Mapping[str, FieldInfo]]
     """Protocol -> its fields by path (without the protocol's name); an empty mapping accepts every
-    path."""
+    path.
+    """
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other tools' names -> ours (`tw.chunk.seq` -> `msg.wire_seq`)."""
+    """Names in other tools -> ours (`tw.chunk.seq` -> `msg.wire_seq`)."""
     values: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
-    """Field -> what returns all texts that it can hold (`protocol`, `anomaly`)."""
+    """Field -> function that returns all texts it can hold (`protocol`, `anomaly`)."""
 
     def resolve(self, name: str) -> Getter | None:
-        """Return the getter of a name; None where no such name exists."""
+        """Return the getter of a name; None if there is no such name."""
         name = self.aliases.get(name, name)
         if name in _BUILTIN:
             return _BUILTIN[name][1]
@@ -375,7 +378,7 @@ class Names:
         return bool(kinds) and kinds <= _NUMBERS
 
     def range(self, name: str) -> tuple[float, float]:
-        """Return the least and the largest number that an existing name can hold."""
+        """Return the smallest and the largest number that an existing name can hold."""
         name = self.aliases.get(name, name)
         if name in _RANGES:
             return _RANGES[name]
@@ -385,21 +388,21 @@ class Names:
         return min(info.minimum for info in meant), max(info.maximum for info in meant)
 
     def texts(self, name: str) -> frozenset[str]:
-        """Return all texts that an existing name can hold; empty where that is not known."""
+        """Return all texts that an existing name can hold; empty = unknown."""
         name = self.aliases.get(name, name)
         known = self.values.get(name)
         return frozenset(_VALUES.get(name, ()) if known is None else known())
 
     def is_list(self, name: str) -> bool:
-        """Return whether some message may have a list of that name."""
+        """Return whether a message of any protocol may have a list with this name."""
         return any(
             not known or (name in known and known[name].kind == "list")
             for known in self.protocols.values()
         )
 
     def cost(self, name: str) -> int:
-        """Return what the values of a name ask for: 0 the flow, 1 the tracker, too, 2 the decoded
-        messages.
+        """Return what is needed to evaluate a name: 0 the flow, 1 the tracker as well, 2 the
+        decoded messages.
         """
         name = self.aliases.get(name, name)
         if name in _OF_TRACKER:
@@ -407,7 +410,7 @@ class Names:
         return 2 if name.startswith(_OF_MESSAGES) or ("." in name and name not in _BUILTIN) else 0
 
     def all(self) -> Iterator[FieldInfo]:
-        """Yield every name: those of all protocols, then each protocol's own."""
+        """Yield all names: the common ones, then those of each protocol."""
         yield from BUILTIN_FIELDS
         for protocol, fields in sorted(self.protocols.items()):
             yield FieldInfo(protocol, "presence", f"decoded as {protocol}")

@@ -1,10 +1,10 @@
-"""The grammar of display filters: text to a tree, every node with its place in the text.
+"""The grammar of display filters: turns text into a tree whose nodes know their places in the text.
 
 or     : and (("or" | "||") and)*
 and    : not (("and" | "&&") not)*
 not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" name ":" or ")" | test
-test   : ["any" | "all"] operand [relation operand | ["not"] "in" "{" items "}" | ("contains" |
-"matches") value]
+test   : ["any" | "all"] operand
+         [relation operand | ["not"] "in" "{" items "}" | ("contains" | "matches") value]
 operand: ("count" | "len") "(" name ")" | name [slice] ["&" number] | value
 items  : item ("," | " ") ... ; item: value [".." value]
 """
@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from netdissect.filters.regex import CONTROLS
 from netdissect.model.errors import FilterError
 
-__all__ = ["Both", "Field", "Literal", "Negation", "Node", "Per", "Span", "Test", "parse"]
+__all__ = [
+    "Combination", "Field", "ForEach", "Literal", "Negation", "Node", "Span", "Test", "parse",
+]  # fmt: skip
 
 MAX_LENGTH = 10_000
 """Characters of a filter."""
-# Each level is four calls of the parser; Python allows a thousand.
+# Each level takes four calls of the parser, and Python allows a thousand.
 MAX_DEPTH = 100
 """Nested brackets and negations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Half-open range of the filter's text."""
+    """Half-open range in the text of the filter."""
 
     start: int
     end: int
@@ -37,7 +39,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value as written; `quoted` text is never taken for a number."""
+    """A value as written; text in quotes is never a number."""
 
     text: str
     quoted: bool
@@ -46,21 +48,21 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A name, perhaps a slice or a mask of it, or `count(name)` / `len(name)`."""
+    """A name with an optional slice or mask, or `count(name)` or `len(name)`."""
 
     name: str
     span: Span
     function: str = ""
     """`count`, `len` or ""."""
     cut: tuple[int | None, int | None] | None = None
-    """First and one past the last element of a slice, as Python writes them."""
+    """Start and end of a slice, as in Python."""
     mask: int | None = None
     """`& mask`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One test; without an operator the field must exist."""
+    """One test. Without an operator it holds if the field occurs."""
 
     left: Field | Literal
     operator: str
@@ -74,23 +76,23 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """Not."""
+    """`not`."""
 
     inner: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
-    """`and` (every) or `or` of several."""
+class Combination:
+    """`and` (if `every`) or `or` of several nodes."""
 
     every: bool
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Per:
-    """`any(msg: ...)` or `all(msg: ...)`: the inner filter on one message at a time; with the name
-    of a list in place of `msg`, on one entry of that list at a time.
+class ForEach:
+    """`any(msg: ...)` or `all(msg: ...)`: the inner filter on one message at a time. With the name
+    of a list instead of `msg`, on one entry of that list at a time.
     """
 
     every: bool
@@ -100,7 +102,7 @@ class Per:
     span: Span
 
 
-Node = Test | Negation | Both | Per
+Node = Test | Negation | Combination | ForEach
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -131,14 +133,14 @@ _SLIPS = {
     "'": 'texts stand in double quotes: "..."',
     "|": "either of two is written ||, or the word or",
 }
-"""What is meant by characters that begin no word of the grammar."""
+"""Characters outside the grammar -> what to write instead."""
 _RELATIONS = frozenset({"==", "!=", "~=", "===", "!==", "<", "<=", ">", ">="})
 _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
 _SLICE = re.compile(
     r"(-?[0-9]{1,9})?(?:(:)([0-9]{1,9})?)?|([0-9]{1,9})-([0-9]{1,9})",
 )
 _MASK = re.compile(r"(?=.*[1-9A-Fa-f])([0-9]{1,20}|0[xX][0-9A-Fa-f]{1,16}|0[bB][01]{1,64})")
-# One token, as a field may stand behind the word, too: `any f == 1`.
+# One token, because `any` and `all` also begin tests: `any f == 1`.
 _PER = re.compile(r"(any|all)\s*\(\s*([A-Za-z_]\w*)\s*:\s*")
 
 
@@ -191,14 +193,14 @@ def parse(text: str) -> Node:
     parser = _Parser(text)
     if parser.here.kind == "end":
         raise FilterError("the filter is empty", text=text)
-    tree = parser.either()
+    tree = parser.disjunction()
     if parser.here.kind != "end":
         raise parser.fault("expected an operator or the end")
     return tree
 
 
 class _Parser:
-    """Recursive descent over the tokens, with one token in view."""
+    """A recursive-descent parser that looks one token ahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -227,23 +229,23 @@ class _Parser:
             raise self.fault(f"expected {text}")
         return self.take()
 
-    def either(self) -> Node:
+    def disjunction(self) -> Node:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self.fault("nested too deeply")
-        parts = [self.both()]
+        parts = [self.conjunction()]
         while self.is_op("||"):
             self.take()
-            parts.append(self.both())
+            parts.append(self.conjunction())
         self.depth -= 1
-        return parts[0] if len(parts) == 1 else Both(every=False, parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else Combination(every=False, parts=tuple(parts))
 
-    def both(self) -> Node:
+    def conjunction(self) -> Node:
         parts = [self.negation()]
         while self.is_op("&&"):
             self.take()
             parts.append(self.negation())
-        return parts[0] if len(parts) == 1 else Both(every=True, parts=tuple(parts))
+        return parts[0] if len(parts) == 1 else Combination(every=True, parts=tuple(parts))
 
     def negation(self) -> Node:
         negative = False
@@ -256,15 +258,15 @@ class _Parser:
     def primary(self) -> Node:
         if self.is_op("("):
             self.take()
-            node = self.either()
+            node = self.disjunction()
             self.expect(")")
             return node
         if self.here.kind == "op" and self.here.text.startswith("per-"):
             token = self.take()
             word, _, over = token.text.partition(" ")
-            node = self.either()
+            node = self.disjunction()
             self.expect(")")
-            return Per(every=word == "per-all", over=over, inner=node, span=token.span)
+            return ForEach(every=word == "per-all", over=over, inner=node, span=token.span)
         return self.test()
 
     def test(self) -> Test:
@@ -322,7 +324,7 @@ class _Parser:
         literal = self.literal()
         if not _MASK.fullmatch(literal.text):
             raise self.fault("a mask is a whole number, 1 or more", literal.span)
-        # As anywhere, `010` is ten: of base 0 it would be none.
+        # `010` is ten, as everywhere; `int` with base 0 rejects it.
         return int(literal.text, 10 if literal.text.isdecimal() else 0)
 
     def literal(self) -> Literal:
@@ -345,8 +347,8 @@ class _Parser:
         return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, token.text[1:-1], flags=re.DOTALL)
 
     def slice(self) -> tuple[int | None, int | None]:
-        """Read `[offset:length]`, `[first-last]`, `[:length]`, `[offset:]` or `[index]`, as
-        Wireshark means them.
+        """Read `[offset:length]`, `[first-last]`, `[:length]`, `[offset:]` or `[index]`, with
+        Wireshark's meaning.
         """
         opened = self.expect("[")
         words = []
@@ -370,7 +372,7 @@ class _Parser:
         offset = int(match[1]) if match[1] else 0
         if length is None:
             return offset, None
-        # From the end on, `[-4:4]` is `[-4:]`: an end of 0 would leave nothing.
+        # `[-4:4]` reaches the end: it is `[-4:]`, since an end of 0 would select nothing.
         end = offset + length
         return offset, None if offset < 0 <= end else end
 

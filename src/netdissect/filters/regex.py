@@ -19,22 +19,22 @@ from dataclasses import dataclass
 __all__ = ["CONTROLS", "MAX_REMEMBERED", "MAX_STATES", "MAX_TEXT", "PatternError", "search"]
 
 MAX_STATES = 2000
-"""States of a pattern at most; `{m,n}` is written out, so this bounds repetition."""
+"""States of a pattern; bounds repetition, because `{m,n}` is written out."""
 
 MAX_TEXT = 65_536
-"""Characters of the text that are looked at."""
+"""Characters of a text that are searched."""
 
-# Groups in groups: each is five calls of the builder.
+# Nested groups; each takes five calls of the builder.
 _MAX_DEPTH = 50
 MAX_REMEMBERED = 200_000
-"""States in the sets of states that one pattern remembers."""
+"""Total size of the state sets that a pattern caches."""
 
 
 class PatternError(Exception):
-    """A pattern that cannot be used; `position` is the character at fault."""
+    """A pattern that cannot be used; `position` is the index of the offending character."""
 
     def __init__(self, message: str, position: int) -> None:
-        """Keep where in the pattern the fault is."""
+        """Keep the position of the error in the pattern."""
         super().__init__(message)
         self.position = position
 
@@ -42,14 +42,14 @@ class PatternError(Exception):
 _Test = Callable[[str], bool]
 _START, _END = "start", "end"
 _PLACES = {"^": _START, "$": _END}
-# Not `\d`, nor any count of digits: Python does not make a number of all of them.
+# Not `\d`, which includes other scripts; and few digits, because `int` rejects very many.
 _REPETITION = re.compile(r"\s*([0-9]{1,9})\s*(?:(,)\s*([0-9]{1,9})?\s*)?\}")
 
 
 @dataclass(slots=True)
 class _State:
-    """One state: consumes a character that passes `test`, or is free (`test` None) and may need a
-    place.
+    """A state. It consumes a character that passes `test`; without a test it consumes none, and may
+    require a place.
     """
 
     test: _Test | None = None
@@ -59,14 +59,14 @@ class _State:
 
 @dataclass(slots=True)
 class _Part:
-    """A piece of automaton with one entrance and one exit."""
+    """A piece of the automaton with one entry and one exit."""
 
     first: int
     last: int
 
 
 class _Builder:
-    """Reads a pattern by recursive descent and builds its automaton."""
+    """Parses a pattern by recursive descent and builds its automaton."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -120,7 +120,7 @@ class _Builder:
         return _Part(first, last)
 
     def sequence(self) -> _Part:
-        # An alternative may be empty, and matches.
+        # An alternative may be empty; then it matches everything.
         whole = self.single(None)
         while self.peek() not in {"", "|", ")"}:
             part = self.repeated()
@@ -133,19 +133,19 @@ class _Builder:
         part = self.atom()
         if self.peek() not in {"*", "+", "?", "{"}:
             return part
-        low, high = self.bounds()
+        low, high = self.quantifier()
         end = self.at
         if self.peek() in {"*", "+", "?"}:
             raise self.fail("lazy and stacked quantifiers are not supported")
         copies = [part]
         for _ in range(max(low, high or 1) - 1):
-            # Reading the atom again is the simplest way to write it out `n` times.
+            # The simplest way to repeat an atom n times is to parse it n times.
             self.at = begin
             copies.append(self.atom())
         self.at = end
-        return self.chain(copies, low, high)
+        return self.repeat(copies, low, high)
 
-    def bounds(self) -> tuple[int, int | None]:
+    def quantifier(self) -> tuple[int, int | None]:
         sign = self.take()
         if sign != "{":
             return {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
@@ -159,7 +159,7 @@ class _Builder:
         self.at = found.end()
         return low, high
 
-    def chain(self, copies: list[_Part], low: int, high: int | None) -> _Part:
+    def repeat(self, copies: list[_Part], low: int, high: int | None) -> _Part:
         first, last = self.state(), self.state()
         at = first
         for index, part in enumerate(copies):
@@ -212,7 +212,7 @@ class _Builder:
             if char == "\\":
                 tests.append(_escape(self.take(), self))
                 continue
-            # At the end of a class it is a hyphen.
+            # `-` at the end of a class is a hyphen.
             if self.peek() == "-" and self.pattern[self.at + 1 : self.at + 2] not in {"]", ""}:
                 self.take()
                 high = self.take()
@@ -267,7 +267,7 @@ def _escape(char: str, builder: _Builder) -> _Test:
 
 
 def search(pattern: str) -> Callable[[str], bool]:
-    """Return a function that says whether the pattern matches anywhere in a text.
+    """Return a function that returns whether the pattern matches anywhere in a text.
 
     Raises:
         PatternError: the pattern is wrong, or needs what this engine leaves out on purpose.
@@ -281,7 +281,7 @@ def search(pattern: str) -> Callable[[str], bool]:
 
 
 class _Machine:
-    """Runs the automaton on all states at once and remembers the sets it has been in."""
+    """Runs the automaton in all states at once, and caches its transitions."""
 
     def __init__(self, states: list[_State], whole: _Part) -> None:
         self._states = states
@@ -291,7 +291,7 @@ class _Machine:
         self._remembered = 0
 
     def _closure(self, seeds: set[int], *, start: bool, end: bool) -> frozenset[int]:
-        """Return the states reachable from `seeds` without a character."""
+        """Return the states that are reachable from `seeds` without consuming a character."""
         found, todo = set(seeds), list(seeds)
         while todo:
             state = self._states[todo.pop()]
@@ -306,13 +306,13 @@ class _Machine:
         return frozenset(found)
 
     def found(self, text: str) -> bool:
-        """Return whether the pattern matches anywhere in the first MAX_TEXT characters."""
+        """Return whether the pattern matches within the first MAX_TEXT characters."""
         text = text[:MAX_TEXT]
         here = self._closure({self._first}, start=True, end=not text)
         for index, char in enumerate(text):
             if self._last in here:
                 return True
-            # Where `$` holds, other states are reached than by the same character elsewhere.
+            # At the last character `$` holds as well, so the cache does not apply.
             is_last = index == len(text) - 1
             key = (here, char)
             known = None if is_last else self._steps.get(key)
@@ -325,7 +325,7 @@ class _Machine:
         return self._last in here
 
     def _step(self, here: frozenset[int], char: str, *, end: bool) -> frozenset[int]:
-        # The pattern may begin at any character.
+        # A match may begin at any character.
         seeds = {self._first}
         for number in here:
             state = self._states[number]
