@@ -1,4 +1,4 @@
-"""Which units the acknowledgements of one space name, and what feedback tells of them."""
+"""Reads the acknowledgements and the feedback for one space, and settles the units they name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CUMULATIVE: Final = AckRule.CUMULATIVE
 
 
 class Acks:
-    """Reads what the other direction says of the units of a space, and has them settled."""
+    """Applies what the other direction reports about the units of a space."""
 
     __slots__ = (
         "_ack_stats", "_context", "_covered", "_named", "_numbers", "_store", "feedback", "rule",
@@ -36,17 +36,18 @@ class Acks:
         self._store = store
         self._ack_stats = ack_stats
         self._covered = -1
-        """Newest number that a cumulative acknowledgement has named while others were missing."""
+        """Newest number that a cumulative acknowledgement has named while numbers were missing."""
         self._named = -1
-        """What was acknowledged first while nothing of the space was seen; -1 = nothing."""
+        """The first number acknowledged while nothing of the space was captured; -1 = none."""
         self.sender_present = False
-        """True once something else was acknowledged then: its sender is there, and not captured."""
+        """Whether different numbers were acknowledged then: the sender is active, but not captured.
+        """
         self.feedback: Feedback | None = None
         self.rule: AckRule | None = context.rule.ack
-        """How acknowledgements name units; None: the connection is over, nothing is taken."""
+        """How acknowledgements name units; None once the connection is over."""
 
     def take(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take an acknowledgement as the rule of the space reads it."""
+        """Process an acknowledgement by the rule of the space."""
         rule = self.rule
         if rule is _BITS_BEFORE:
             self._before(units, base, bits, frame, time_ns)
@@ -58,13 +59,13 @@ class Acks:
             self._exact(units, base, frame, time_ns)
 
     def note_before_first(self, base: int) -> None:
-        """Take an acknowledgement while nothing of the space was seen."""
+        """Process an acknowledgement while nothing of the space was captured."""
         if self._named < 0:
             self._named = base
         self.sender_present = self.sender_present or base != self._named
 
     def report_unsent(self, base: int, frame: int, time_ns: int) -> None:
-        """Report the acknowledgement of a number beyond the newest."""
+        """Report the acknowledgement of a number above the newest."""
         context = self._context
         context.findings.misses = True
         context.find(
@@ -73,10 +74,10 @@ class Acks:
         )  # fmt: skip
 
     def report_unseen(self, seq: int, frame: int, time_ns: int) -> None:
-        """Report the acknowledgement of a number that was skipped."""
+        """Report the acknowledgement of a number that is missing."""
         context = self._context
         if "ack-of-unseen" not in context.rule.remarks:
-            context.findings.misses = True  # else its programs do so without having it
+            context.findings.misses = True  # else these programs acknowledge what they do not have
         context.find(
             "ack-of-unseen", frame, time_ns, 1 - context.direction,
             f"{seq & self._numbers.mask} is acknowledged, and no copy of it was seen", seq=seq,
@@ -136,7 +137,7 @@ class Acks:
             bits >>= 1
 
     def _bits(self, units: Units, bits: i64, base: i64, frame: int, time_ns: int) -> None:
-        """Settle what the bit field before `base` covers."""
+        """Settle the units that the bit field before `base` acknowledges."""
         outstanding, missing = self._store.outstanding, self._numbers.missing
         width = self._context.rule.ack_bits
         low = int(base) - width
@@ -167,7 +168,7 @@ class Acks:
             units.unsent(base, frame, time_ns)
             return
         if seq > self._covered and numbers.consecutive and numbers.missing.size:
-            # Its receiver takes units in order: it has them all.
+            # The receiver accepts units in order only, so it has them all.
             low = max(numbers.first, self._covered + 1)
             for number in numbers.missing.within(low, int(seq) + 1):
                 self.report_unseen(number, frame, time_ns)
@@ -180,7 +181,7 @@ class Acks:
                     units.settle(covered, unit, frame, time_ns)
 
     def _unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
-        """Take an acknowledgement where its sender has sent nothing yet in this capture."""
+        """Report an acknowledgement of a unit that cannot have been sent yet."""
         first, numbers = self._context.rule.first_seq, self._numbers
         if not self._context.started or first is None or numbers.spans is not None:
             return
@@ -190,7 +191,7 @@ class Acks:
     # -- feedback ----------------------------------------------------------------------------------
 
     def nack(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take feedback that tells once and for all what was delivered."""
+        """Process feedback: `base` was delivered, and `bits` reports each unit before it."""
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
@@ -216,7 +217,7 @@ class Acks:
             self._apply_older_feedback(units, feedback, newest, seq, bits, frame, time_ns)
         self._apply_feedback(units, feedback, seq, True, frame, time_ns)
         if quality is not None and sound and quality.broken_ns is not None:
-            # Its sender takes the header to its end, and nothing after it.
+            # The sender processes this header to its end, and nothing after it.
             feedback.mark()
             quality.mark()
 
@@ -224,7 +225,7 @@ class Acks:
         self, units: Units, feedback: Feedback, newest: int, base: int, bits: int, frame: int,
         time_ns: int,
     ) -> None:  # fmt: skip
-        """Take what the feedback says of the units between the last base and this one."""
+        """Process what the feedback reports about the units between the last base and this one."""
         edge = max(base - self._context.rule.ack_bits, newest + 1)
         feedback.assumed_lost += edge - newest - 1
         outstanding = self._store.outstanding
@@ -242,7 +243,7 @@ class Acks:
         self, units: Units, feedback: Feedback, number: int, delivered: bool, frame: int,  # noqa: FBT001
         time_ns: int,
     ) -> None:  # fmt: skip
-        """Take what the sender is told of one unit."""
+        """Process the report about one unit."""
         unit = self._store.pop_outstanding(number)
         if delivered:
             feedback.delivered += 1
@@ -263,7 +264,7 @@ class Acks:
             self._ack_stats.add_outcome(quality, 0 if delivered else 1, frame, time_ns)
 
     def revert_after_close(self) -> None:
-        """Take back what was counted after its sender had closed the connection."""
+        """Undo what was counted after the sender had closed the connection."""
         quality = self._ack_stats.loss_quality
         if self.feedback is not None and quality is not None:
             self.feedback.revert()

@@ -1,6 +1,6 @@
 """What the peers state about themselves: their own counts of datagrams, and their clocks.
 
-Neither is trusted: both stand in the report beside what the capture shows.
+Neither is trusted: the report gives both beside what the capture shows.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 __all__ = ["MAX_OFFSET_NS", "DeclaredFacts"]
 
 MAX_OFFSET_NS = 1 << 62
-"""A clock further off than this (146 years) is no sample."""
+"""A clock that differs from the capture's by more than this, in ns (146 years), gives no sample."""
 
 
 class DeclaredFacts:
-    """Statements of both sides of one connection."""
+    """The statements of both sides of one connection."""
 
     __slots__ = ("_marks", "clocks", "newest", "received")
 
     def __init__(self) -> None:
         self._marks = ([0, 0], [0, 0])
-        """Side -> datagrams of each direction when that side began its present count."""
+        """Side -> datagrams of each direction when that side began its current count."""
         self.clocks = (RttReservoir(), RttReservoir())
-        """Direction -> capture time less the sender's clock, ns."""
+        """Direction -> capture time minus the sender's clock, ns."""
         self.received = [0, 0]
-        """Side -> datagrams that it says it has received."""
+        """Side -> datagrams that it claims to have received."""
         self.newest: list[tuple[float, int] | None] = [None, None]
-        """Direction -> the stamp of its sender that was stated last, and when."""
+        """Direction -> (newest stamp of its sender in ms, its time in ns)."""
 
     def tally(
         self, name: str, sent: int, received: int, *, taken: bool, direction: int, lanes: list[Lane]
     ) -> dict[str, Any]:
-        """Take the counts that one side states; return them beside those of the capture.
+        """Process the counts that one side states; return them beside those of the capture.
 
-        A side counts from the last statement that it sent or took. The datagram at hand is
-        counted by its sender in the next period, and by its receiver in the present one.
+        A side counts from the last statement that it sent or accepted. The sender of the current
+        datagram counts it in its next period, the receiver in its current one.
         """
         own, other = lanes[direction], lanes[1 - direction]
         mark = self._marks[direction]
@@ -65,12 +65,12 @@ class DeclaredFacts:
         }
 
     def restart(self, direction: int, lanes: list[Lane]) -> None:
-        """Take a side that counts afresh from the datagram at hand and the one that caused it."""
+        """Restart the counts of a side with the current datagram and the one that caused it."""
         self._marks[direction][direction] = lanes[direction].datagrams - 1
         self._marks[direction][1 - direction] = max(0, lanes[1 - direction].datagrams - 1)
 
     def clock(self, stamp_ms: float, direction: int, time_ns: int, *, fresh: bool) -> None:
-        """Take the sender's clock; `fresh`: as it was when the datagram was sent."""
+        """Process the sender's clock; `fresh`: it was read when the datagram was sent."""
         self.newest[direction] = (stamp_ms, time_ns)
         if not fresh:
             return

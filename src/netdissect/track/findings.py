@@ -1,4 +1,4 @@
-"""Findings of one connection: counted by severity, reported at 1, 10, 100 ... repeats of a code."""
+"""Counts the findings of one connection; reports the 1st, 10th, 100th ... of each code."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from netdissect.model.reports import Anomaly
 __all__ = ["MAX_CODES", "REPORTED", "Findings"]
 
 MAX_CODES = 256
-"""Different codes counted per connection; further ones count by severity only."""
+"""Codes counted per connection; findings of further codes count by severity only."""
 
 
 REPORTED: Final = frozenset(10**power for power in range(19))
-"""Repeats at which a code is reported again."""
+"""The occurrences of a code that are reported."""
 _LABELS: Final = [(severity.label, int(severity)) for severity in Severity]
 
 
 class _Kind:
-    """A code and the place of its severity in counts."""
+    """A code, and the index of its severity in counts."""
 
     __slots__ = ("place", "row")
 
@@ -34,7 +34,7 @@ _KINDS: Final = {row.code: _Kind(row) for row in code_rows("track")}
 
 
 class LastPacket(Protocol):
-    """What knows the newest packet of one direction."""
+    """Anything that knows the newest packet of one direction."""
 
     last_ns: int
     last_frame: int
@@ -52,11 +52,11 @@ class Bound:
 
 
 class Findings:
-    """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
+    """The findings of one connection (None: of data outside all connections)."""
 
     __slots__ = (
-        "_connection", "_held_once_ns", "_rows", "_sink", "bounds", "by_severity", "close_resends",
-        "directions", "every", "held_ns", "late", "late_ms", "misses", "repeats",
+        "_connection", "_longest_held_ns", "_rows", "_sink", "bounds", "by_severity",
+        "close_resends", "directions", "every", "held_ns", "late", "late_ms", "misses", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -70,41 +70,40 @@ class Findings:
         self._rows = rows
         self._sink = sink
         self.every: Callable[[str, Severity, int | None], None] | None = None
-        """Told code, severity and frame of every finding, repeats included; None = nobody."""
+        """Called with (code, severity, frame) for every finding, including unreported ones."""
         self.late: Callable[[str, Severity, int], None] | None = None
-        """Told the same of what is concluded only after its frame has passed."""
+        """Called with the same for findings that are concluded after their frame has passed."""
         self.late_ms = (limits or Limits()).late_delivery
-        """A unit that comes so much later than the path allows is late, milliseconds."""
+        """A unit that is delayed by more than this is late, milliseconds."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
         self.misses = False
-        """Whether the capture is known to miss frames (or somebody lies), so that what is not in it
-        proves nothing: something is acknowledged that it does not have, or numbers are missing next
-        to their sender.
+        """Whether the capture is known to miss frames, so that "not seen" proves nothing: something
+        is acknowledged that it does not have, or numbers are missing next to their sender.
         """
         self.held_ns = [0, 0]
-        """How long the network has held datagrams of each direction back, at most but once, ..."""
-        self._held_once_ns = [0, 0]
-        """... and that once."""
+        """Direction -> the second longest time that the network has held a datagram back."""
+        self._longest_held_ns = [0, 0]
+        """Direction -> the longest such time, which may be an outlier."""
         self.close_resends = (False, False)
-        """Whether the network brings resends of each direction close to the copies before them, so
-        that no gap tells them from its own copies.
+        """Direction -> whether retransmissions arrive so close behind delayed copies that the gap
+        does not tell them from network copies.
         """
         self.directions: Sequence[LastPacket] = ()
-        """The connection's directions: they know where it is."""
+        """The connection's directions, to find the current frame."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}
-        """(direction, space or "", name) of the bounds that were reached."""
+        """(direction, space or "", name) -> bound that was reached."""
         self.by_severity = [0, 0, 0, 0]
         """Occurrences, indexed by `Severity`."""
 
     def hold(self, direction: int, held_ns: int) -> None:
-        """Take that the network has held a datagram back for so long."""
-        once_ns = self._held_once_ns[direction]
-        self._held_once_ns[direction] = max(once_ns, held_ns)
-        self.held_ns[direction] = max(self.held_ns[direction], min(once_ns, held_ns))
+        """Note that the network has held a datagram back for this long."""
+        longest_ns = self._longest_held_ns[direction]
+        self._longest_held_ns[direction] = max(longest_ns, held_ns)
+        self.held_ns[direction] = max(self.held_ns[direction], min(longest_ns, held_ns))
 
     def reclassify(self, before: str, after: str, count: int = 1) -> None:
-        """Count findings as others of the same severity, now that more is known."""
+        """Count findings under another code of the same severity, now that more is known."""
         repeats = self.repeats
         left = repeats.get(before, 0) - count
         if left < 0:
@@ -115,7 +114,7 @@ class Findings:
         repeats[after] = repeats.get(after, 0) + count
 
     def hit(self, limit: str, direction: int, space: str = "", times: int = 1) -> None:
-        """Count that a bound of this name was reached at the packet at hand."""
+        """Count that a bound was reached at the current packet."""
         bound = self.bounds.get((direction, space, limit))
         if bound is None:
             at = max(((each.last_ns, each.last_frame) for each in self.directions), default=(0, 0))
@@ -123,7 +122,7 @@ class Findings:
         bound.times += times
 
     def limits(self) -> dict[str, int]:
-        """Return how often each bound was reached, wherever that was."""
+        """Return how often each bound was reached, over all directions and spaces."""
         found: dict[str, int] = {}
         for (_, _, limit), bound in self.bounds.items():
             found[limit] = found.get(limit, 0) + bound.times
@@ -131,7 +130,7 @@ class Findings:
 
     @property
     def repeated(self) -> bool:
-        """Return whether a unit may have come more than once."""
+        """Return whether any unit may have come more than once."""
         repeats = self.repeats
         return (
             "retransmission" in repeats
@@ -141,7 +140,7 @@ class Findings:
         )
 
     def totals(self) -> dict[str, int]:
-        """Return how many were found of each severity."""
+        """Return the number of findings of each severity."""
         return {label: self.by_severity[place] for label, place in _LABELS}
 
     def add(
@@ -156,17 +155,17 @@ class Findings:
         concluded_ns: int | None = None,
         always: bool = False,
     ) -> None:
-        """Count one finding and report it where its number of repeats is a power of ten.
+        """Count one finding, and report it if its number is a power of ten.
 
         Args:
-            code: what was found.
-            frame: where its cause is; None where no frame has it.
+            code: code of the finding.
+            frame: frame of its cause; None if no frame shows it.
             time_ns: time of that frame.
-            direction: of the cause.
-            message: what there is to say beyond the title of the code.
-            evidence: for programs.
-            concluded_ns: when the conclusion fell, where that was later; None = with the frame.
-            always: report it whatever that number is.
+            direction: direction of the cause.
+            message: text for the user; the title of the code by default.
+            evidence: details for programs.
+            concluded_ns: when the conclusion was drawn; None = at the frame.
+            always: report it whatever its number is.
 
         """
         kind = _KINDS.get(code)

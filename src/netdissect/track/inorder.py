@@ -1,9 +1,9 @@
-"""A space whose receiver takes units in order only, and drops whole datagrams with a stale ack.
+"""A space whose receiver accepts units in order only, and drops datagrams with a stale ack.
 
-The receiver keeps nothing out of order: after a gap it throws units away until the missing one
-comes again (go-back-N). It also looks at the acknowledgement of a datagram before anything else in
-it, and drops the datagram where that lies outside the window from the last one to the newest unit
-that it has sent itself. The capture shows what such a receiver did where it is next to it.
+The receiver does not buffer: after a gap it discards units until the missing one comes again
+(go-back-N). It checks the acknowledgement of a datagram first, and drops the whole datagram if that
+is outside the window from the last acknowledgement to the newest unit that it has sent itself. Next
+to such a receiver, the capture shows what it accepted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["InOrderSpace"]
 
 
 class InOrderSpace(Space):
-    """Units of one direction, and a model of the receiver at its end."""
+    """The units of one direction, and a model of their receiver."""
 
     __slots__ = ("accepted", "acknowledged", "gaps", "old", "passes", "reverse", "stale", "taken")
 
@@ -30,40 +30,40 @@ class InOrderSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.reverse: InOrderSpace | None = None
-        """The same space of the other direction: what the receiver sends itself."""
+        """The same space of the other direction, in which the receiver sends."""
         self.accepted: i64 = 0
-        """Newest number that the receiver took."""
+        """Newest number that the receiver accepted."""
         self.acknowledged: i64 = 0
-        """Newest acknowledgement that the receiver got."""
+        """Newest acknowledgement that the receiver accepted."""
         self.passes = True
-        """False while the datagram at hand is one that the receiver drops."""
+        """Whether the receiver processes the current datagram."""
         self.taken = 0
-        """Units that the receiver took."""
+        """Units that the receiver accepted."""
         self.gaps = 0
-        """Copies thrown away because a unit before them is missing."""
+        """Copies discarded because an earlier unit is missing."""
         self.old = 0
-        """Copies of units that the receiver had already."""
+        """Copies of units that the receiver already had."""
         self.stale = 0
-        """Datagrams dropped because of their acknowledgement."""
+        """Datagrams dropped for their acknowledgement."""
 
     def release(self) -> None:
-        """Let go of the other direction too."""
+        """Drop the reference to the other direction, too."""
         super().release()
         self.reverse = None
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
+        """Process the acknowledgement of a datagram, which decides about the rest of it."""
         reverse = self.reverse
         if reverse is not None:
             if base == reverse.acknowledged and not self.store.outstanding:
-                # The commonest case: it says what the one before it said.
+                # The commonest case: it repeats the acknowledgement before it.
                 reverse.passes = True
                 return
             reverse.gate(base, self.numbers.newest_or_zero() & self.numbers.mask, frame, time_ns)
         self.acks.take(self, base, bits, frame, time_ns)
 
     def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
-        """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""
+        """Judge a datagram by its acknowledgement; `sent` is the receiver's newest number."""
         before = self.acknowledged
         if sent >= before:
             self.passes = before <= base <= sent
@@ -88,11 +88,11 @@ class InOrderSpace(Space):
         frame: int,
         time_ns: int,
     ) -> None:
-        """Take one copy of a unit."""
+        """Process one copy of a unit."""
         numbers = self.numbers
         context = self.context
         if numbers.newest == ABSENT and not context.started:
-            # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
+            # Mid-stream: the receiver is assumed to have everything before.
             self.accepted = (wire_seq - 1) & numbers.mask
         if labelled and 0 < (wire_seq - numbers.newest_or_zero()) & numbers.mask < numbers.half:
             context.find(
@@ -115,13 +115,13 @@ class InOrderSpace(Space):
         Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
 
     def restart(self) -> None:
-        """Begin a new epoch: both sides number afresh."""
+        """Begin a new epoch: both sides restart their numbers."""
         super().restart()
         self.accepted = self.acknowledged = 0
         self.passes = True
 
     def _extra(self) -> dict[str, Any]:
-        """Return the model's figures where the receiver is next to the capture."""
+        """Add the figures of the model, unless the capture was taken elsewhere."""
         extra = super()._extra()
         missed = self.context.findings.misses
         if self.context.receiver_near is not False and self.units and not missed:
@@ -129,7 +129,7 @@ class InOrderSpace(Space):
         return extra
 
     def receiver(self) -> dict[str, int]:
-        """Return what the receiver did, as far as the captured datagrams reached it."""
+        """Return what the receiver did, assuming that the captured datagrams reached it."""
         return {
             "accepted_in_order": self.taken,
             "old_duplicates": self.old,

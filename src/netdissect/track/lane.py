@@ -1,4 +1,4 @@
-"""What one direction of a connection has sent so far."""
+"""One direction of a connection (a *lane*): its counts, spaces, probes and round trips."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from netdissect.track.vantage import FAR_NS, MIN_ANSWERS, MIN_STEADY, Evidence
 __all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "TypeCount", "slowest_ms"]
 
 MAX_TYPES = 1024
-"""Message types counted per direction; further ones count as `other`."""
+"""Message types counted per direction; messages of further types count as `other`."""
 MAX_SPACES = 1024
-"""Spaces per direction, those of templates included; units of further ones are passed over."""
+"""Spaces per direction, including templates; units of further spaces are ignored."""
 MAX_COUNTERS = 256
-"""Protocol counters kept per direction."""
+"""Protocol counters, and names of stated times, kept per direction."""
 _MS: Final = 1_000_000
 NEVER: Final = (1 << 62) - 1
-"""No time in ns is later."""
+"""A time in ns later than any other."""
 
 
 @mypyc_attr(acyclic=True)
 class SmoothedRtt:
-    """A round trip as the sender of a direction smooths it, ms; None before the first one."""
+    """The smoothed round trip of a sender, by the rule of its dialect. All values are in ms."""
 
     __slots__ = ("before_ms", "mean_ms", "variance_ms")
 
     def __init__(self) -> None:
         self.mean_ms: float | None = None
         self.before_ms: float | None = None
-        """The one that it may still work with while the newest is on its way to it."""
+        """The mean before the newest sample, which the sender uses until that sample reaches it."""
         self.variance_ms = 0.0
 
     def take(self, sample_ms: float, policy: Policy) -> None:
-        """Take one that it has learnt."""
+        """Add a sample that the sender has learnt."""
         self.before_ms = self.mean_ms
         weight, share, before = policy.rtt_smoothing, policy.variance_smoothing, self.mean_ms
         mean = sample_ms
@@ -61,7 +61,7 @@ class SmoothedRtt:
 
 @mypyc_attr(acyclic=True)
 class TypeCount:
-    """The messages of one type: how many there were, and the newest one."""
+    """The messages of one type: their number, and time and frame of the newest one."""
 
     __slots__ = ("count", "frame", "time_ns")
 
@@ -69,14 +69,14 @@ class TypeCount:
         self.count = self.time_ns = self.frame = 0
 
     def add(self, count: int, time_ns: int, frame: int) -> None:
-        """Count messages of one datagram."""
+        """Add messages of one datagram."""
         self.count += count
         self.time_ns = time_ns
         self.frame = frame
 
 
 class Lane:
-    """Counts, spaces and probes of one direction, and the round trip its sender works with."""
+    """The state of one direction."""
 
     __slots__ = (
         "_asked", "_findings", "_here", "_numbered", "_recorder", "_space_list", "_stated",
@@ -93,64 +93,65 @@ class Lane:
         self._recorder = recorder
         self.direction = direction
         self.silent = True
-        """True until the first datagram of this direction."""
+        """True until the first datagram of the direction."""
         self.datagrams = 0
         self.octets = 0
         self.last_ns = 0
         self.last_frame = 0
         self.messages: dict[str, TypeCount] = {}
-        """By type."""
+        """Message type -> count."""
         self.missing = 0
-        """Units that were lost before the capture, as far as that is known at its end."""
+        """Units that were lost on the way to the capture, as far as its end shows."""
         self.cells: list[TypeCount | None] = []
-        """The same by the place of a type in the list of a scanner (`speak`), as far as they came;
-        None = none came yet.
+        """The values of `messages` by the index of the type in the scanner's list (`speak`); None =
+        no message of the type came yet.
         """
         self.placed: list[Space] = []
-        """Spaces by their place in such a list."""
+        """The spaces by their index in the scanner's list."""
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
-        """Times that its sender states, by name."""
+        """Name -> times that the sender states."""
         self._here = self.trip = SmoothedRtt()
-        """The round trip that the sender of this direction works with: as answers to it take here,
-        unless it is known to be elsewhere ..."""
+        """`trip` is the round trip that the sender works with: `_here` as measured in the capture,
+        or `_stated` if the sender is known to be far.
+        """
         self._stated = SmoothedRtt()
-        """... or as the sides state it."""
+        """The round trip by what both sides state."""
         self._findings = findings
         self.spaces: dict[str, Space] = {
             rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
             for rule in policy.spaces
         }
         self._space_list = list(self.spaces.values())
-        """The same spaces: a list is quicker to go through."""
+        """The values of `spaces`, as a list, which is quicker to iterate."""
         for space in self._space_list:
             if space.rule.acked_with is not None:
                 space.carrier = self.spaces[space.rule.acked_with]
         carriers = (space for space in self.spaces.values() if isinstance(space, CarrierSpace))
         self.carrier: CarrierSpace | None = next(carriers, None)
-        """Space of the datagrams themselves, where they are numbered."""
+        """The space of the datagrams themselves, if they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
         self._asked = list(self.probes.values())
         self._numbered = self._loss_space()
         self.load = Load()
         self.due_ns = 0 if self._numbered is not None else NEVER
-        """When its next second begins."""
+        """When the next second of `load` begins."""
 
     def speak(self, spaces: tuple[str, ...]) -> None:
-        """Take the spaces that scanners know by their place."""
+        """Set the list of spaces to which the scanner refers by index."""
         self.cells = []
         self.placed = [self.spaces[name] for name in spaces if name in self.spaces]
 
     def _loss_space(self) -> Space | None:
-        """Return the space that shows what was lost: of datagrams, else of units never resent."""
+        """Return the space whose gaps show losses: of datagrams, or of units never resent."""
         for space in self.spaces.values():
             if space is self.carrier or (space.rule.consecutive and space.rule.resend is None):
                 return space
         return None
 
     def may_roll(self, time_ns: int) -> bool:
-        """Return whether the second at hand of the load can end: it has datagrams enough, and there
-        are numbers that show what was lost.
+        """Return whether the current second of the load may end: it has enough datagrams, and there
+        are numbers that show losses.
         """
         numbered = self._numbered
         if numbered is None or numbered.numbers.newest == ABSENT:
@@ -159,7 +160,7 @@ class Lane:
         return self.load.is_full(self.datagrams)
 
     def roll(self, frame: int, time_ns: int, delay_ns: int) -> None:
-        """Begin another second of the load with a datagram."""
+        """Begin the next second of the load with this datagram."""
         numbered = self._numbered
         if numbered is not None:
             now = numbered.so_far()
@@ -167,7 +168,7 @@ class Lane:
             self.due_ns = time_ns + SECOND_NS
 
     def open(self, name: str) -> Space | None:
-        """Return a space that has come into being, named `template[key]`; None for one too many."""
+        """Return the space `template[key]`, creating it if needed; None if there are too many."""
         known = self.spaces.get(name)
         if known is not None:
             return known
@@ -188,14 +189,14 @@ class Lane:
         return space
 
     def template(self, name: str) -> Space:
-        """Return the template of a space that is not there yet; KeyError where it has none."""
+        """Return the template of a space that does not exist yet; KeyError if there is none."""
         template = self.spaces[name.partition("[")[0]]
         if not template.rule.key:
             raise KeyError(name)
         return template
 
     def pair(self, other: Lane) -> None:
-        """Make the other direction known to the spaces of this one."""
+        """Connect the spaces of this direction with the other direction."""
         for name, space in self.spaces.items():
             space.peer, reverse = other, other.spaces.get(name)
             if isinstance(space, InOrderSpace) and isinstance(reverse, InOrderSpace):
@@ -204,7 +205,7 @@ class Lane:
                 space.reverse, reverse.reverse = reverse, space
 
     def adopt(self, policy: Policy) -> None:
-        """Take the rules of another dialect, now that it is known. Spaces keep their counts."""
+        """Apply the rules of another dialect, now that it is known. Spaces keep their counts."""
         self.policy = policy
         rules = {rule.name: rule for rule in policy.spaces}
         for name, space in self.spaces.items():
@@ -215,12 +216,12 @@ class Lane:
                 self._update_timers(space)
 
     def add_rtt(self, sample_ms: float, *, here: bool = False, own: bool = False) -> None:
-        """Take a round trip that the sender of this direction has learnt.
+        """Add a round trip that the sender of this direction has learnt.
 
         Args:
-            sample_ms: how long it took.
-            here: it is the time of an answer in the capture, which it knew where it is next to it.
-            own: it states itself what it has measured.
+            sample_ms: the round trip.
+            here: it was measured in the capture, so the sender knows it only if it is near.
+            own: the sender itself states it.
 
         """
         if not self.policy.rtt_smoothing:
@@ -234,7 +235,7 @@ class Lane:
         self._update_all_timers()
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
-        """Take what is known now about where the capture was taken: more than before, or less."""
+        """Apply what is known now of the vantage, which may be less than before."""
         far = sender_near is False or (receiver_near and not sender_near)
         self.trip = self._stated if far else self._here
         self._update_all_timers()
@@ -246,7 +247,7 @@ class Lane:
             self._update_timers(space)
 
     def _update_timers(self, space: Space) -> None:
-        """Tell a space the round trips that its sender works with."""
+        """Update the timers of a space to the round trips that its sender knows."""
         trip, stated = self.trip, self._stated
         space.repeats.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
 
@@ -265,21 +266,21 @@ class Lane:
         cell.add(1, time_ns, frame)
 
     def begin_cell(self, place: i64, type_: str) -> None:
-        """Make the cell of a type known by its place too, once it has one of its own."""
+        """Make the count of a type available by its index, once the type is counted."""
         cells = self.cells
         while len(cells) <= place:
             cells.append(None)
         cells[place] = self.messages.get(type_)
 
     def add(self, name: str, amount: int) -> None:
-        """Add to one of the protocol's own counters."""
+        """Add to a counter of the protocol."""
         if name in self.counters or len(self.counters) < MAX_COUNTERS:
             self.counters[name] = self.counters.get(name, 0) + amount
         else:
             self.hit("MAX_COUNTERS")
 
     def timing(self, name: str, value_ms: float) -> None:
-        """Take a time that the sender states."""
+        """Add a time that the sender states."""
         kept = self.timings.get(name)
         if kept is None:
             if len(self.timings) >= MAX_COUNTERS:
@@ -289,7 +290,9 @@ class Lane:
         kept.add(int(value_ms * 1_000_000))
 
     def last_of(self, types: frozenset[str] | None) -> tuple[int, int] | None:
-        """Return (time, frame) of the last message of these types; None where there is none."""
+        """Return (time, frame) of the last message of these types (None = of any); None without
+        one.
+        """
         if types is None:
             return (self.last_ns, self.last_frame) if self.datagrams else None
         newest: TypeCount | None = None
@@ -303,12 +306,12 @@ class Lane:
         return None if newest is None else (newest.time_ns, newest.frame)
 
     def round_trips(self) -> list[RttReservoir]:
-        """Return the measurements of how quickly the peer answered."""
+        """Return all measurements of how quickly the peer answered."""
         found = [space.ack_stats.rtt for space in self._space_list]
         return found + [track.rtt for track in self._asked]
 
     def latest_ns(self) -> int:
-        """Return the longest of the newest measurements of each kind, ns; 0 without any."""
+        """Return the longest of the newest samples of each space and probe, ns; 0 without any."""
         longest: i64 = 0
         for space in self._space_list:  # once a second: a list of them all would cost more
             longest = max(longest, space.ack_stats.rtt.latest)
@@ -317,8 +320,8 @@ class Lane:
         return longest
 
     def evidence(self, disorder: int, missing: int) -> Evidence:
-        """Return how the peer answers this direction, and how many of its own units were late or
-        did not come.
+        """Return the evidence about the peer: how it answers this direction, and how many of its
+        own units came out of order or are missing.
         """
         count: i64 = 0
         quickest: i64 = NEVER
@@ -344,18 +347,18 @@ class Lane:
             return Evidence(ABSENT, 0, disorder, missing=missing)
         usual = quickest
         if self._findings.misses:
-            # An answer to a copy that it misses is taken for one to the next, and too quick.
+            # The answer to a missed copy seems to answer the next one, and too quickly.
             usual = min([trip.quick() for trip in self.round_trips() if trip.samples])
         slow = 0
-        # With more or less of them, or with quick ones, nobody asks for it.
+        # `Vantage` needs it only for so few answers, and only slow ones.
         if MIN_STEADY <= count < MIN_ANSWERS and usual - quickest + on_the_way > FAR_NS:
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
         return Evidence(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)
 
     def disorder(self) -> int:
-        """Return how many units of this direction were captured out of order, and not because
-        the capture missed those that were in order.
+        """Return how many units of this direction came out of order, without those that may be
+        retransmissions whose first copy the capture misses.
         """
         count = 0
         misses = self._findings.misses
@@ -366,18 +369,18 @@ class Lane:
 
 
 def slowest_ms(lanes: Sequence[Lane], above_ns: int) -> float:
-    """Return the longest usual round trip, ms; 0 where none is longer than `above_ns`."""
+    """Return the largest 95th percentile of round trips, ms; 0 if none is above `above_ns`."""
     slow = 0.0
     for lane in lanes:
         for trip in lane.round_trips():
-            # No percentile lies above the highest sample: most need not be worked out.
+            # No percentile is above the highest sample, so most need not be computed.
             if trip.highest > above_ns:
                 slow = max(slow, trip.slow_ms())
     return slow
 
 
 def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
-    """Return the class of the spaces that follow a rule."""
+    """Return the class for the spaces of a rule."""
     if rule.in_order_receiver:
         return InOrderSpace
     if rule.ack is AckRule.STAMPED:

@@ -1,4 +1,4 @@
-"""When units are due to be sent again, and how much later than the path allows they came then."""
+"""The timers of senders, and the delays that retransmissions cause."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from netdissect.track.reservoir import RttReservoir
 __all__ = ["WORST", "Lateness", "resend_timers"]
 
 WORST: Final = 3
-"""Units named."""
+"""The report names this many units with the longest delays."""
 
 
 class Lateness:
-    """The waits of one space in one direction."""
+    """The delays of retransmitted units of one space in one direction."""
 
     __slots__ = ("_beyond", "_kept", "_late_ns", "_worst", "space")
 
     def __init__(self, space: str, late_ms: int) -> None:
-        """`late_ms`: a unit that comes so much later than the path allows is late for a game."""
+        """Create statistics; a delay of more than `late_ms` milliseconds is late for a game."""
         self.space = space
         self._late_ns = late_ms * 1_000_000
         self._kept = RttReservoir()
@@ -28,7 +28,7 @@ class Lateness:
         self._worst: list[tuple[int, int, int, int, int]] = []
 
     def take(self, seq: int, first: tuple[int, int], copies: int, added_ns: int) -> None:
-        """Take one unit: number, (frame, time) of its first copy, copies, what it waited."""
+        """Add a unit: its number, (frame, time) of its first copy, its copies, its delay in ns."""
         added_ns = max(0, added_ns)
         self._kept.add(added_ns)
         self._beyond += added_ns > self._late_ns
@@ -39,7 +39,7 @@ class Lateness:
             del worst[WORST:]
 
     def summary(self) -> AddedDelay:
-        """Return the figures of the report."""
+        """Return the figures for the report."""
         kept = self._kept.summary()
         worst = tuple(
             LateUnit(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
@@ -54,7 +54,9 @@ class Lateness:
 def resend_timers(
     resend: ResendRule, smoothed_ms: float | None, variance_ms: float
 ) -> tuple[int, int]:
-    """Return delay and guard of a sender that knows this round trip, ns."""
+    """Return (timer, guard) in ns of a sender that knows this round trip. The guard is the shortest
+    time that it leaves between two transmissions of a unit.
+    """
     delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
     if smoothed_ms is not None and resend.rtt_factor:
         delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms

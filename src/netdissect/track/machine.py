@@ -1,4 +1,4 @@
-"""The runner of a connection's state machine: a position in a table of states."""
+"""Runs the state machine of a connection, which is a table of states."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ __all__ = ["StateRunner"]
 
 @mypyc_attr(acyclic=True)
 class StateRunner:
-    """Position in one `StateMachine`."""
+    """The current state of one `StateMachine`."""
 
     __slots__ = ("answered", "close", "handshake", "machine", "reject_reason", "state")
 
     def __init__(self, machine: StateMachine | None) -> None:
         self.machine = machine
         self.state = machine.initial if machine else ""
-        """The protocol's own name of the state."""
+        """The protocol's name of the state."""
         self.handshake = "not_seen"
-        """Contract word."""
+        """How the handshake went, as in `ConnectionReport.handshake`."""
         self.reject_reason: str | None = None
         self.close: dict[str, object] | None = None
-        """by, reason and frame of the end of the connection."""
+        """`by`, `reason` and `frame` of the end of the connection."""
         self.answered = False
-        """Whether that is the answer to a goodbye that the capture does not have."""
+        """Whether the connection's end shows only in the answer to a goodbye that was not captured.
+        """
 
     @property
     def word(self) -> str:
-        """Return the contract's word for the state."""
+        """Return the state as in `ConnectionReport.state`."""
         return self.machine.states.get(self.state, "unknown") if self.machine else "unknown"
 
     @property
     def over(self) -> bool:
-        """Return True where the connection has ended."""
+        """Return whether the connection has ended."""
         return self.word in ("closed", "rejected", "timed_out")
 
     def step(self, name: str, detail: str | None, direction: int, frame: int) -> str | None:
-        """Take one input; return the new state, or None where it stays."""
+        """Process an input; return the new state, or None if the state stays."""
         machine = self.machine
         if machine is None:
             return None
@@ -55,7 +56,7 @@ class StateRunner:
             self.reject_reason = detail
         if kind in ("closed", "rejected", "timed_out"):
             if ended and self.close is not None:
-                return target  # who ended it first stays
+                return target  # the first to end it stays recorded
             self.answered = name in machine.answers
             by = SIDES[direction ^ self.answered]
             self.close = {"by": by, "reason": detail, "frame": frame}

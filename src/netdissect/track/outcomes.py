@@ -1,4 +1,4 @@
-"""What is noted in the record of a unit, whoever tracks it."""
+"""Updates of a unit's record in the timeline, shared by sequence spaces and TCP streams."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["KIND", "append_copy", "record_acked", "record_dropped", "record_recl
 KIND: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown"
 }  # fmt: skip
-"""Whether the network made a further copy, None where nothing tells -> its kind."""
+"""Verdict on a further copy (True: made by the network, None: unknown) -> kind of the copy."""
 
 
 def record_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
-    """Note the first acknowledgement; an ambiguous one tells no round trip."""
+    """Record the first acknowledgement; an ambiguous one gives no round trip."""
     record.acked_frame = frame
     record.acked_time_ns = time_ns
     record.rtt_ambiguous = ambiguous
@@ -26,8 +26,8 @@ def record_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: boo
 
 
 def record_reclassified(record: UnitRecord) -> None:
-    """Note that the network made other copies of a unit than was thought: an acknowledgement tells
-    the round trip of what its sender has sent once.
+    """Recompute the round trip after the verdict on a copy has changed: there is one only if the
+    sender had sent the unit once when it was acknowledged.
     """
     acked_ns = record.acked_time_ns
     if acked_ns is None or "continued" in record.extra:
@@ -40,14 +40,14 @@ def record_reclassified(record: UnitRecord) -> None:
 
 
 def record_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
-    """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
+    """Record the outcome of an unacknowledged unit, and whether it is known to be lost."""
     record.outcome = outcome
     record.lost = lost or None
     record.settled_ns = record.copies[-1].time_ns
 
 
 def append_copy(record: UnitRecord, copy: Copy) -> None:
-    """Add a copy to a record that has room for it."""
+    """Append a copy to a record that has room for it."""
     record.copies.append(copy)
     if "continued" in record.extra:
         record.settled_ns = copy.time_ns

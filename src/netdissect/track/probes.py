@@ -1,4 +1,4 @@
-"""Probes of one side: questions that the peer answers at once, and how long the answers took."""
+"""Probes of one side: questions that the peer answers at once, and their round trips."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ __all__ = ["MAX_OPEN_PROBES", "ProbeTrack"]
 MAX_OPEN_PROBES = 64
 """Unanswered probes remembered per kind and direction."""
 COPY_NS: Final = 100_000_000
-"""The newest probe's number again within this time (or half of the interval) is a network copy."""
+"""A probe with the number of the newest one, within this time in ns (or half of the interval of the
+rule), is a network copy.
+"""
 REGULAR: Final = 3
-"""Intervals between probes from which on they are sent by a timer, ..."""
+"""At least this many intervals are needed to conclude that a timer sends the probes."""
 SLACK: Final = 1.25
-"""... if on average they are no longer than so many of those of the rule."""
+"""A timer sends the probes if their mean interval is at most this many times that of the rule."""
 
 
 class ProbeTrack:
-    """Probes of one kind in one direction."""
+    """The probes of one kind in one direction."""
 
     __slots__ = (
         "_copy_ns", "_first_ns", "_named", "_newest", "_newest_ns", "_open", "answered",
@@ -33,18 +35,18 @@ class ProbeTrack:
         self.rule = rule
         self.findings = findings
         self.direction = direction
-        """Direction of the questions."""
+        """Direction of the probes."""
         self.sent = 0
         self.answered = 0
         self.answered_ns = 0
-        """When the newest question was asked that has an answer."""
+        """When the newest answered probe was sent."""
         self.rtt = RttReservoir()
         self.declared = RttReservoir()
-        """Round trips that the asking side states itself."""
+        """Round trips that the sender of the probes states itself."""
         self.sender_present = False
-        """True once two questions were answered that nobody saw: who asks is there."""
+        """Whether two probes were answered that were not captured: their sender is active."""
         self._named = -1
-        """The last of them."""
+        """Number of the last such probe."""
         self._open: dict[int, int] = {}
         self._newest: int | None = None
         self._first_ns = self._newest_ns = 0
@@ -52,9 +54,8 @@ class ProbeTrack:
         self._copy_ns = COPY_NS if interval is None else int(interval * 500_000)
 
     def ask(self, number: int, time_ns: int) -> bool:
-        """Take a question; return False where it is a network copy of the newest one.
-
-        Probes without a number on the wire (`ProbeRule.bits` 0) are answered in order.
+        """Process a probe; return False if it is a network copy of the newest one. Probes without a
+        number (`ProbeRule.bits` is 0) are answered in order.
         """
         if self.rule.bits == 0:
             number = self.sent
@@ -73,7 +74,7 @@ class ProbeTrack:
         return True
 
     def answer(self, number: int, time_ns: int) -> int | None:
-        """Take an answer; return its round trip in ns where it is a sample of the newest probe."""
+        """Process an answer; return its round trip in ns, or None if it gives no sample."""
         opened = self._open
         if self.rule.bits == 0:
             number = next(iter(opened), -1)
@@ -93,7 +94,7 @@ class ProbeTrack:
         return sample
 
     def regular_ms(self) -> float | None:
-        """Return the interval of probes that have come as often as their rule says."""
+        """Return the interval of the rule in ms if a timer sends the probes; else None."""
         steps, interval = self.sent - 1, self.rule.interval_ms
         if interval is None or steps < REGULAR:
             return None
@@ -101,11 +102,11 @@ class ProbeTrack:
         return interval if usual else None
 
     def unanswered(self) -> list[int]:
-        """Return when the questions were asked that have no answer, as far as remembered."""
+        """Return the times of the remembered probes without an answer."""
         return list(self._open.values())
 
     def report(self) -> ProbeReport:
-        """Return the figures."""
+        """Return the report."""
         return ProbeReport(
             self.rule.kind,
             self.direction,

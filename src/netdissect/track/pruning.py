@@ -1,5 +1,7 @@
-"""Lets go of records of units for whoever looks at no timeline, but for what a late copy needs: the
-record of a unit takes ten times as much memory, and waits behind those that stay open.
+"""Drops the records of settled units early, for commands that show no timeline.
+
+A record takes ten times the memory of what a late copy needs (`RetiredUnits`), and would otherwise
+wait behind unsettled ones.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ _LEAST: Final = 128
 
 
 class Pruner:
-    """Says when the records that wait are looked through."""
+    """Decides when to look through the waiting records."""
 
     __slots__ = ("_due", "_packets")
 
     def __init__(self) -> None:
         self._due = self._packets = _LEAST
-        """So many records wait, or after so many further packets."""
+        """The records are looked through when `_due` of them wait, or after `_packets` packets."""
 
     def prune(self, recorder: Recorder, before: int) -> None:
-        """Take a packet, after which nobody asks for the records of frames before one. They are
-        looked through when there are a quarter more than were left the last time, or after as many
-        packets: of `MAX_PENDING` there never are more.
+        """Process a packet; nobody asks for the records of frames before `before` any more. The
+        records are looked through when there are a quarter more than the last time left, or after
+        that many packets.
         """
         pending, scribes = recorder.pending, recorder.scribes
         self._packets -= 1
@@ -48,8 +50,8 @@ class Pruner:
 
 
 def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
-    """Have `gone` keep the records of units that were sent once, in frames before one, and that
-    were acknowledged: what comes later changes nothing that was told of them.
+    """Retire the records of acknowledged units that were sent once, before frame `before`. Nothing
+    that comes later changes what was reported about them.
     """
     left = deque[UnitRecord]()
     records, mask = space.records, space.mask

@@ -1,5 +1,5 @@
-"""Sets of numbers as sorted disjoint ranges, bounded: their cost grows with ranges, not with the
-numbers, so a number that jumps costs no more than one that does not.
+"""Sets of numbers, stored as sorted disjoint ranges. Their cost grows with the ranges and not with
+the numbers, so a number that jumps far ahead costs no more than another.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from netdissect.model.native import mypyc_attr
 __all__ = ["MAX_RANGES", "Ranges", "Recent"]
 
 MAX_RANGES = 4096
-"""Ranges of numbers seen that are kept; beyond, the two nearest oldest ones become one."""
+"""Ranges in one set; beyond this, the two oldest ranges are merged."""
 
 
 @mypyc_attr(acyclic=True)
 class Ranges:
-    """Numbers as sorted disjoint ranges. Bounded."""
+    """A bounded set of numbers."""
 
     __slots__ = ("_ends", "_starts", "merged")
 
@@ -24,14 +24,14 @@ class Ranges:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.merged = 0
-        """Gaps that were closed to stay within the bound."""
+        """How often two ranges were merged to stay within the bound."""
 
     def __contains__(self, number: int) -> bool:
         index = bisect_right(self._starts, number) - 1
         return index >= 0 and number < self._ends[index]
 
     def add(self, start: int, end: int) -> None:
-        """Add the numbers from `start` up to `end`, which is not one of them."""
+        """Add the numbers in [start, end)."""
         starts, ends = self._starts, self._ends
         if ends and start == ends[-1]:
             ends[-1] = end
@@ -55,7 +55,7 @@ class Ranges:
         self._bound()
 
     def _bound(self) -> None:
-        """Make one of the two oldest ranges where there are too many."""
+        """Merge the two oldest ranges if there are too many."""
         if len(self._starts) > MAX_RANGES:
             self.merged += 1
             del self._starts[1], self._ends[0]
@@ -68,7 +68,7 @@ class Ranges:
 
 @mypyc_attr(acyclic=True)
 class Recent:
-    """The newest numbers of a set that changes anywhere: those skipped of which a copy may come."""
+    """A set from which any number may be removed: the skipped numbers that may still come."""
 
     __slots__ = ("_ends", "_starts", "size")
 
@@ -76,7 +76,7 @@ class Recent:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self.size = 0
-        """How many numbers there are."""
+        """How many numbers the set has."""
 
     def __contains__(self, number: int) -> bool:
         ends = self._ends
@@ -86,7 +86,7 @@ class Recent:
         return index >= 0 and number < ends[index]
 
     def add(self, start: int, end: int) -> None:
-        """Add the numbers from `start` up to `end`, which is not one of them."""
+        """Add the numbers in [start, end)."""
         starts, ends = self._starts, self._ends
         low = bisect_left(ends, start)
         high = bisect_right(starts, end)
@@ -98,7 +98,7 @@ class Recent:
         self.size += end - start
 
     def discard(self, number: int) -> None:
-        """Take one number out; one that is not in it is passed over."""
+        """Remove a number, if the set has it."""
         starts, ends = self._starts, self._ends
         index = bisect_right(starts, number) - 1
         if index < 0 or number >= ends[index]:
@@ -124,7 +124,7 @@ class Recent:
         del starts[:leaving], ends[:leaving]
 
     def within(self, start: int, end: int) -> list[int]:
-        """Return the numbers from `start` up to `end`, which is not one of them, in order."""
+        """Return the numbers of the set in [start, end), in order."""
         starts, ends = self._starts, self._ends
         found: list[int] = []
         if not ends or start >= ends[-1] or end <= starts[0]:
@@ -141,7 +141,7 @@ class Recent:
         return found
 
     def touches(self, start: int, end: int) -> bool:
-        """Return whether one of the numbers from `start` up to `end`, which is none, is in it."""
+        """Return whether the set has any number in [start, end)."""
         ends = self._ends
         if start >= end or not ends or start >= ends[-1]:
             return False

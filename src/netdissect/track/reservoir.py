@@ -12,14 +12,14 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 MAX_SAMPLES: Final = 512
 """Samples kept for the percentiles of one space or probe."""
 _NEVER: Final = (1 << 62) - 1
-"""The largest number that a machine integer of mypyc's holds."""
+"""A time in ns beyond all samples."""
 
 
 @mypyc_attr(acyclic=True)
 class RttReservoir:
-    """Counts, extremes and an even selection of samples: every n-th, n doubling when it is full.
-
-    The selection depends on nothing but the samples, so two runs give the same percentiles.
+    """Count, extremes and percentiles of round trips, from every n-th sample. When the memory is
+    full, every second sample is dropped and n doubles. The selection depends on the samples alone,
+    so two runs give the same percentiles.
     """
 
     __slots__ = (
@@ -31,23 +31,23 @@ class RttReservoir:
         self.ambiguous = 0
         """Acknowledged units that gave no sample."""
         self.lowest: i64 = _NEVER
-        """Smallest sample, ns; 2**62 - 1 without samples."""
+        """Smallest sample, ns; `_NEVER` without samples."""
         self.highest: i64 = -_NEVER
         """Largest sample, ns."""
         self.latest: i64 = 0
-        """The newest one, ns."""
+        """Newest sample, ns."""
         self._kept = vec[i64]()
         self._step: i64 = 1
         self._skip: i64 = 0
         self._known: RttSummary | None = None
-        """Figures worked out last: to rank the samples costs more than to take them."""
+        """The summary computed last, because ranking the samples costs more than taking them."""
 
     def add(self, sample_ns: i64) -> None:
-        """Take one unambiguous sample."""
+        """Add one unambiguous sample."""
         self.add_many(sample_ns, 1)
 
     def add_many(self, sample_ns: i64, count: i64) -> None:
-        """Take the same sample `count` times."""
+        """Add the same sample `count` times."""
         self.samples += count
         self.latest = sample_ns
         # Builtins would cost more than the rest.
@@ -67,7 +67,7 @@ class RttReservoir:
         self._skip -= left
 
     def _thin(self) -> None:
-        """Keep every second sample. No list: that makes an object of each."""
+        """Drop every second sample, without a list, which would create an object for each."""
         kept = self._kept
         left: i64 = (len(kept) + 1) >> 1
         thinned = self._kept = vec[i64]([0] * int(left))
@@ -77,7 +77,7 @@ class RttReservoir:
             place += 1
 
     def _copied(self) -> vec[i64]:
-        """Return the samples kept, to be moved about; they stay in the order in which they came."""
+        """Return a copy of the samples, which selection may reorder."""
         kept = self._kept
         count: i64 = len(kept)
         copied = vec[i64]([0] * int(count))
@@ -88,14 +88,14 @@ class RttReservoir:
         return copied
 
     def quick(self) -> int:
-        """Return what a tenth of the samples, and one at least, did not exceed, ns: the quickest
-        where a few of them may be answers to something else. Only with samples.
+        """Return the first decile of the samples in ns, but never the smallest of several: the
+        quickest round trip if a few samples may be answers to something else. Needs samples.
         """
         count: i64 = len(self._kept)
         return int(_selected(self._copied(), min(count - 1, max(1, count // 10))))
 
     def slow_ms(self) -> float:
-        """Return what 95% of the samples did not exceed, milliseconds; 0 without samples."""
+        """Return the 95th percentile in milliseconds; 0 without samples."""
         return self.summary().p95 or 0.0
 
     def percentile(self, share: float) -> float | None:
@@ -119,13 +119,13 @@ class RttReservoir:
 
 
 def _ranked(samples: vec[i64], per_mille: i64) -> float:
-    """Return the value at a share of samples, which are moved, in milliseconds."""
+    """Return a percentile in milliseconds (nearest rank), reordering the samples."""
     return int(_selected(samples, max(0, (per_mille * len(samples) + 999) // 1000 - 1))) / 1e6
 
 
 def _selected(samples: vec[i64], rank: i64) -> i64:
-    """Return what would stand at a place if the samples were sorted; they are moved (Hoare's
-    selection). To sort them takes an object for each, and three times as long.
+    """Return the sample with this rank by Hoare's selection, reordering the samples. Sorting would
+    create an object for each, and take three times as long.
     """
     low: i64 = 0
     high: i64 = len(samples) - 1

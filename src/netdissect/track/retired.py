@@ -1,4 +1,4 @@
-"""What a late copy needs of a unit whose record has left the timeline: a tenth of its memory."""
+"""What a late copy needs to know of a unit whose record was emitted, in a tenth of its memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netdissect.track.ring import Ring
 __all__ = ["MAX_TYPES", "RetiredUnits", "TypeNames", "count_transmissions"]
 
 MAX_TYPES = 4096
-"""TypeNames of units that are remembered; a late copy of one of another type has none."""
+"""Type names remembered; late copies of units of further types have no type."""
 _ROW: Final = 8
 _COUNTED_ROW: Final = 4
 _FRAME: Final = 1
@@ -21,21 +21,23 @@ _ACKED_NS: Final = 4
 _ORDER: Final = 5
 _DUE_NS: Final = 6
 _RTT_NS: Final = 7
-"""Places in the row of a unit, behind its number; of one that is but counted the first of them."""
+"""Columns of a unit's row; column 0 is its number. If units are only counted, a row ends after
+`_FACTS`.
+"""
 _FIRST_NS: Final = _ORDER
-"""Instead of the order, of which only a timeline tells, where the whole record is kept."""
+"""Replaces `_ORDER` if the whole record is remembered: only a timeline shows the order."""
 _OUTCOMES: Final = ("unknown", "acked", "unacked", "given_up")
 _OUTCOME_BIT: Final = 12
 _AMBIGUOUS_BIT: Final = 14
 _LOST_BIT: Final = 15
 _WHOLE_BIT: Final = 16
 _TYPE_BIT: Final = 17
-"""Where things begin in `_FACTS`; below them stands how often the unit was sent."""
+"""First bits of the fields in `_FACTS`; the bits below them hold how often the unit was sent."""
 _WHOLE: Final = 1 << _WHOLE_BIT
 
 
 class TypeNames:
-    """TypeNames of units, each with a number. Bounded."""
+    """A bounded table of type names, each with a number; number 0 is no name."""
 
     __slots__ = ("_names", "_numbers")
 
@@ -44,7 +46,7 @@ class TypeNames:
         self._numbers: dict[str | None, int] = {None: 0}
 
     def number(self, name: str | None) -> int:
-        """Return the number of a type, that of None where there are too many."""
+        """Return the number of a type; 0 if the table is full."""
         number = self._numbers.get(name)
         if number is None:
             if len(self._names) >= MAX_TYPES:
@@ -54,29 +56,29 @@ class TypeNames:
         return number
 
     def name(self, number: int) -> str | None:
-        """Return the type with a number."""
+        """Return the type with this number."""
         return self._names[number]
 
 
 class RetiredUnits:
-    """The newest units of a space whose records have left."""
+    """The newest units of a space whose records were emitted."""
 
     __slots__ = ("_counted", "_ring", "_types")
 
     def __init__(self, most: int, types: TypeNames, *, counted: bool) -> None:
-        """Take how many are remembered, a power of two, where their types are, and whether they are
-        but counted: nobody asks for their times then.
+        """Create a memory of at most `most` units, a power of two. If units are only `counted`,
+        nobody asks for their times.
         """
         self._ring = Ring(_COUNTED_ROW if counted else _ROW, most)
         self._counted = counted
         self._types = types
 
     def resize(self, most: int) -> None:
-        """Take how many are remembered, now that another rule holds."""
+        """Change how many units are remembered, for another dialect."""
         self._ring.limit = most
 
     def retire(self, record: UnitRecord) -> None:
-        """Keep what a late copy needs of a record."""
+        """Remember what a late copy needs of a record."""
         frame = record.extra.get("continued", record.copies[0].frame)
         if frame is None:
             return
@@ -97,8 +99,8 @@ class RetiredUnits:
         cells[at + _RTT_NS] = ABSENT if rtt_ms is None else round(rtt_ms * 1e6)
 
     def retire_fully(self, record: UnitRecord) -> bool:
-        """Keep all of the record of a unit that was sent once and acknowledged, but for its order;
-        return False where that cannot be.
+        """Remember the whole record of a unit that was sent once and acknowledged, except for its
+        order of delivery; return False if its type does not fit into the table.
         """
         if record.type is not None and not self._types.number(record.type):
             return False
@@ -109,7 +111,7 @@ class RetiredUnits:
         return True
 
     def restore(self, record: UnitRecord) -> None:
-        """Fill in, in the record of late copies, what is remembered of their unit."""
+        """Fill the record of a late copy with what is remembered of its unit."""
         at = self._ring.find(record.seq)
         if at < 0:
             return
@@ -137,13 +139,13 @@ class RetiredUnits:
         record.next_resend_due_ns = _value(cells[at + _DUE_NS])
 
     def transmissions(self, seq: int) -> int:
-        """Return how often a unit had been sent when its record left; 0 = not known."""
+        """Return how often a unit had been sent when its record was emitted; 0 = unknown."""
         at = self._ring.find(seq)
         return 0 if at < 0 else int(self._ring.cells[at + _FACTS]) & (1 << _OUTCOME_BIT) - 1
 
 
 def count_transmissions(record: UnitRecord) -> int:
-    """Return how often the unit of a record was sent, as far as its copies show."""
+    """Return how often the unit of a record was sent, by its listed copies."""
     return sum([copy.kind != "duplicate" for copy in record.copies])
 
 

@@ -1,4 +1,4 @@
-"""The datagram at hand of a connection, and what its scanner says of it by calls."""
+"""Receives the calls of a protocol's scanner for the current datagram of a connection."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ __all__ = ["ScanSink"]
 
 
 class ScanSink(EventSink):
-    """Hands on to a direction and its spaces what is told of a datagram."""
+    """Passes the events of the current datagram on to its direction and spaces."""
 
     def __init__(self, lanes: list[Lane], recorder: ConnectionRecorder | None) -> None:
         self.lanes = lanes
         self.recorder = recorder
         self._lane = self._other = lanes[0]
-        """Direction of the datagram at hand, and the other one."""
+        """The direction of the current datagram, and the other one."""
         self._frame = self._time_ns = self._octets = 0
-        """Its place and size."""
+        """Frame, time and size of the current datagram."""
         self._types: tuple[str, ...] = ()
 
     def speak(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
-        """Take the types and spaces that scanners call by their places in these lists."""
+        """Set the lists of types and spaces to which the scanner refers by index."""
         self._types = types
         for lane in self.lanes:
             lane.speak(spaces)
 
     def at(self, lane: Lane, other: Lane, frame: int, time_ns: int, octets: int) -> None:
-        """Take which datagram is at hand, for the calls of a scanner; `begin` counts it. `other`:
-        the lane of the other direction.
+        """Set the current datagram for the calls that follow; `begin` counts it.
+
+        `other` is the lane of the other direction.
         """
         self._lane = lane
         self._other = other
@@ -54,30 +55,30 @@ class ScanSink(EventSink):
             cell.add(1, self._time_ns, self._frame)
 
     def _counted(self, type_: i64) -> str | None:
-        """Count a unit as a message; return its type where that is recorded."""
+        """Count a unit as a message; return its type if types are recorded."""
         self.message(type_)
         return None if self.recorder is None else self._types[type_]
 
     def unit(
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
-        """Take one copy of a unit."""
+        """Process one copy of a unit."""
         name = None if type_ < 0 else self._counted(type_)
         target = self._lane.placed[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
-        """Take one copy of a unit that nobody acknowledges."""
+        """Process one copy of a unit that is never acknowledged."""
         name = None if type_ < 0 else self._counted(type_)
         target = self._lane.placed[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
 
     def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
-        """Take consecutive messages that a datagram carries."""
+        """Process consecutive messages that the datagram carries."""
         self.carry(self._lane.placed[space], wire_seq, types)
 
     def carry(self, space: Space, wire_seq: i64, types: list[str]) -> None:
-        """Count consecutive messages of a space, and take them."""
+        """Count and process consecutive messages of a space."""
         lane, frame, time_ns = self._lane, self._frame, self._time_ns
         first, count = types[0], len(types)
         cell = lane.messages.get(first)
@@ -90,14 +91,14 @@ class ScanSink(EventSink):
             space.run(wire_seq, types, frame, time_ns)
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
-        """Take a message that uses a number."""
+        """Process a message that uses a number but is not a unit."""
         self.message(type_)
         self._lane.placed[space].number(wire_seq, self._frame, self._time_ns)
 
     def ack(self, space: i64, base: i64, bits: i64) -> None:
-        """Take an acknowledgement of units of the other direction."""
+        """Process an acknowledgement of units of the other direction."""
         self._other.placed[space].ack(base, bits, self._frame, self._time_ns)
 
     def nack(self, space: i64, base: i64, bits: i64) -> None:
-        """Take feedback on units of the other direction."""
+        """Process feedback on units of the other direction."""
         self._other.placed[space].nack(base, bits, self._frame, self._time_ns)

@@ -1,8 +1,8 @@
-"""A space whose acknowledgements say which copy of a unit they answer.
+"""A space whose acknowledgements name the copy that they answer.
 
-Each datagram has a stamp of its sender's (the time it was sent at), and an acknowledgement repeats
-the stamp of the datagram that brought the copy. So every round trip is exact, also of units that
-were sent again; and a copy with a stamp that was seen before is the network's.
+Each datagram has a stamp (the time at which it was sent), and an acknowledgement echoes the stamp
+of the datagram that carried the copy. So every round trip is exact, even for units that were sent
+again, and a copy with a known stamp was made by the network.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from netdissect.track.unit import Unit
 __all__ = ["MAX_STAMPED", "StampedSpace"]
 
 MAX_STAMPED = 8192
-"""Units of one space whose stamps are remembered; beyond, the oldest are forgotten."""
+"""Units of one space whose stamps are remembered; beyond this, the oldest are forgotten."""
 LONGEST_NS: Final = 1e15
-"""A timer that doubles each time is not reckoned beyond this: a due time has 64 bits."""
+"""A timer that grows with each copy is limited to this, in ns: a due time has 64 bits."""
 MAX_STAMPS: Final = 64
-"""Stamps of one unit that are remembered."""
+"""Stamps of one unit that are remembered at most."""
 
 
 class StampedSpace(Space):
-    """Units of one direction with the stamps of their copies."""
+    """The units of one direction with the stamps of their copies."""
 
     __slots__ = ("stamps",)
 
@@ -37,7 +37,7 @@ class StampedSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.stamps: dict[int, dict[int, int]] = {}
-        """Extended number -> stamp -> time of the copy with it."""
+        """Extended number -> stamp -> time of the copy with that stamp."""
 
     def unit(
         self,
@@ -48,7 +48,7 @@ class StampedSpace(Space):
         frame: int,
         time_ns: int,
     ) -> None:
-        """Take one copy of a unit; `content` is a pair of its stamp and what it holds."""
+        """Process one copy of a unit; `content` is a pair of its stamp and its content."""
         numbers = self.numbers
         context = self.context
         store = self.store
@@ -80,7 +80,7 @@ class StampedSpace(Space):
                 unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a unit's copy with the stamp `bits`."""
+        """Process the acknowledgement of the copy with the stamp `bits`."""
         numbers = self.numbers
         last = numbers.newest
         if last == ABSENT or self.acks.rule is None:
@@ -98,8 +98,8 @@ class StampedSpace(Space):
     def _answered(
         self, seq: int, unit: Unit, sent_ns: int | None, frame: int, time_ns: int
     ) -> None:
-        """Settle a unit; `sent_ns`: when the copy that is answered came by, None = it was not
-        seen.
+        """Settle a unit; `sent_ns` is the time of the acknowledged copy, None if it was not
+        captured.
         """
         ack_stats = self.ack_stats
         sample = -1 if sent_ns is None else time_ns - sent_ns

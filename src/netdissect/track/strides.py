@@ -1,10 +1,14 @@
-"""A space whose numbers come at equal steps, so that a longer step shows what did not come.
+"""A space whose numbers come at equal steps, so that a longer step shows what is missing.
 
-Ticks of a server that sends every so many ticks are such numbers. The step is taken from the
-numbers themselves; it holds as long as one of the last numbers was acknowledged, because a sender
-that is not answered changes it. Whether acknowledgements reach the sender, the capture beside their
-receiver cannot tell: a number that the slow sender would send too is judged by the one behind it.
-Next to the sender nothing is missing: what it leaves out it has not sent.
+An example are the ticks of a server that sends a snapshot every second tick. The method:
+
+* The step (`stride`) is learnt from the numbers themselves. It is trusted as long as one of the
+  last `SpaceRule.stride_reach` numbers was acknowledged, because a server without acknowledgements
+  sends more slowly, at multiples of `SpaceRule.slow_step`.
+* A step that is a multiple of the stride leaves numbers out. They count as lost at once, unless the
+  slow server would have sent the same number. Then the step after it decides: a capture next to the
+  client cannot see whether its acknowledgements reach the server.
+* Next to the sender, nothing is missing: what it left out it has not sent.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ __all__ = ["StridedSpace"]
 
 
 class StridedSpace(Space):
-    """Units of one direction, and the numbers between them that never came."""
+    """The units of one direction, and the numbers between them that never came."""
 
     __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
@@ -30,20 +34,21 @@ class StridedSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
-        """Numbers that should have come and did not."""
+        """Numbers that should have come and are missing."""
         self.stride = 0
-        """Step between numbers; 0 = not known."""
+        """Step between numbers; 0 = unknown."""
         self.acked_before = 0
-        """Acknowledged units at the last look."""
+        """Acknowledged units when the last newer number came."""
         self.acked_at: i64 = ABSENT
         """Newest number when the last acknowledgement came."""
         self.taken = 0
-        """Units in order at the last step of more than one."""
+        """Units in order when the last step of more than one was seen."""
         self._open: tuple[list[int], int, int] | None = None
-        """(numbers left out, frame, time) of the last longer step, while it is not judged."""
+        """(numbers left out, frame, time) of the last longer step, until the next step judges it.
+        """
 
     def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
-        """Take a newer number; note those that should have come before it."""
+        """Process a newer number, and find those that should have come before it."""
         numbers = self.numbers
         super()._advance(last, seq, frame, time_ns)
         slowed = self._judge(seq - last)
@@ -58,7 +63,7 @@ class StridedSpace(Space):
             return
         step = int(seq - last)
         if in_order > before:
-            self.stride = 1  # steps of one do not come here
+            self.stride = 1  # there were steps of one in between, which never get here
         stride = self.stride
         if not stride or step < stride:
             self.stride = step
@@ -76,11 +81,11 @@ class StridedSpace(Space):
             self._judge(0)
 
     def _judge(self, step: int) -> bool:
-        """Count what the last longer step has left out, unless its sender went over to slow steps;
-        return True then.
+        """Count what the last longer step has left out as lost, unless the sender has slowed down;
+        return True if it has.
 
-        `step` is the one behind it: such a step too, or what was left of one when the sender was
-        answered again.
+        `step` is the step after it, or 0 if it need not be known. If the sender has slowed down,
+        this is a slow step as well, or the rest of one after which acknowledgements came again.
         """
         if self._open is None:
             return False
@@ -102,7 +107,7 @@ class StridedSpace(Space):
         return False
 
     def _arrived_late(self, seq: int, time_ns: int) -> None:
-        """Take a number that came late."""
+        """Process a number that came late."""
         super()._arrived_late(seq, time_ns)
         if self._open is None or seq not in self._open[0]:
             self.lost -= 1
@@ -116,7 +121,7 @@ class StridedSpace(Space):
         self.taken = self.units - self.numbers.out_of_order
 
     def report(self) -> SpaceReport:
-        """Return the figures; `never_seen` are the numbers that did not come."""
+        """Return the report; `never_seen` counts the missing numbers."""
         found = super().report()
         found.never_seen = 0 if self.context.sender_near else max(0, self.lost)
         return found

@@ -1,4 +1,4 @@
-"""Idle timers: when a side last heard of its peer, when it was due to give up, whether it did."""
+"""Idle timers: when a side last heard its peer, when its timeout was due, and whether it fired."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ __all__ = ["ANNOUNCE_SLACK_NS", "announced", "verdict"]
 
 _MS: Final = 1_000_000
 GONE_FOR_GOOD: Final = 4
-"""A side that was quiet for so many times its longest pause will not speak again."""
+"""A side has stopped for good if it is silent for this many times its longest pause."""
 GONE_PERIODS: Final = 2
-"""A side that was quiet for so many times the spacing of its pings was gone already."""
+"""A side had stopped before its timeout if it was silent for this many times the interval of its
+pings.
+"""
 ANNOUNCE_SLACK_NS: Final = 250_000_000
-"""A side that goes by its peer's time stamps counts from before their arrival."""
+"""A timeout may be announced this much before it seems due, in ns: a side that measures by its
+peer's time stamps counts from before their arrival.
+"""
 
 
 def verdict(
@@ -31,16 +35,16 @@ def verdict(
     near: bool | None,
     over: bool,
 ) -> TimeoutVerdict | None:
-    """Return what the idle timer of one side did, as far as the capture tells.
+    """Return what the idle timer of one side did, as far as the capture shows.
 
     Args:
         side: 0 client, 1 server: whose timer.
         rule: its rule.
-        heard: what its peer sent.
-        own: what it sent itself.
+        heard: the direction that it receives.
+        own: the direction that it sends.
         end_ns: end of the capture.
-        near: True where this side is next to the capture: what was captured is what it got.
-        over: the connection has ended on the wire before.
+        near: True if the capture was taken next to this side, which then received all of it.
+        over: whether the connection has ended on the wire before.
 
     """
     sign = heard.last_of(rule.refreshed_by)
@@ -57,14 +61,14 @@ def verdict(
     if over or own.last_ns > latest:
         fired = False
     elif rule.announces is not None:
-        # It would have said so, where that could be seen.
+        # It would have announced the timeout; next to it, the capture would have that.
         fired = False if near else None
     elif near is False or end_ns < latest or not own.last_ns:
-        # A far side may not have got what was captured; before `latest` it was not yet due; one
-        # that never spoke may never have been there.
+        # A far side may not have received what was captured; before `latest` the timeout may not
+        # have fired yet; a side that never sent anything may not exist.
         fired = None
     elif rule.pings_ms is not None and own.last_ns < due - int(GONE_PERIODS * rule.pings_ms * _MS):
-        # It was gone before its timer was due: crashed, or closed for another reason.
+        # It had stopped before its timeout was due: it crashed, or closed for another reason.
         fired = False if near else None
     else:
         fired = True
@@ -74,11 +78,11 @@ def verdict(
 def _configured(
     rule: TimeoutRule, heard_ns: int, sent_ns: int, end_ns: int
 ) -> tuple[int, int] | None:
-    """Return when a side gave its peer up by the timeout that it is configured to, earliest and
-    latest; None where it did not.
+    """Return (earliest, latest) time at which a side gave its peer up by a configurable timeout;
+    None if it did not.
 
-    It stopped sending, though it was to, when it had not been heard of its peer for as long as the
-    shortest timeout lasts.
+    It did if it stopped sending, although it should have gone on, after it had not heard its peer
+    for at least the shortest timeout that can be configured.
     """
     if rule.shortest_ms is None or rule.alive_ms is None:
         return None
@@ -96,10 +100,10 @@ def announced(
     now_ns: int,
     stamps: Sequence[tuple[float, int] | None],
 ) -> TimeoutVerdict | None:
-    """Return the timeout that a side announces, None where its peer was not silent for so long.
+    """Return the timeout that a side announces; None if its peer was not silent for long enough,
+    since a side may send the same message for other reasons.
 
-    A side may send the same message for other reasons, and for other peers. `stamps`: side -> the
-    last one that it stated, milliseconds, and when.
+    `stamps` is side -> (newest time stamp that it stated in ms, its time in ns).
     """
     sign = heard.last_of(rule.refreshed_by)
     if sign is None:
