@@ -358,7 +358,7 @@ class Intake:
             flow.held.remove(item)
             _, frame, time_ns, payload = item
             flow.ways[direction].partly(frame, time_ns, payload, _nothing_new)
-            flow.ways[direction].connection.silence.pleads(direction, time_ns)
+            flow.ways[direction].connection.silence.handshake_request(direction, time_ns)
 
 
 def _messages_alone(events: list[Event]) -> list[Event]:

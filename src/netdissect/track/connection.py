@@ -116,7 +116,7 @@ class Connection(ScanSink):
             for half in self.stream.halves:
                 half.on_pause = self.silence.resumed
         findings.directions = (*self.lanes, *(self.stream.halves if self.stream else ()))
-        judge, answered = self.judge, self.silence.answered  # each of them an object
+        judge, answered = self.judge, self.silence.check_one_way  # one object for all
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_evidence = judge
@@ -325,7 +325,7 @@ class Connection(ScanSink):
             return
         asked_ns = time_ns - sample
         if asked_ns - track.answered_ns > PAUSE_NS:
-            self.silence.answered(asker.direction, asked_ns, frame)
+            self.silence.check_one_way(asker.direction, asked_ns, frame)
         track.answered_ns = asked_ns
         if self.recorder is not None:
             self.recorder.event(
@@ -348,7 +348,7 @@ class Connection(ScanSink):
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         machine = self.machine.machine
         if machine is not None and event[1] in machine.begins:
-            self.silence.pleads(lane.direction, time_ns)
+            self.silence.handshake_request(lane.direction, time_ns)
         self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
 
     def _step_in_time(

@@ -1,7 +1,11 @@
-"""Where the capture was taken, inferred from the answers of both sides and the order of numbers.
+"""Infers where the capture was taken: next to the client, next to the server, or in between.
 
-Next to a side its answers follow as soon as its program looks at the network; the answers of the
-other side take a network round trip more. Numbers that arrive out of order have crossed a network.
+The method compares how soon both sides answer what the capture shows them receiving. If it was
+taken next to a side, that side answers as soon as its program reads the network, while the answers
+of the other side take a network round trip. In addition, numbers that arrive out of order have
+crossed a network, so that their sender is not near. Without enough evidence, or with contradictory
+evidence, the vantage is unknown. All thresholds are for the *quickest* answers, because anything
+can make an answer slow, but nothing makes it quicker than the network.
 """
 
 from __future__ import annotations
@@ -14,62 +18,68 @@ from netdissect.model.packets import SIDES
 __all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Evidence", "Vantage"]
 
 NEAR_NS: Final = 5_000_000
-"""A side whose quickest answer took at most this is next to the capture, or as good as."""
+"""A side whose quickest answer took at most this, in ns, is next to the capture."""
 FAR_NS: Final = 11_000_000
-"""Quicker answers can be the program's own tick: they prove no network."""
+"""Answers quicker than this, in ns, prove no network: a program may read its socket that rarely."""
 MARGIN_NS: Final = 7_000_000
-"""The far side's quickest answer is at least so much slower than the near side's ..."""
+"""The far side's quickest answer is at least this much slower than the near side's, in ns."""
 RATIO: Final = 1.5
-"""... and takes at least so many times as long."""
+"""The far side's quickest answer takes at least this many times as long as the near side's."""
 MIN_ANSWERS: Final = 8
-"""Answers of the far side before the quickest of them means a network: fewer can all have met a
-program that was just busy, and then the start of a direct link looks like a long way ..."""
+"""Answers of the far side that are needed: fewer can all have met a busy program, so that the start
+of a direct link looks like a long path.
+"""
 MIN_STEADY: Final = 5
-"""... unless so many took nearly the same time, as answers do that wait for nothing but a network.
+"""This many answers of the far side suffice if they are steady, because only a network delays all
+answers by the same time.
 """
 CHANCE: Final = 0.02
-"""Answers are steady where a program that answers at any moment of their range would make all of
-them as slow as the quickest with no more than this probability."""
+"""Answers are steady if answers at random moments of their range would all be as slow as the
+quickest with at most this probability.
+"""
 MIN_NEAR_ANSWERS: Final = 5
-"""Answers of the near side with which the far side's are compared ..."""
+"""Answers of the near side that are needed for the comparison, unless the far side has
+`SOME_ANSWERS` or `MANY_ANSWERS`.
+"""
 SOME_ANSWERS: Final = 16
-"""... unless these are so many, and one of the near side was as quick as only next to it, ..."""
+"""This many slow answers of the far side suffice if one of the near side took at most `NEAR_NS`."""
 MANY_ANSWERS: Final = 60
-"""... or so many: none of them quick, they speak for themselves."""
+"""This many slow answers of the far side suffice in any case."""
 MIN_DISORDER: Final = 5
-"""Units out of order or missing before a network is concluded from them."""
+"""Units out of order or missing from which on a network is concluded."""
 
 
 @mypyc_attr(acyclic=True)
 class Evidence:
-    """What the capture shows of one side."""
+    """The evidence about one side."""
 
     __slots__ = ("answers", "disorder", "held_ns", "missing", "quickest_ns", "slow_ns", "usual_ns")
 
-    # Made for each of the first answers of a side, so of machine integers alone.
+    # Created for each of the first answers of a side, so it has machine integers only.
     def __init__(
         self, quickest_ns: i64, answers: i64, disorder: i64,
         held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT, missing: i64 = 0,
     ) -> None:  # fmt: skip
         self.quickest_ns: i64 = quickest_ns
-        """Its quickest answer; ABSENT without any."""
+        """Its quickest answer in ns; ABSENT without answers."""
         self.answers: i64 = answers
-        """Answers that were measured."""
+        """Number of its answers."""
         self.disorder: i64 = disorder
-        """Units that it sent and that were captured out of order."""
+        """Units that it sent and that arrived here out of order."""
         self.held_ns: i64 = held_ns
-        """The least that its quickest answers were held back by rule: no time on the way."""
+        """How long its protocol holds back the quickest answer at least: no time on the path."""
         self.slow_ns: i64 = slow_ns
-        """What 95% of its answers did not exceed; 0 unless their number makes it matter."""
+        """95th percentile of its answers; 0 unless `MIN_STEADY` matters."""
         self.usual_ns: i64 = quickest_ns if usual_ns == ABSENT else usual_ns
-        """Its quickest answer but for a few, which may belong to something that the capture misses.
+        """Its quickest answer without the quickest tenth, if those may answer a copy that the
+        capture misses.
         """
         self.missing: i64 = missing
-        """Units that it sent, that the capture has not, and that its peer did not get either."""
+        """Units that it sent and that neither the capture nor its peer received."""
 
     @property
     def outlier(self) -> bool:
-        """Return whether the quickest answer alone says that this side is near."""
+        """Return whether only the quickest tenth of the answers shows this side as near."""
         return self.heard and self.usual_ns > NEAR_NS >= self.quickest_ns
 
     @property
@@ -84,21 +94,23 @@ class Evidence:
 
 
 class Vantage:
-    """What follows from the evidence of client and server."""
+    """The conclusion from the evidence about client and server."""
 
     __slots__ = ("_settled", "_tick_ns", "evidence", "near")
 
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
-        """Take how long each side's program may hold an answer back, in milliseconds."""
+        """Create a conclusion; each side's program may hold an answer back for `tick_ms` (client,
+        server) milliseconds.
+        """
         self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
         nothing = Evidence(ABSENT, 0, 0)
         self.evidence = (nothing, nothing)
         self._settled = False
         self.near: tuple[bool | None, bool | None] = (None, None)
-        """(client next to the capture, server next to the capture); None = not known."""
+        """(client near, server near); None = unknown."""
 
     def update(self, client: Evidence, server: Evidence) -> bool:
-        """Take the evidence; return True where the conclusion has changed."""
+        """Draw the conclusion; return whether it has changed."""
         self.evidence = (client, server)
         if self._settled:
             return False
@@ -114,23 +126,23 @@ class Vantage:
         return changed
 
     def settle(self, near: tuple[bool | None, bool | None]) -> None:
-        """Take what an earlier look at the whole capture has concluded."""
+        """Fix the conclusion to that of an earlier pass over the whole capture."""
         self._settled = True
         self.near = near
 
     @property
     def word(self) -> str:
-        """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
+        """Return `client`, `server`, `middle` or `unknown`, as in `ConnectionReport.vantage`."""
         for side, sight in enumerate(self.evidence):
             slow = sight.answers >= MIN_ANSWERS and sight.quickest_ns > self._tick_ns[side]
             doubt = sight.disorder or slow or not _is_quicker(sight, self.evidence[1 - side])
             if self.near[side] is None and doubt:
-                return "unknown"  # as slow as across a network, or what it sends has crossed one
+                return "unknown"  # it seems far, too, but that is not certain
         return _WORDS.get(self.near, "unknown")
 
     @property
     def basis(self) -> str:
-        """Return one sentence: what the vantage rests on."""
+        """Return the evidence as one sentence."""
         sides = tuple(zip(SIDES, self.evidence, strict=True))
         facts = [_quickest(name, sight) for name, sight in sides if sight.heard]
         facts += [
@@ -158,7 +170,7 @@ _WORDS: Final = {
 
 
 def _quickest(name: str, sight: Evidence) -> str:
-    """Return how soon a side answered after what it answers was captured."""
+    """Return a phrase on how quickly a side answered."""
     took = f"took {_ms(sight.quickest_ns)}"
     if sight.answers == 1:
         return f"the only answer of the {name} {took}"
@@ -175,7 +187,7 @@ def _ms(time_ns: i64) -> str:
 
 
 def _far(side: Evidence, other: Evidence, tick_ns: i64) -> bool:
-    """Return True where a network lies between this side and the capture."""
+    """Return whether a network lies between this side and the capture."""
     mine, others = side.usual_ns, other.usual_ns
     if side.crossed and (not side.heard or mine > NEAR_NS):
         return True
@@ -193,13 +205,13 @@ def _far(side: Evidence, other: Evidence, tick_ns: i64) -> bool:
 
 
 def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
-    """Return how probable it is that so many moments between 0 and `slow_ns` are all that late."""
+    """Return the probability that `answers` random moments before `slow_ns` are all that late."""
     left = 1.0 - min(quickest_ns, slow_ns) / max(1, slow_ns)
     return float(left**answers)
 
 
 def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> bool:
-    """Return True where this side is next to the capture."""
+    """Return whether this side is next to the capture."""
     if not side.heard or side.crossed:
         return False  # Quick answers and numbers out of order contradict each other.
     if side.quickest_ns <= NEAR_NS:
@@ -208,7 +220,7 @@ def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> 
 
 
 def _is_quicker(side: Evidence, other: Evidence) -> bool:
-    """Return whether a side answers sooner than the other by more than a program's own tick."""
+    """Return whether a side answers sooner than the other by more than `MARGIN_NS`."""
     if not side.heard:
         return False
     return not other.heard or other.usual_ns - side.quickest_ns > MARGIN_NS
