@@ -1,8 +1,8 @@
-"""Numbered datagrams that carry numbered messages: the datagrams, and what they carry.
+"""Numbered datagrams that carry numbered messages; `carried` has the messages.
 
-A datagram is never sent again; what it carried is, in a new one, once the old one has timed out.
-Its sender forgets a datagram after `SpaceRule.timeout_ms`: a later acknowledgement changes nothing.
-Its receiver reads nothing of a datagram whose number it has got before, in whatever epoch.
+A datagram is never sent again. If it is not acknowledged within `SpaceRule.timeout_ms`, its sender
+forgets it, ignores later acknowledgements, and sends its messages again in a new datagram. Its
+receiver ignores a datagram whose number it has received before, in any epoch.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["MAX_EPOCHS", "CarrierSpace"]
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 LATEST: Final = 1024
-"""So many skipped numbers before a newer one are looked for among the missing ones."""
+"""At most this many numbers of a gap are looked up among the missing ones."""
 MAX_SKIPS = 256
-"""Spans of skipped numbers remembered, to know what of the other direction did not come."""
+"""Gaps remembered, to know which acknowledgements may be in datagrams that did not come."""
 PATIENCE_NS: Final = 200_000_000
-"""An acknowledgement leaves at most so much later than what it names: two worker loops of 50 ms
-behind the 33 to 85 that are usual.
+"""An acknowledgement is sent at most this long after the datagram arrived, in ns: the usual 33 to
+85 ms, and two worker loops of 50 ms.
 """
 SOONEST: Final = 0.8
-"""Share of the timeout before which a repeated message is no sign of it."""
+"""A message that is sent again before this share of the timeout does not show the timeout."""
 _MS: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
 
 class CarrierSpace(Space):
-    """Datagrams of one direction."""
+    """The datagrams of one direction."""
 
     __slots__ = (
         "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
@@ -54,55 +54,55 @@ class CarrierSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.reverse: CarrierSpace | None = None
-        """The datagrams of the other direction, which carry the acknowledgements of these."""
+        """The datagrams of the other direction, which carry the acknowledgements for these."""
         self.current_number: i64 = 0
-        """Extended number of the datagram at hand."""
+        """Extended number of the current datagram."""
         self.copied = False
-        """True: the datagram at hand is a network copy."""
+        """Whether the current datagram is a network copy."""
         self.stale = False
-        """True: the receiver of the datagram at hand knows its number and reads nothing."""
+        """Whether the receiver ignores the current datagram, because it knows its number."""
         self.late_acks = 0
         """Acknowledgements that came after their datagram had timed out."""
         self.ignored = 0
-        """Acknowledgements in datagrams that nobody reads."""
+        """Acknowledgements in datagrams that are ignored."""
         self.restarts = 0
         self.refused = 0
-        """Datagrams that their receiver drops for a number of an earlier epoch."""
+        """Datagrams that are ignored for a number of an earlier epoch."""
         self.collisions = 0
-        """Datagrams with a number that another one has used, and with other content."""
+        """Datagrams with the number of another one, and other content."""
         self.singles = 0
-        """Datagrams whose number nothing else confirms."""
+        """Datagrams with a stray number."""
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
-        """Time of the datagram before the last of them."""
+        """Time of the datagram before the newest stray."""
         self._marks = DatagramHashes()
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
         """Time of the first datagram of the epoch."""
         self._latest_ns = 0
-        """Time of the newest datagram: a sign that its sender still lives."""
+        """Time of the newest datagram, which shows that its sender is active."""
         self._first_ns = 0
-        """Time of the first datagram of all."""
+        """Time of the first datagram."""
         self._window_ns = 0
-        """End of the present window of one second."""
+        """End of the current window of one second."""
         self._in_window = self._busiest = 0
-        """Datagrams in the present window, and in the fullest one."""
+        """Datagrams in the current window, and in the fullest one."""
         self.requested_rate: int | None = None
-        """Datagrams a second that the other side has last asked for."""
-        # No deque, and below no set: empty ones have hundreds of bytes, and most stay empty.
+        """The rate in datagrams per second that the other side last requested."""
+        # A list, and below a dict: an empty deque or set takes hundreds of bytes.
         self._gaps: list[tuple[int, int, int, int]] = []
-        """(time before, time after, first number, number behind) of what was skipped lately."""
+        """(time before, time after, first number, number after the last) of the newest gaps."""
         self._acked_ns = 0
         """When the newest acknowledged datagram was sent."""
         self._delivered_unread: dict[int, None] = {}
-        """Open datagrams that an acknowledgement has named which their sender did not read."""
+        """Outstanding datagrams named by an acknowledgement that their sender ignored."""
         self._before: list[tuple[int, int, Recent]] = []
-        """(first, last, missing ones) of earlier epochs, as extended numbers."""
+        """(first, last, missing numbers) of the earlier epochs, as extended numbers."""
 
     def release(self) -> None:
-        """Let go of the other direction too."""
+        """Drop the reference to the other direction, too."""
         super().release()
         self.reverse = None
 
@@ -115,7 +115,7 @@ class CarrierSpace(Space):
         frame: int,
         time_ns: int,
     ) -> None:
-        """Take one datagram that its sender wants acknowledged."""
+        """Process one datagram that its sender wants acknowledged."""
         del labelled
         mark: i64 = hash(content)
         self.wanted += 1
@@ -131,7 +131,7 @@ class CarrierSpace(Space):
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
     ) -> None:
-        """Take one datagram that nobody acknowledges."""
+        """Process one datagram that is never acknowledged."""
         seq = self._take(wire_seq, hash(content), frame, time_ns)
         if seq == ABSENT:
             stray = self.strays.newest
@@ -146,7 +146,7 @@ class CarrierSpace(Space):
                 record_dropped(record, "unknown")
 
     def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
-        """Return the extended number of a new datagram, ABSENT for a copy or a stray one."""
+        """Return the extended number of a new datagram; ABSENT for a copy or a stray."""
         numbers = self.numbers
         last = numbers.newest
         before_ns, self._latest_ns = self._latest_ns, time_ns
@@ -187,13 +187,13 @@ class CarrierSpace(Space):
         return seq
 
     def _roll(self, time_ns: int) -> None:
-        """Begin a window with the datagram at hand."""
+        """Begin a window with the current datagram."""
         self._busiest = max(self._busiest, self._in_window)
         self._window_ns = time_ns + _SECOND
         self._in_window = 1
 
     def _rates(self) -> dict[str, float | None]:
-        """Return datagrams a second: over the whole time, in the fullest second, as asked for."""
+        """Return datagrams per second: on average, in the fullest second, and as requested."""
         span = self._latest_ns - self._first_ns
         sent: Any = self.units + self.repeats.duplicates  # a large product: see ARCHITECTURE.md
         found: dict[str, float | None] = {
@@ -207,23 +207,21 @@ class CarrierSpace(Space):
     # -- numbers -----------------------------------------------------------------------------------
 
     def _add_gap(self, before_ns: int, time_ns: int, low: int, high: int) -> None:
-        """Note when numbers were skipped."""
+        """Remember a gap."""
         gaps = self._gaps
         if len(gaps) == MAX_SKIPS:
             del gaps[0]
         gaps.append((before_ns, time_ns, low, high))
 
     def _heard_ns(self, last: int, time_ns: int) -> int:
-        """Return when the datagram before the newest hole came: most are not remembered."""
+        """Return when the datagram before the newest gap came; times of most are not stored."""
         del last, time_ns
         return self._gaps[-1][0]
 
     def _is_stray(
         self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
     ) -> bool:
-        """Return True for a number far from all before, which nothing confirms yet; one that
-        follows such a number confirms it.
-        """
+        """Return whether a datagram is a stray. A number that follows a stray confirms it."""
         numbers = self.numbers
         last = numbers.newest_or_zero()
         reach = numbers.reach
@@ -238,7 +236,7 @@ class CarrierSpace(Space):
                 return False
         self.singles += 1
         seq = self.current_number = numbers.extend(wire_seq)
-        # What it carries is acknowledged with it, should the next number confirm it.
+        # The messages that it carries are acknowledged with it, if the next number confirms it.
         unit = self._add_isolated(seq, mark, None, frame, time_ns)
         self.strays.add(Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns))
         self._quiet_ns = before_ns
@@ -246,7 +244,7 @@ class CarrierSpace(Space):
         return True
 
     def _confirm_stray(self, stray: Stray) -> None:
-        """Count a datagram that stood alone with the others, now that the next one follows it."""
+        """Accept a stray datagram, now that the next number follows it."""
         self.strays.confirm(stray)
         self.singles -= 1
         self.numbers.isolated -= 1
@@ -263,12 +261,12 @@ class CarrierSpace(Space):
             self.store.outstanding[seq] = unit
 
     def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
-        """Take a datagram that no acknowledgement and no copy can be told to belong to."""
+        """Add a datagram to which no acknowledgement and no copy can be attributed."""
         self._add_isolated(seq, mark, None, frame, time_ns)
         self.current = None
 
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
-        """Take a number that is not newer; return False for a first copy that came late."""
+        """Process a number that is not new; return False if this is a first copy that came late."""
         numbers = self.numbers
         context = self.context
         if seq in numbers.missing:
@@ -285,7 +283,7 @@ class CarrierSpace(Space):
             if same and (not known or self.collisions <= self.repeats.duplicates):
                 self._copy(seq, frame, time_ns)
             elif same:
-                # Where most that share a number differ, equal ones may have several senders, too.
+                # If most datagrams with equal numbers differ, equal ones may be coincidence.
                 self._lone(seq, mark, frame, time_ns)
             else:
                 self.collisions += 1
@@ -303,7 +301,7 @@ class CarrierSpace(Space):
         return False
 
     def _copy(self, seq: int, frame: int, time_ns: int) -> None:
-        """Take a copy that the network has made."""
+        """Count a copy that the network has made."""
         self.repeats.duplicates += 1
         self.copied = True
         self.context.findings.add("duplicate", frame, time_ns, self.direction)
@@ -319,13 +317,13 @@ class CarrierSpace(Space):
         return False
 
     def wire_of(self, number: int) -> int:
-        """Return an extended number as it stands on the wire."""
+        """Return an extended number as it is on the wire."""
         return number & self.numbers.mask
 
     # -- acknowledgements --------------------------------------------------------------------------
 
     def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        """Take an acknowledgement, unless nobody reads the datagram that it is in."""
+        """Process an acknowledgement, unless its datagram is ignored."""
         if self.reverse is not None and self.reverse.stale:
             self.ignored += 1
             self._note_unread_ack(base, bits)
@@ -333,7 +331,7 @@ class CarrierSpace(Space):
         self.acks.take(self, base, bits, frame, time_ns)
 
     def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a datagram: it is one of all messages in it."""
+        """Process the acknowledgement of a datagram and of all messages in it."""
         sample = time_ns - unit.first_ns
         if sample > self._timeout_ns:
             self.late_acks += 1
@@ -350,7 +348,7 @@ class CarrierSpace(Space):
         unit.deliver(frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
-        """Settle a datagram that its sender has given up."""
+        """Settle a datagram that has timed out."""
         if not self._marks.knows(seq):
             self._marks.keep(seq, unit.content)
         self.attempts.given_up += 1
@@ -364,17 +362,16 @@ class CarrierSpace(Space):
         self._delivered_unread.pop(seq, None)
 
     def _note_unread_ack(self, base: int, bits: int) -> None:
-        """Note which open datagrams came, as an acknowledgement says that nobody reads."""
+        """Note which outstanding datagrams were delivered, by an ignored acknowledgement."""
         first = self.numbers.extend(base)
         for seq in self.store.outstanding:
             if seq == first or (seq > first and bits >> (seq - first - 1) & 1):
                 self._delivered_unread[seq] = None
 
     def _is_lost(self, seq: int, unit: Unit) -> bool:
-        """Return whether a datagram that was never acknowledged is known not to have come.
-
-        Its receiver knew the connection before and has acknowledged what was sent later, and no
-        datagram is missing of those in which this acknowledgement would have been.
+        """Return whether an unacknowledged datagram is known to be lost: its receiver has
+        acknowledged later ones, and no datagram that may have carried its acknowledgement is
+        missing.
         """
         reverse = self.reverse
         if reverse is None or seq in self._delivered_unread:
@@ -388,9 +385,7 @@ class CarrierSpace(Space):
         return reverse.nothing_missing(unit.first_ns, due_ns)
 
     def nothing_missing(self, start_ns: int, end_ns: int) -> bool:
-        """Return whether nothing is missing of what came in a span of time and just after it, all
-        of one epoch.
-        """
+        """Return whether no datagram of the current epoch is missing in a span of time."""
         if start_ns < self._began_ns or self._latest_ns < end_ns:
             return False
         missing, gaps = self.numbers.missing, self._gaps
@@ -404,9 +399,8 @@ class CarrierSpace(Space):
         return True
 
     def resent(self, seq: int) -> None:
-        """Settle a datagram of which a message is sent again: that shows its timeout.
-
-        So soon that it cannot have timed out, another sender uses the same numbers.
+        """Process a message of a datagram that is sent again, which shows that the datagram has
+        timed out. If it is too soon for that, another sender uses the same numbers.
         """
         unit = self.store.outstanding.get(seq)
         if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
@@ -414,8 +408,8 @@ class CarrierSpace(Space):
             self.time_out(seq, unit)
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
-        """Settle a datagram without acknowledgement: timed out, if its sender lived long enough
-        and the acknowledgement can only be missing because there was none.
+        """Settle a datagram without acknowledgement. It has timed out if its sender was active for
+        long enough and the capture misses no frames.
         """
         seen = seen and not self.context.findings.misses
         if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.context.findings.misses:
@@ -428,11 +422,11 @@ class CarrierSpace(Space):
     # -- epochs ------------------------------------------------------------------------------------
 
     def may_restart(self, time_ns: int) -> bool:
-        """Return False for what may be a copy of the datagram that began the epoch."""
+        """Return False if this may be a copy of the datagram that began the epoch."""
         return self.numbers.last is None or time_ns - self._began_ns >= self._guard_ns
 
     def restart(self) -> None:
-        """Begin a new epoch; the numbers of the old one stay known to its receiver."""
+        """Begin a new epoch; the receiver remembers the numbers of the old one."""
         numbers = self.numbers
         if numbers.last is None:
             return

@@ -1,9 +1,10 @@
-"""A limit on the rate of a direction: however much is sent, no more than so much a second arrives,
-and what is lost is lost then only.
+"""Finds a rate limit of a direction (policing or shaping): however much is sent, no more than a
+fixed volume per second arrives, and datagrams are lost only then.
 
-Losses by chance come and go with what is sent; what a limit lets through does not. Over seconds in
-a row in which something was lost, what came is therefore laid against a straight line: losses by
-chance wander away from it as a random walk does, a limit keeps to it within a datagram or two.
+The method compares the arrived volume over consecutive lossy seconds with a straight line. With
+random losses the sum wanders away from the line like a random walk, because it depends on what was
+sent; with a limit it keeps to the line within a datagram or two. In addition, there must be seconds
+below the limit without losses, which random losses would not have spared.
 """
 
 from __future__ import annotations
@@ -18,30 +19,32 @@ from netdissect.model.reports import SpaceSnapshot
 __all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
 
 MAX_SECONDS = 120
-"""Seconds of a direction remembered once something was lost; the older half then goes."""
+"""Seconds of a direction remembered after a loss; beyond this, the older half is dropped."""
 CALM_SECONDS: Final = 20
-"""Seconds remembered of a direction that has lost nothing yet."""
+"""Seconds of a direction remembered before the first loss."""
 SECOND_NS: Final = 1_000_000_000
 LEAST_CAME: Final = 8
-"""Datagrams of a second before it is judged; with fewer it grows longer."""
+"""A second needs this many datagrams; with fewer, it is extended."""
 LEAST_STRETCH: Final = 6
-"""Seconds in a row, its first and last left out, that can be laid against a line."""
+"""Consecutive lossy seconds that are needed, not counting the first and the last one."""
 LEAST_BELOW: Final = 3
-"""Seconds below the limit that are needed beside those at it."""
+"""Lossless seconds below the limit that are needed, in addition to the lossy ones at it."""
 SLACK: Final = 0.1
-"""Share by which seconds at a limit, or two datagrams, differ from it."""
+"""Rates of seconds at the limit differ from it by at most this share (or two datagrams)."""
 WANDERS: Final = 0.25
-"""Distance from the line, in standard deviations of a random walk as long. One walk of a hundred
-stays within it over ten seconds."""
+"""Largest distance from the line, in standard deviations of a random walk of this length. Over ten
+seconds, one random walk in a hundred stays within it.
+"""
 CHANCE: Final = 12.0
-"""Losses that the seconds below would have had with the share of those above; they have none. Once
-in e**12 such a thing happens by chance."""
+"""The lossless seconds would have had at least this many losses at the loss rate of the others. By
+chance, this happens once in e**12.
+"""
 _WIDTH: Final = 9
 _MISSING: Final = 6
 _LOST: Final = 8
-"""Columns of the row of a second, of `_WIDTH` numbers, with what did not come."""
+"""Columns, in the row of a second, of the losses at this place and by the receiver's report."""
 APART: Final = 0.05
-"""Share of all losses that may lie outside of such seconds."""
+"""At most this share of all losses may be outside the lossy seconds at the limit."""
 
 
 class Second(NamedTuple):
@@ -49,16 +52,16 @@ class Second(NamedTuple):
 
     start_ns: int
     frame: int
-    """Its first one."""
+    """Frame of its first datagram."""
     span_ns: int
     delay_ns: int
-    """A delay at its end that holds the queue of this direction; 0 = not known."""
+    """A delay at its end that includes the queue of this direction; 0 = unknown."""
     volume: int
-    """Bytes that came, or datagrams where sizes are not known."""
+    """Bytes that arrived, or datagrams if sizes are unknown."""
     came: int
-    """Numbered units that came."""
+    """Numbered units that arrived."""
     lost: int
-    """Those that did not."""
+    """Numbered units that did not."""
 
 
 @mypyc_attr(acyclic=True)
@@ -76,14 +79,15 @@ class Load:
         self._octets: i64 = 0
         self._before = SpaceSnapshot("", 0, 0, 0, 0)
         self._rows = vec[i64]()
-        """A row a second, of `_WIDTH` numbers: tuples would take six times as much."""
+        """Rows of `_WIDTH` numbers, one per second: tuples would take six times the memory."""
         self.lossy = False
         self.found: list[Ceiling | None] = [None, None]
-        """The longest stretch at a limit so far: by what is missing at this place, and by what the
-        receiver told."""
+        """The longest stretch at a limit so far, by what is missing at this place and by what the
+        receiver reports.
+        """
 
     def is_full(self, datagrams: i64) -> bool:
-        """Return whether a second may end after so many datagrams of the direction."""
+        """Return whether a second may end after `datagrams` datagrams of the direction."""
         return not self._frame or datagrams - self._datagrams >= LEAST_CAME
 
     def roll(
@@ -115,14 +119,14 @@ class Load:
         self._datagrams, self._octets = datagrams, octets
 
     def _halve(self) -> None:
-        """Let the older half of the seconds go."""
+        """Drop the older half of the seconds."""
         rows = self._rows
         cut = len(rows) // (2 * _WIDTH) * _WIDTH
         self._rows = vec[i64]([rows[at] for at in range(cut, len(rows))])
 
     def _may_have_limit(self, column: i64) -> bool:
-        """Return whether seconds enough have losses in a column, for in a stretch every other one
-        has some: it takes far less than to look for a stretch.
+        """Return whether enough seconds have losses in a column. In a stretch at least every other
+        one has, and this check is much cheaper than the search for a stretch.
         """
         rows = self._rows
         lossy: i64 = 0
@@ -132,7 +136,7 @@ class Load:
         return lossy > LEAST_STRETCH // 2
 
     def judge(self) -> None:
-        """Look for a limit in the seconds that are remembered."""
+        """Search for a limit in the remembered seconds."""
         if not self.lossy:
             return
         rows = self._rows
@@ -155,13 +159,13 @@ class Load:
 def ceiling_of(
     seconds: Sequence[Second], before: Ceiling | None = None, unit: str = "datagrams"
 ) -> Ceiling | None:
-    """Return the longest stretch of seconds in which a direction sat at a limit of its rate; None
-    where there is none, or losses by chance would look the same.
+    """Return the longest stretch of seconds at a rate limit; None if there is none, or if random
+    losses would look the same.
 
     Args:
-        seconds: one after the other.
-        before: the limit found earlier; its seconds below count for these too.
-        unit: what volumes count.
+        seconds: consecutive seconds.
+        before: the limit found earlier, if any: the same limit needs no seconds below it again.
+        unit: the unit of volumes.
 
     """
     stretches = _stretches(seconds)
@@ -178,8 +182,7 @@ def ceiling_of(
     inside = {place for low, high in stretches for place in range(low - 1, high + 1)}
     apart = sum(s.lost for place, s in enumerate(seconds) if place not in inside)
     rates = [s.volume * SECOND_NS / s.span_ns for s in seconds]
-    # What fills a queue comes through at more than the limit, and so does what a bucket of tokens
-    # holds, until it is empty.
+    # While a queue fills or a token bucket empties, more than the limit gets through.
     filling = {place for low, high in stretches for place in (low - 2, low - 1, high)}
     for low, _ in stretches:
         place = low - 2
@@ -207,8 +210,8 @@ def ceiling_of(
 
 
 def _stretches(seconds: Sequence[Second]) -> list[tuple[int, int]]:
-    """Return (first, end) of seconds in a row with losses, without the first and the last one: a
-    limit may have begun and ended within them. One without a loss may lie between two with some.
+    """Return (first, end) of the runs of lossy seconds, without the first and the last second, in
+    which the limit may have begun and ended. One lossless second between two lossy ones is allowed.
     """
     lossy = [second.lost > 0 for second in seconds]
     found, start = [], None
@@ -226,7 +229,7 @@ def _stretches(seconds: Sequence[Second]) -> list[tuple[int, int]]:
 
 
 def _wanders(held: Sequence[Second], per_ns: float) -> float:
-    """Return how far what came lies away from a straight line, at most."""
+    """Return the largest distance of the arrived volume from a straight line."""
     far = ahead = 0.0
     for second in held:
         ahead += second.volume - per_ns * second.span_ns
@@ -235,8 +238,8 @@ def _wanders(held: Sequence[Second], per_ns: float) -> float:
 
 
 def _queue_ms(held: Sequence[Second], below: Sequence[Second]) -> float | None:
-    """Return by how much delays were longer at the limit; None where they are not known."""
-    from statistics import median  # noqa: PLC0415 - long to import, and hardly ever needed
+    """Return by how much delays were longer at the limit, in ms; None if they are unknown."""
+    from statistics import median  # noqa: PLC0415 - slow to import, and hardly ever needed
 
     slow, quick = ([s.delay_ns for s in part if s.delay_ns] for part in (held, below))
     return (median(slow) - median(quick)) / 1e6 if slow and quick else None

@@ -1,4 +1,4 @@
-"""The end of a connection: timeouts, silent closes, last findings, and the report."""
+"""Concludes a connection: timeouts, silent closes, last findings, and the report."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ from netdissect.track.timeouts import verdict
 __all__ = ["conclude", "conclude_vantage", "snapshot"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
-"""An acknowledgement is waited for at least so long before its absence means anything."""
+"""An acknowledgement may take at least this long, in ns, before its absence means anything."""
 LOST_BY: Final = {
     "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
     "MAX_UNITS": "what became of the bytes that waited longest is unknown",
-    "MAX_MISSING": "a first copy of the oldest skipped numbers counts as a repetition",
-    "MAX_HOLES": "bytes of the oldest gaps count as a repetition",
-    "memory": "what a copy of an older number is cannot be told",
-    "MAX_BEFORE": "a repetition of bytes from before the capture counts as new",
-    "MAX_BURSTS": "shorter runs of missing numbers are not told",
-    "MAX_GAPS": "which numbers of the oldest gaps came after all is not told",
+    "MAX_MISSING": "a late first copy of the oldest missing numbers counts as a further copy",
+    "MAX_HOLES": "late bytes of the oldest gaps count as a retransmission",
+    "memory": "copies of older numbers cannot be classified",
+    "MAX_BEFORE": "repeated bytes from before the capture count as new",
+    "MAX_BURSTS": "shorter runs of missing numbers are not reported",
+    "MAX_GAPS": "late numbers of the oldest gaps still count as missing",
     "MAX_LISTED": "further datagrams that carried a message are not listed with it",
-    "MAX_SKIPS": "whether datagrams before the oldest gaps were lost is not told",
-    "MAX_MARKS": "another datagram with the number of an old one counts as its copy",
+    "MAX_SKIPS": "whether datagrams before the oldest gaps were lost is not reported",
+    "MAX_MARKS": "a different datagram with the number of an old one counts as its copy",
     "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
-    "MAX_STRAYS": "acknowledgements of the oldest numbers that stand alone are not told",
-    "MAX_DOUBTFUL": "further copies keep the kind that they had before the vantage was known",
-    "MAX_BESIDE": "further findings that hold only next to the receiver are not told",
-    "MAX_HELD": "a resend just behind the oldest copies held back counts as a duplicate",
-    "MAX_LATE": "transmissions after the acknowledgement are counted of some units only",
+    "MAX_STRAYS": "acknowledgements of the oldest stray numbers are not reported",
+    "MAX_DOUBTFUL": "further copies keep the verdict from before the vantage was known",
+    "MAX_BESIDE": "further findings that hold only next to the receiver are not reported",
+    "MAX_HELD": "a retransmission just behind the oldest delayed copies counts as a duplicate",
+    "MAX_LATE": "transmissions after the acknowledgement are counted for some units only",
     "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
     "MAX_RANGES": "some numbers never seen count as seen",
-    "MAX_SPACES": "the units of further spaces are passed over",
+    "MAX_SPACES": "the units of further spaces are ignored",
     "MAX_SPANS": "further spans of silence are not listed",
     "MAX_TYPES": "messages of further types are counted as `other`",
-    "MAX_COUNTERS": "further counters, and times that a side states, are not kept",
-    "MAX_OPEN_PROBES": "answers to the oldest probes without one are not told",
-    "MAX_COUNTED": "further copies between two new numbers keep the kind that they had first",
-    "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is not told",
-    "MAX_STAMPS": "which of further copies of a unit an answer names is not told",
-    "MAX_RESENT": "waits of bytes sent again count from their first transmission",
-    "MAX_GAPS_TIMED": "how long the bytes of the oldest gaps were missed is not told",
+    "MAX_COUNTERS": "further counters, and times that a side states, are not recorded",
+    "MAX_OPEN_PROBES": "answers to the oldest open probes are not recognised",
+    "MAX_COUNTED": "further copies between two new numbers keep their first verdict",
+    "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is unknown",
+    "MAX_STAMPS": "which of the later copies of a unit an answer names is unknown",
+    "MAX_RESENT": "waits for retransmitted bytes count from their first transmission",
+    "MAX_GAPS_TIMED": "how long the bytes of the oldest gaps were missing is unknown",
     "MAX_PENDING": "copies and acknowledgements after a unit was listed are not listed with it",
     "MAX_CODES": "findings of further codes are not counted in the report",
-    "MAX_ARRIVALS": "when the oldest bytes of long messages came, and whether again, is not told",
+    "MAX_ARRIVALS": "when the oldest bytes of long messages came, and whether again, is unknown",
     "MAX_IDENTITIES": "a network copy of older bytes counts as a retransmission",
-    "MAX_SYNS": "which SYN was answered is told of the first ones only",
-    "MAX_IDENTITY": "further facts of the connection are not kept",
+    "MAX_SYNS": "which SYN was answered is known for the first ones only",
+    "MAX_IDENTITY": "further facts of the connection are not recorded",
 }
-"""Bound of the tracker -> what is not known where it is hit."""
+"""Bound of the tracker -> what is unknown once it is reached."""
 SILENCE_SHARE: Final = 0.5
-"""A peer not heard for this share of the idle timeout is not known to be there any more."""
+"""A peer that is silent for this share of the idle timeout may be gone."""
 
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
-    """Settle what is open, report, and release the connection; `end_ns` is the time up to which
-    the capture shows it.
+    """Settle the connection, release it, and return its report; `end_ns` is the end of the
+    capture.
     """
     report = _concluded(connection, end_ns)
     connection.release()
@@ -79,9 +79,10 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
 def conclude_vantage(
     connection: Connection,
 ) -> tuple[bool | None, bool | None, bool, tuple[bool, bool]]:
-    """Return whether the capture was taken next to (client, server) as `conclude` has it, None
-    where that is not known, whether it misses frames, and in which directions resends come close to
-    the copies before them; release the connection.
+    """Release the connection after a first pass; return what the second pass needs.
+
+    This is (client near, server near; None = unknown), whether the capture misses frames, and
+    `Findings.close_resends`.
     """
     connection.judge()
     if _detect_missed_frames(connection):
@@ -121,13 +122,14 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
 
 
 _SHOWN: Final = frozenset({"handshake", "protocol"})
-"""Where what was sent shows who is the client; else it is a guess."""
+"""The values of `roles_from` that are no guess."""
 
 
 def _detect_missed_frames(connection: Connection) -> bool:
-    """Note whether numbers are missing next to their sender, who has sent them all; return whether
-    only they show that frames are missing. Where both sides are near, what lost them may stand
-    before the capture.
+    """Find out whether the capture misses frames; return whether the vantage must be judged again.
+
+    It does if a side is active that it does not have, or if numbers are missing next to their
+    sender. If both sides are near, the numbers may have been lost before the capture.
     """
     known = connection.findings.misses
     for lane in connection.lanes:
@@ -143,9 +145,9 @@ def _detect_missed_frames(connection: Connection) -> bool:
 
 
 def _count_earlier_losses(connection: Connection) -> bool:
-    """Note how many units of one side were lost before the capture: numbers that it misses and
-    that nobody acknowledges, though others of them are; return whether there are any. Of both
-    sides they show no place: programs can lose some before they send them.
+    """Find out whether units of one side were lost before they reached the capture: their numbers
+    are missing and unacknowledged, while others are acknowledged. Return whether there are any. If
+    both sides have such units, they show no vantage: programs may lose some before sending.
     """
     if connection.findings.misses or False in connection.vantage.near:
         return False
@@ -170,8 +172,8 @@ def _not_captured(connection: Connection, side: int) -> bool:
 
 
 def _speaks_to(connection: Connection, side: int) -> bool:
-    """Return whether the other side, heard alone, says what it only says to one that is there. A
-    server that does no more than begin may answer a broadcast, which went to another address.
+    """Return whether the other side, captured alone, sends what it only sends to an active peer. A
+    server that sends only the beginning may be answering a broadcast to another address.
     """
     handshake = connection.machine.handshake
     if side:
@@ -180,8 +182,8 @@ def _speaks_to(connection: Connection, side: int) -> bool:
 
 
 def _was_active(connection: Connection, lane: Lane) -> bool:
-    """Return whether the side of a direction was there, though the capture has nothing of it: the
-    other one acknowledges, answers, measures or counts what it sends.
+    """Return whether a side was active although it was not captured: the other side acknowledges,
+    answers, measures or counts what it sends.
     """
     stream = connection.stream
     other = connection.lanes[1 - lane.direction]
@@ -195,7 +197,7 @@ def _was_active(connection: Connection, lane: Lane) -> bool:
 
 
 def snapshot(connection: Connection) -> ConnectionReport:
-    """Return the report of a connection that goes on, as it stands: nothing in it is settled."""
+    """Return the current report of an open connection, with nothing settled."""
     return _report(connection, connection.machine.word, [], [], {})
 
 
@@ -263,16 +265,14 @@ def _report(
 
 
 def _handshake(connection: Connection) -> str:
-    """Return how the handshake went: that nothing came back shows nothing of a direction that the
-    capture does not have.
-    """
+    """Return how the handshake went; a direction that was not captured may have answered."""
     word = connection.machine.handshake
     asked = word == "unanswered" and connection.findings.misses
     return "not_seen" if asked and any(_not_captured(connection, way) for way in (0, 1)) else word
 
 
 def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[SpaceReport]:
-    """Conclude what the TCP connection did; its acknowledgements show the vantage."""
+    """Conclude the TCP connection, whose acknowledgements also show the vantage."""
     stream = connection.stream
     if stream is None:
         return []
@@ -285,10 +285,10 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
 
 
 def _heard_ns(connection: Connection, direction: int) -> int:
-    """Return until when an acknowledgement of a direction could have been seen.
+    """Return until when the capture would have shown an acknowledgement for a direction.
 
-    What the capture holds of other connections says nothing of this one: only the other direction
-    shows that acknowledgements come through. A sender that has ended waits for none.
+    Only the other direction of the same connection shows that acknowledgements get through. A
+    sender that has ended the connection waits for none, so that all its units are settled.
     """
     close = connection.machine.close
     if close is not None and close.get("by") == SIDES[direction]:
@@ -297,7 +297,7 @@ def _heard_ns(connection: Connection, direction: int) -> int:
 
 
 def _ended_ns(connection: Connection) -> int | None:
-    """Return the time of the frame that says that a connection ended."""
+    """Return the time of the frame that shows the end of the connection."""
     close = connection.machine.close
     if close is None:
         return None
@@ -309,7 +309,7 @@ def _ended_ns(connection: Connection) -> int | None:
 
 
 def _end_hint(connection: Connection) -> EndHint | None:
-    """Return the sign that says most of how a connection ended, though nothing says so."""
+    """Return the best hint at how the connection ended if the wire does not state it."""
     signs = [space.renewed for space in _spaces(connection) if space.renewed is not None]
     machine = connection.machine
     if machine.answered and machine.close is not None and connection.lifetime.over_ns:
@@ -323,7 +323,7 @@ def _end_hint(connection: Connection) -> EndHint | None:
         return min(signs, key=lambda sign: sign.time_ns)
     sign = connection.end_hint
     if sign is not None and sign.kind == "notice" and sign.frame < connection.last_frame:
-        return None  # it was no goodbye: they went on
+        return None  # it was no goodbye: the connection went on
     return sign
 
 
@@ -332,12 +332,12 @@ def _spaces(connection: Connection) -> list[Space]:
 
 
 def _patience_ns(connection: Connection) -> int:
-    """Return how long an acknowledgement may take: the longest usual round trip."""
+    """Return how long an acknowledgement may take: the longest usual round trip, in ns."""
     return int(max(slowest_ms(connection.lanes, MIN_PATIENCE_NS) * 1e6, MIN_PATIENCE_NS))
 
 
 def _silent_close(connection: Connection, end_ns: int) -> int | None:
-    """Return the side that closed the connection by a rule that sends nothing."""
+    """Return the side that closed the connection by a rule that sends nothing; None = neither."""
     if connection.machine.over:
         return None
     for lane in connection.lanes:
@@ -358,10 +358,10 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
 
 
 def _closing_rule(space: Space) -> tuple[int | None, str]:
-    """Return (moment, reason) at which the sender of a space closed by its own rules."""
+    """Return (time, reason) at which the sender of a space closed by its own rules."""
     resend = space.rule.resend
     if resend is not None and resend.exhausted is Exhausted.CLOSE:
-        # Units of the first kind have no acknowledgement; a sender may also take none for its own.
+        # `spent_ns`: a sender may also miss the acknowledgements that the capture has.
         attempts = space.attempts
         moment = attempts.spent_ns if attempts.gave_up_ns is None else attempts.gave_up_ns
         if moment is not None:
@@ -416,7 +416,7 @@ def _timeout_event(connection: Connection, found: TimeoutVerdict, side: int) -> 
 def _outcome(
     connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int, *, silent: bool
 ) -> str:
-    """Return the contract's word for the final state."""
+    """Return the final state, as in `ConnectionReport.state`."""
     machine = connection.machine
     if machine.close is not None and not machine.over:
         return "closed"
@@ -443,7 +443,7 @@ def _outcome(
 
 
 def _quiet_findings(connection: Connection, end_ns: int) -> None:
-    # Of one that was closed the rest of the capture tells nothing.
+    # After the close, the rest of the capture says nothing about the connection.
     over_ns = end_ns if connection.machine.close is None else connection.last_ns
     for span in connection.silence.spans:
         until_ns = span.to_ns or over_ns
@@ -479,8 +479,8 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
 
 
 def _bounds_hit(findings: Findings, end_ns: int) -> None:
-    """Report where a bound was hit first, and what became unknown there."""
-    told: set[tuple[int, str]] = set()
+    """Report where each bound was first reached, and what became unknown there."""
+    reported: set[tuple[int, str]] = set()
     for (direction, space, name), bound in list(findings.bounds.items()):
         unknown = LOST_BY.get(name, "what it counts is a lower bound")
         where = f"{space}: " if space else ""
@@ -488,9 +488,9 @@ def _bounds_hit(findings: Findings, end_ns: int) -> None:
             "limit-hit", bound.frame or None, bound.time_ns or None, direction,
             f"{where}bound {name} was reached {bound.times} times: {unknown}",
             {"bound": name, "space": space or None, "times": bound.times},
-            concluded_ns=end_ns, always=(direction, name) not in told,
+            concluded_ns=end_ns, always=(direction, name) not in reported,
         )  # fmt: skip
-        told.add((direction, name))
+        reported.add((direction, name))
 
 
 def _complete(connection: Connection) -> bool:

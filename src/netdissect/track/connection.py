@@ -1,4 +1,4 @@
-"""One connection: takes the events of its datagrams. Knows no protocol."""
+"""One connection: processes the events of its datagrams, and knows no protocol."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _HINTS: Final = Ev.HINTS
 
 
 class Connection(ScanSink):
-    """State of one connection. It takes what was captured by `datagram`, or by `at` and the calls
-    of a scanner; `conclude` reports.
+    """The state of one connection. Datagrams come through `datagram`, or through `at`, `begin` and
+    the calls of a scanner; `conclude` gives the report.
     """
 
     def __init__(
@@ -71,20 +71,20 @@ class Connection(ScanSink):
         self.protocol = protocol
         self.transport = transport
         self.hints = hints
-        """What the decoder has learnt; replaced by HINTS events."""
+        """What the decoder has learnt; HINTS events replace it."""
         self.forced = forced
-        """True where the user names the dialects: nothing that is seen changes them."""
+        """Whether the user has chosen the dialects, so that nothing changes them."""
         self.endpoints = endpoints
         """(client, server) as "address:port"."""
         self.roles_from = roles_from
         self.findings = findings
         self.explain = explain
         self.evicted = False
+        """Set by the pipeline if the connection had to leave the table before its end."""
         self.released = False
-        """Whether nothing more can come."""
-        """Set where the connection had to leave the table before its end."""
+        """Whether the connection is over and reported."""
         self.mid_stream = False
-        """Set by the pipeline where the transport shows that the start is missing."""
+        """Set by the pipeline if the transport shows that the start is missing."""
         self._policy_of = policy_of
         policies = [policy_of(dialect) for dialect in hints.dialects]
         super().__init__([Lane(policies[d], d, findings, recorder) for d in (0, 1)], recorder)
@@ -95,21 +95,21 @@ class Connection(ScanSink):
         self.announced: dict[int, TimeoutVerdict] = {}
         """Side -> the timeout that it announced on the wire."""
         self.end_hint: EndHint | None = None
-        """The newest sign of an end that nothing states."""
+        """The newest hint at an end that is not stated on the wire."""
         self.identity: dict[str, Any] = {}
         self.started = False
-        """True where the first datagram is one that begins a connection."""
+        """Whether the first datagram begins a connection."""
         self.lifetime = Lifetime()
         self.after = (0, 0)
-        """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
+        """(time, frame) of the last packet without messages: a TCP segment or an ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
         self.silence = SilenceDetector(
             self.lanes, self.lifetime, findings, over_tcp=transport == "tcp"
         )
-        """Where a side was not heard."""
+        """Finds the spans in which a side was not heard or not answered."""
         self.stream: StreamTrack | None = None
-        """What the TCP connection did, where the protocol's rules ask for it."""
+        """The TCP connection, if the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
             self.stream = StreamTrack(findings, recorder, self._step_in_time)
             self.silence.stream = self.stream
@@ -138,7 +138,7 @@ class Connection(ScanSink):
     def datagram(
         self, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
-        """Take one datagram, or one framed message of a stream, with its events."""
+        """Process one datagram, or one framed message of a stream, with its events."""
         lane, other = self.lanes[direction], self.lanes[1 - direction]
         self.at(lane, other, frame, time_ns, len(payload))
         if lane.silent and other.silent and self.stream is None:
@@ -150,7 +150,7 @@ class Connection(ScanSink):
             self.event(event)
 
     def begin(self) -> None:
-        """Count the datagram at hand."""
+        """Count the current datagram."""
         lane, frame, time_ns = self._lane, self._frame, self._time_ns
         if lane.silent:
             lane.silent = False
@@ -165,7 +165,7 @@ class Connection(ScanSink):
         lane.last_frame = frame
 
     def event(self, event: Event) -> None:  # noqa: C901, PLR0912 - hot path: compiled to jumps
-        """Take any event of the datagram at hand."""
+        """Process one event of the current datagram."""
         lane, frame, time_ns = self._lane, self._frame, self._time_ns
         kind: int = event[0]
         if kind <= _UNIT:
@@ -214,7 +214,7 @@ class Connection(ScanSink):
             _HANDLERS[kind](self, event, lane, frame, time_ns)
 
     def _second(self, lane: Lane, frame: int, time_ns: int) -> None:
-        """Begin another second of a direction's load; TCP chooses its rate itself."""
+        """Begin the next second of a direction's load, except over TCP, which adapts its rate."""
         if self.transport == "tcp":
             lane.due_ns = NEVER
             return
@@ -224,13 +224,13 @@ class Connection(ScanSink):
         lane.roll(frame, time_ns, max(client.latest_ns(), server.latest_ns()))
 
     def further(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
-        """Take events that belong to a datagram already counted (assembler, TCP segments)."""
+        """Process events of a datagram that is already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
         octets, datagrams = lane.octets, lane.datagrams
         last_ns, last_frame = lane.last_ns, lane.last_frame
         self.datagram(direction, frame, time_ns, b"", events)
         lane.octets, lane.datagrams = octets, datagrams
-        # The packet itself has said when its sender was last heard.
+        # The packet itself has updated these.
         lane.last_ns, lane.last_frame = last_ns, last_frame
 
     def segment(self, direction: int, frame: int, time_ns: int, octets: int) -> None:
@@ -245,7 +245,7 @@ class Connection(ScanSink):
     def transport_segment(
         self, direction: int, frame: int, time_ns: int, segment: TcpSegment
     ) -> None:
-        """Take a TCP segment itself, with or without data, before what it makes readable."""
+        """Process a TCP segment, with or without data, before the messages that it completes."""
         if self.lifetime.begin(frame, time_ns):
             self.started = not segment.mid_stream
         self.after = (time_ns, frame)
@@ -253,12 +253,12 @@ class Connection(ScanSink):
             self.stream.segment(direction, frame, time_ns, segment)
 
     def transport_end(self, name: str, direction: int, frame: int, time_ns: int) -> None:
-        """Take the end of the transport: input `fin` or `reset` of the state machine."""
+        """Process the end of the transport: input `fin` or `reset` of the state machine."""
         self.after = (time_ns, frame)
         self._step(name, None, direction, frame, time_ns)
 
     def icmp_unreachable(self, direction: int, frame: int, time_ns: int) -> None:
-        """Take an ICMP error that quotes a datagram of `direction`."""
+        """Process an ICMP error that quotes a datagram of `direction`."""
         self.unreachable += 1
         self.after = (time_ns, frame)
         self._step("unreachable", "port unreachable", direction, frame, time_ns)
@@ -268,7 +268,7 @@ class Connection(ScanSink):
         )  # fmt: skip
 
     def _first(self, direction: int, frame: int, time_ns: int) -> None:
-        """Take the first datagram of a direction."""
+        """Process the first datagram of a direction."""
         other = self._other
         for space in other.spaces.values():
             space.peer_seen = True
@@ -316,7 +316,7 @@ class Connection(ScanSink):
 
     def _reply(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         if lane.carrier is not None and lane.carrier.stale:
-            return  # nobody reads it
+            return  # its receiver ignores the datagram
         asker = self.lanes[1 - lane.direction]
         track = asker.probes[event[1]]
         lowest = track.rtt.lowest
@@ -354,7 +354,9 @@ class Connection(ScanSink):
     def _step_in_time(
         self, name: str, detail: str | None, side: int, frame: int, time_ns: int
     ) -> None:
-        """Take an input of the state machine; what announces a timeout in due time is one."""
+        """Process an input of the state machine. The announcement of a timeout counts as one if the
+        timeout is due.
+        """
         rule = self.timeout_rules()[side]
         if rule is not None and rule.announces == name and not self.machine.over:
             heard = self.lanes[1 - side]
@@ -390,7 +392,7 @@ class Connection(ScanSink):
 
     def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         space = lane.spaces.get(event[1])
-        if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are the pipeline's
+        if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are for the pipeline
             return
         seen = space.numbers.seen
         if seen and not space.rule.restarts_at_will:
@@ -445,7 +447,7 @@ class Connection(ScanSink):
             )  # fmt: skip
 
     def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        """Pass over what the assembler takes."""
+        """Ignore an event for the assembler."""
 
     def _note(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         detail = event[2]
@@ -458,7 +460,7 @@ class Connection(ScanSink):
         return self.lanes[0].datagrams + self.lanes[1].datagrams
 
     def learn(self, hints: Hints) -> None:
-        """Take what the decoder has learnt."""
+        """Apply what the decoder has learnt."""
         before = self.hints.dialects
         if self.forced:
             hints = Hints(before, hints.extra)
@@ -479,11 +481,11 @@ class Connection(ScanSink):
     # -- conclusions -------------------------------------------------------------------------------
 
     def judge(self) -> None:
-        """Conclude anew where the capture was taken."""
+        """Infer the vantage again from the evidence so far."""
         client, server = self.lanes
         late, later = client.disorder(), server.disorder()
         if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
-            return  # Answers get quicker only: both stay near.
+            return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):
             self._place()
@@ -495,8 +497,8 @@ class Connection(ScanSink):
         misses: bool = False,
         close_resends: tuple[bool, bool] = (False, False),
     ) -> None:
-        """Take from an earlier look at the whole capture where it was taken, whether it misses
-        frames, and in which directions resends come close to the copies before them.
+        """Apply the conclusions of a first pass over the whole capture: the vantage, whether the
+        capture misses frames, and `Findings.close_resends`.
         """
         self.findings.misses = misses
         self.findings.close_resends = close_resends
@@ -510,25 +512,25 @@ class Connection(ScanSink):
             lane.place(near[lane.direction], near[1 - lane.direction])
 
     def finish_vantage(self) -> None:
-        """Take that nothing more will be known about where the capture was taken."""
+        """Note that the vantage is final."""
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.context.finish_vantage()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
-        """Return the rules (of the client, of the server) in the present state."""
+        """Return the rules (of the client, of the server) in the current state."""
         policy = self.lanes[0].policy
         return policy.state_timeouts.get(self.machine.state, policy.timeouts)
 
     def given_up(self, time_ns: int) -> bool:
-        """Return whether the idle timers of both sides had run out by a time, after silence."""
+        """Return whether the idle timers of both sides had expired by this time."""
         for rule in self.timeout_rules():
             if rule is None or self.last_ns + (rule.idle_ms + rule.check_ms) * _MS > time_ns:
                 return False
         return True
 
     def release(self) -> None:
-        """Let go of everything that refers back here, so that no cyclic garbage is left."""
+        """Drop all references that form cycles, so that no garbage collection is needed."""
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
@@ -551,4 +553,4 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     Ev.PART: Connection._part,
     Ev.RATE: Connection._rate,
 }
-"""What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""
+"""Handlers of the rarer events; outside the class, because a compiled class body has no methods."""

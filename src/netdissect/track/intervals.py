@@ -1,5 +1,8 @@
-"""Counts per span of time and direction, for `stats`. Bounded; fed by datagrams and by settled
-units.
+"""Counts per span of time and direction, for `stats`, from datagrams and settled units.
+
+The vantage decides which counts are right: next to the receiver, a number in the capture arrived
+and a gap was lost; elsewhere, acknowledgements decide. As long as the vantage is unknown, both ways
+of counting are kept (`SpanTotals`), and units whose copies depend on it wait.
 """
 
 from __future__ import annotations
@@ -27,91 +30,90 @@ from netdissect.track.totals import (
 __all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "MAX_WAITING", "Intervals", "Sums"]
 
 MAX_INTERVALS = 100_000
-"""Spans kept; what is later counts into the last one."""
+"""Spans kept; anything later counts in the last one."""
 MAX_ALL_SAMPLES = 1 << 19
-"""Round trips kept of all spans; of many spans each keeps fewer, but `MIN_SAMPLES`."""
+"""Round trips kept over all spans: with many spans, each keeps fewer."""
 MIN_SAMPLES = 16
+"""Round trips that each span may keep in any case."""
 _TIDY = 1024
-"""After so many further spans it is looked what is too much."""
+"""After this many further spans, round trips beyond the bounds are dropped."""
 MAX_WAITING = 16_384
-"""Units that wait for late copies, and as many with copies that hang on where the capture was
-taken; beyond, they count as they stand.
+"""Units that wait for late copies, and as many whose copies depend on the vantage; beyond this,
+they are counted as they are.
 """
-_Lane: TypeAlias = tuple[int, int, str]
+_Key: TypeAlias = tuple[int, int, str]
 """(connection, direction, space)."""
 _Packed: TypeAlias = "tuple[array[int], array[float]]"
-"""Frames of units, and their round trips in ms: a tenth of the memory of pairs."""
+"""Frames of units, and their round trips in ms: two arrays take a tenth of the memory of pairs."""
 Sums: TypeAlias = tuple[list[Interval], dict[tuple[int, int], _Packed], bool, int]
 LATE_NS = 120_000_000_000
-"""Copies of a unit that come later than this after its first one are not counted."""
+"""Copies that come later than this after the first copy of their unit, in ns, are not counted."""
 
 
 class Intervals:
-    """Sums up a capture span by span."""
+    """The counts of a capture, span by span."""
 
     def __init__(self, span_ns: int, *, partial: bool = False) -> None:
-        """Take the length of a span in ns, and whether only some of the units are told, so that
-        their numbers do not show which never came.
+        """Create counts for spans of `span_ns`. With `partial`, only some units are counted, so
+        that gaps in their numbers show no losses.
         """
         self.span_ns = span_ns
         self.partial = partial
         self.start_ns: int | None = None
         """Start of the first span: the time of the first datagram."""
         self.overflowed = False
-        """True once something came later than the last span kept."""
+        """Whether anything came later than the last span."""
         self.early = 0
-        """Units that were counted before all was known of their copies."""
+        """Units that were counted before all their copies were known."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._lately: list[Interval | None] = [None, None]
-        """Direction -> the row asked for last."""
+        """Direction -> the row used last."""
         self._rtts: dict[tuple[int, int], _Packed] = {}
         self._timed_row: Interval | None = None
-        """Of what span and direction the last round trip was; its key, what is kept of it, and the
-        last frame of which more is wanted.
+        """The row of the last round trip. The next four are its key, the samples of that row, and
+        the last frame of which it needs samples.
         """
         self._timed_key = (0, 0)
         self._frames, self._times = array("q"), array("d")
         self._enough = NEVER
         self._most = MAX_SAMPLES
-        """Round trips kept of a span now."""
+        """Round trips that each span keeps now."""
         self._newest_kept: dict[tuple[int, int], int] = {}
-        """Frame of the last of the round trips of a span that are enough."""
-        self._newest: dict[_Lane, tuple[int, int]] = {}
-        """Lane -> its newest number, and what that is more than on the wire."""
-        self._newest_gap: dict[_Lane, tuple[int, int]] = {}
-        """The same as gaps alone tell it: for lanes whose numbers are skipped in normal
-        operation.
-        """
-        self._skipping: set[_Lane] = set()
-        """Lanes whose numbers are skipped in normal operation."""
-        self._repeating: set[_Lane] = set()
-        """Lanes that send again what is lost: they have, or have a timer for it, or are TCP's."""
-        self._copies: dict[_Lane, dict[int, int]] = {}
-        """Lane -> copies per span, while it is not known to be one of them."""
+        """Row -> frame of the last round trip, once it has enough."""
+        self._newest: dict[_Key, tuple[int, int]] = {}
+        """Space -> (newest number, difference between it and the number on the wire)."""
+        self._newest_gap: dict[_Key, tuple[int, int]] = {}
+        """The same by gaps alone, for spaces whose senders skip numbers in normal operation."""
+        self._skipping: set[_Key] = set()
+        """The spaces whose senders skip numbers in normal operation."""
+        self._repeating: set[_Key] = set()
+        """The spaces whose senders retransmit: they have done so, have a timer, or use TCP."""
+        self._copies: dict[_Key, dict[int, int]] = {}
+        """Space -> span -> copies, while it is unknown whether its sender retransmits."""
         self._judged_late: dict[int, list[tuple[UnitRecord, Container[int] | None]]] = {}
-        """Connection -> units with copies whose kinds hang on where it was captured, while that is
-        not known.
+        """Connection -> units with copies whose kinds depend on the vantage, while that is
+        unknown.
         """
         self._late_count = 0
         self._placed: set[int] = set()
-        """Connections of which it is known where the capture was made."""
-        self._open: dict[int, dict[_Lane, dict[int, SpanTotals]]] = {}
-        """Connection -> what it counts, one way or the other, while that is not known."""
+        """Connections with a known vantage."""
+        self._open: dict[int, dict[_Key, dict[int, SpanTotals]]] = {}
+        """Connection -> space -> span -> both ways of counting, while the vantage is unknown."""
         self._sums: dict[int, list[SpaceTotals]] = {}
-        """Connection -> what is summed up of its spaces."""
+        """Connection -> totals of its spaces."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
         self._oldest_ns = 0
-        """Moment of the first of them."""
+        """Time of the first of them."""
         self._near: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
-        """(connection, direction) captured next to its receiver -> (space, last number, time of the
-        connection's last packet) of its spaces.
+        """(connection, direction) captured next to the receiver -> (space, last number, time of the
+        connection's last packet) for each of its spaces.
         """
 
     def datagram(
         self, direction: int, time_ns: int, octets: int, *, repeated: bool = False
     ) -> None:
-        """Count one datagram; `repeated` where all units in it were sent before."""
+        """Count one datagram; `repeated`: all units in it were sent before."""
         row = self._row(direction, time_ns)
         row.datagrams += 1
         row.octets += octets
@@ -127,21 +129,21 @@ class Intervals:
         octets: int,
         repeated: bool,  # noqa: FBT001 - as in `Count`
     ) -> None:
-        """Count one datagram of whatever connection."""
+        """Count one datagram of any connection."""
         self.datagram(direction, time_ns, octets, repeated=repeated)
 
     def place(self, reports: Iterable[ConnectionReport], *, over: bool = True) -> None:
-        """Take connections: where the capture was made decides what units and gaps tell. The sooner
-        it is known, the less is kept; but what is summed up counts when they are over.
+        """Process the vantage of connections, which decides how their units and gaps count. The
+        sooner it is known, the less must wait. Totals count when the connections are `over`.
         """
         for report in reports:
             self._placed.add(report.connection)
             for space in report.spaces:
-                lane = report.connection, space.direction, space.space
+                key = report.connection, space.direction, space.space
                 if report.transport == "tcp" or space.timer_ms is not None or space.retransmissions:
-                    self._repeats(lane)
+                    self._repeats(key)
                 else:
-                    self._copies.pop(lane, None)
+                    self._copies.pop(key, None)
             for way in (0, 1):
                 if report.vantage == SIDES[1 - way] and not report.misses_frames:
                     spaces = [space for space in report.spaces if space.direction == way]
@@ -162,9 +164,8 @@ class Intervals:
     def tell(
         self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None = None
     ) -> None:
-        """Take a unit or an event, of which only gaps count; in the order of time.
-
-        It counts later, with the copies that have come until then.
+        """Add a unit or an event (of which only gaps count), in the order of time. It is counted
+        later, with the copies that have come until then.
         """
         if not item.copies if isinstance(item, UnitRecord) else item.event != "gap":
             return
@@ -180,7 +181,7 @@ class Intervals:
             self._leave()
 
     def _leave(self) -> None:
-        """Count what has waited longest; there is more behind it."""
+        """Count the item that has waited longest; another one waits after it."""
         item, frames = self._waiting.popleft()
         self._count(item, frames)
         self._oldest_ns = moment_ns(self._waiting[0][0])
@@ -201,19 +202,19 @@ class Intervals:
         arrived: bool | None = False,
         frames: Container[int] | None = None,
     ) -> None:
-        """Count one unit that is settled, in the span of its first copy, and each of its copies in
-        the span of its own. Units and gaps are told in the order of time.
+        """Count one settled unit in the span of its first copy, and each copy in the span of its
+        own. Units and gaps come in the order of time.
 
         Args:
             record: the unit.
-            arrived: whether the capture was made next to its receiver, so that what is in it came;
-                None = not known yet.
-            frames: frames of which copies count; None = all.
+            arrived: whether the capture was taken next to the receiver, so that what it has
+                arrived; None = unknown so far.
+            frames: frames whose copies count; None = all.
 
         """
         if not record.copies:
             return
-        lane = record.connection, record.direction, record.space
+        key = record.connection, record.direction, record.space
         extra = record.extra
         late = arrived is None and by_place(record)
         if late and self._late_count < MAX_WAITING:
@@ -222,7 +223,7 @@ class Intervals:
             timed = None
         else:
             self.early += late
-            self._count_copies(lane, record, frames)
+            self._count_copies(key, record, frames)
             timed = record.rtt_ms
         if extra and "continued" in extra:
             return
@@ -233,7 +234,7 @@ class Intervals:
             row.unacked += 1
         lost = record.lost or (bool(extra) and extra.get("reported") == "lost")
         known = lost or record.outcome == "acked"
-        if arrived is False:  # by far the usual one
+        if arrived is False:  # the usual case
             row.decided += 1 if known else 0
             row.lost += 1 if lost else 0
             if timed is not None:
@@ -246,11 +247,11 @@ class Intervals:
             if timed is not None:
                 span.took(record.copies[0].frame, timed, 1)
         if not self.partial:
-            span.each, span.arrived = 1, self._arrived(lane, record)
-        self._add(lane, self._index(time_ns), span, arrived=arrived)
+            span.each, span.arrived = 1, self._arrived(key, record)
+        self._add(key, self._index(time_ns), span, arrived=arrived)
 
-    def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
-        known = lane in self._repeating
+    def _count_copies(self, key: _Key, record: UnitRecord, frames: Container[int] | None) -> None:
+        known = key in self._repeating
         again = record.space == "tcp" or record.next_resend_due_ns is not None
         first_ns = record.copies[0].time_ns
         for copy in record.copies:
@@ -263,24 +264,24 @@ class Intervals:
                 if known:
                     row.reliable_copies += 1
                 else:
-                    spans = self._copies.setdefault(lane, {})
+                    spans = self._copies.setdefault(key, {})
                     index = self._index(copy.time_ns)
                     spans[index] = spans.get(index, 0) + 1
         if again and not known:
-            self._repeats(lane)
+            self._repeats(key)
 
-    def _repeats(self, lane: _Lane) -> None:
-        """Count the copies of a lane, now that it sends again what is lost."""
-        self._repeating.add(lane)
-        for index, copies in self._copies.pop(lane, {}).items():
-            self._rows[index, lane[1]].reliable_copies += copies
+    def _repeats(self, key: _Key) -> None:
+        """Count the copies of a space, now that its sender is known to retransmit."""
+        self._repeating.add(key)
+        for index, copies in self._copies.pop(key, {}).items():
+            self._rows[index, key[1]].reliable_copies += copies
 
     def gap(self, event: ConnectionEvent, *, placed: bool = True) -> None:
-        """Count numbers that were skipped next to their receiver, in the span of the next one.
+        """Count numbers that are missing next to their receiver, in the span of the next number.
 
         Args:
             event: the gap.
-            placed: whether it is known that the capture was made there.
+            placed: whether it is known that the capture was taken there.
 
         """
         if event.direction is None or self.partial:
@@ -288,25 +289,25 @@ class Intervals:
         first, last = event.data["first_seq"], event.data["last_seq"]
         step = event.data.get("step")
         lost = (last - first) // (step or 1) + 1 - event.came
-        # The number after the gap has come: its sight is what told of the gap.
-        lane = event.connection, event.direction, event.data["space"]
+        # The number after the gap has arrived, which is why the gap is known.
+        key = event.connection, event.direction, event.data["space"]
         span = SpanTotals(lost)
         if step is None:
-            span.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
-            span.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
+            span.arrived = self._advance(self._newest, key, last + 1, before=first - 1)
+            span.each = self._advance(self._newest_gap, key, last + 1, before=first - 1)
         self._row(event.direction, event.time_ns)
-        self._add(lane, self._index(event.time_ns), span, arrived=True if placed else None)
+        self._add(key, self._index(event.time_ns), span, arrived=True if placed else None)
 
     def sum_up(self, connection: int, sums: SpaceTotals) -> None:
-        """Count the sums of a space with those of its connection."""
+        """Add the totals of a space to those of its connection."""
         self._sums.setdefault(connection, []).append(sums)
 
     def leave_out(self, connection: int) -> None:
-        """Count nothing of what was summed up of a connection."""
+        """Drop the totals of a connection."""
         self._sums.pop(connection, None)
 
     def place_of(self, time_ns: int) -> tuple[int, int, int]:
-        """Return by what `SpaceTotals.spans` are looked up at a time, and from when to when."""
+        """Return the key of a time in `SpaceTotals.spans`, and the times between which it holds."""
         if self.start_ns is None:
             return -1 - time_ns, time_ns, time_ns + 1
         index = self._index(time_ns)
@@ -316,14 +317,14 @@ class Intervals:
         return (index, start_ns, end_ns) if inside else (index, time_ns, time_ns + 1)
 
     def _settle_sums(self, connection: int) -> None:
-        """Count what was summed up of a connection now that it is known what counts."""
+        """Count the totals of a connection, now that its vantage is known."""
         if self.start_ns is None:
             return
         for sums in self._sums.pop(connection, ()):
             way = sums.direction
-            lane = connection, way, sums.space
-            arrived = lane[:2] in self._near
-            repeating = sums.repeating or lane in self._repeating
+            key = connection, way, sums.space
+            arrived = key[:2] in self._near
+            repeating = sums.repeating or key in self._repeating
             for record in sums.late:
                 if record.rtt_ms is not None:
                     first = record.copies[0]
@@ -336,49 +337,49 @@ class Intervals:
                 row.retransmissions += span.retransmissions
                 row.reliable_copies += span.copies if repeating else 0
                 row.unacked += span.unacked
-                self._write(lane, row, span, arrived=arrived)
+                self._write(key, row, span, arrived=arrived)
             if arrived and sums.newest != ABSENT:
-                self._newest[lane] = sums.newest, sums.start
+                self._newest[key] = sums.newest, sums.start
 
     def forget(self, report: ConnectionReport) -> None:
-        """Forget a connection that was placed: nothing of it is told any more."""
+        """Forget a finished connection."""
         self._reached(report.connection)
         self._settle(report.connection)
         self._placed.discard(report.connection)
         for space in report.spaces:
-            lane = report.connection, space.direction, space.space
-            self._repeating.discard(lane)
-            self._skipping.discard(lane)
-            self._copies.pop(lane, None)
-            self._newest.pop(lane, None)
-            self._newest_gap.pop(lane, None)
+            key = report.connection, space.direction, space.space
+            self._repeating.discard(key)
+            self._skipping.discard(key)
+            self._copies.pop(key, None)
+            self._newest.pop(key, None)
+            self._newest_gap.pop(key, None)
 
     def _reached(self, connection: int) -> None:
-        """Count the numbers up to the last ones of a connection's spaces."""
+        """Count the numbers up to the last one of each space of a connection."""
         for way in (0, 1):
             for name, last_seq, last_ns in self._near.pop((connection, way), ()):
                 self.reach((connection, way, name), last_seq, last_ns)
 
-    def reach(self, lane: _Lane, seq: int, time_ns: int) -> None:
-        """Count the numbers up to the last of a space whose receiver is near."""
-        if lane in self._newest:
-            further = self._advance(self._newest, lane, seq, before=seq)
-            self._row(lane[1], time_ns).decided += further
+    def reach(self, key: _Key, seq: int, time_ns: int) -> None:
+        """Count the numbers up to the last one of a space whose receiver is near."""
+        if key in self._newest:
+            further = self._advance(self._newest, key, seq, before=seq)
+            self._row(key[1], time_ns).decided += further
 
-    def _add(self, lane: _Lane, index: int, span: SpanTotals, *, arrived: bool | None) -> None:
-        """Count in the span of a direction, or keep until it is known what counts."""
+    def _add(self, key: _Key, index: int, span: SpanTotals, *, arrived: bool | None) -> None:
+        """Count in the span of a direction, or keep it until the vantage is known."""
         if arrived is not None:
-            self._write(lane, self._rows[index, lane[1]], span, arrived=arrived)
+            self._write(key, self._rows[index, key[1]], span, arrived=arrived)
             return
-        spans = self._open.setdefault(lane[0], {}).setdefault(lane, {})
+        spans = self._open.setdefault(key[0], {}).setdefault(key, {})
         kept = spans.setdefault(index, span)
         if kept is not span:
             kept.add(span)
 
-    def _write(self, lane: _Lane, row: Interval, span: SpanTotals, *, arrived: bool) -> None:
-        """Count what counts where the capture was made."""
+    def _write(self, key: _Key, row: Interval, span: SpanTotals, *, arrived: bool) -> None:
+        """Count what the vantage makes right."""
         if arrived:
-            row.decided += span.each if lane in self._skipping else span.arrived
+            row.decided += span.each if key in self._skipping else span.arrived
             row.lost += span.skipped
             return
         row.decided += span.decided
@@ -388,7 +389,7 @@ class Intervals:
             self._timed(row, frame, rtt_ms)
 
     def _timed(self, row: Interval, frame: int, rtt_ms: float) -> None:
-        """Remember a round trip of a span and direction, if it is one of the first."""
+        """Add a round trip to its row, if it is one of the first."""
         if row is not self._timed_row:
             self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
             self._frames, self._times = self._samples(self._timed_key)
@@ -402,13 +403,13 @@ class Intervals:
             self._enough = self._newest_kept[self._timed_key] = frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
-        """Return the round trips of a span and direction."""
+        """Return the round trips of a row."""
         samples = self._rtts.get(key)
         if samples is None:
             samples = self._rtts[key] = array("q"), array("d")
             spans = len(self._rtts)
-            # Whoever has seen fewer spans keeps no fewer, so that the first ones of several
-            # processes are those of one.
+            # A process that has seen fewer spans keeps no fewer samples, so that several processes
+            # together keep the same first samples as one.
             self._most = min(MAX_SAMPLES, max(MIN_SAMPLES, MAX_ALL_SAMPLES // spans))
             if not spans % _TIDY and self._most < MAX_SAMPLES:
                 for frames, times in self._rtts.values():
@@ -416,43 +417,43 @@ class Intervals:
         return samples
 
     def _settle(self, connection: int) -> None:
-        """Count what was kept of a connection now that it is known what counts."""
+        """Count what was kept for a connection, now that its vantage is known."""
         late = self._judged_late.pop(connection, [])
         self._late_count -= len(late)
         for record, frames in late:
-            lane = connection, record.direction, record.space
-            self._count_copies(lane, record, frames)
+            key = connection, record.direction, record.space
+            self._count_copies(key, record, frames)
             if record.rtt_ms is not None and "continued" not in record.extra:
                 timed = SpanTotals()
                 timed.took(record.copies[0].frame, record.rtt_ms, 1)
                 row = self._row(record.direction, record.copies[0].time_ns)
-                self._write(lane, row, timed, arrived=lane[:2] in self._near)
-        for lane, spans in self._open.pop(connection, {}).items():
+                self._write(key, row, timed, arrived=key[:2] in self._near)
+        for key, spans in self._open.pop(connection, {}).items():
             for index, span in spans.items():
-                row = self._rows[index, lane[1]]
-                self._write(lane, row, span, arrived=lane[:2] in self._near)
+                row = self._rows[index, key[1]]
+                self._write(key, row, span, arrived=key[:2] in self._near)
 
-    def _arrived(self, lane: _Lane, record: UnitRecord) -> int:
-        """Return of how many numbers more it is known that they came, now that a unit did."""
-        if lane in self._skipping or "apart" in record.extra:
+    def _arrived(self, key: _Key, record: UnitRecord) -> int:
+        """Return how many more numbers are known to have arrived or not, now that a unit has."""
+        if key in self._skipping or "apart" in record.extra:
             return 1
         start = record.seq - record.wire_seq
-        before, old = self._newest.get(lane, (record.seq - 1, start))
+        before, old = self._newest.get(key, (record.seq - 1, start))
         if start != old and record.seq - before > (start - old) // 2:
-            # Its sender numbers afresh: extended numbers go on at a multiple of all.
+            # The sender has restarted: extended numbers go on at the next multiple.
             before = record.seq - 1
-        self._newest[lane] = before, start
-        return self._advance(self._newest, lane, record.seq, before=before)
+        self._newest[key] = before, start
+        return self._advance(self._newest, key, record.seq, before=before)
 
     @staticmethod
     def _advance(
-        newest: dict[_Lane, tuple[int, int]], lane: _Lane, seq: int, *, before: int
+        newest: dict[_Key, tuple[int, int]], key: _Key, seq: int, *, before: int
     ) -> int:
-        """Return how many numbers further a lane is; `before` was its last so far, where none is
-        known. Not every number need be that of a unit.
+        """Advance a space to `seq`, and return by how many numbers; `before` is the last number if
+        none is known yet.
         """
-        last, start = newest.get(lane, (before, 0))
-        newest[lane] = max(last, seq), start
+        last, start = newest.get(key, (before, 0))
+        newest[key] = max(last, seq), start
         return max(0, seq - last)
 
     def _index(self, time_ns: int) -> int:
@@ -482,8 +483,8 @@ class Intervals:
         return (self.start_ns or 0) + int(wide * self.span_ns)
 
     def rows(self) -> list[Interval]:
-        """Return every span of both directions in time, empty ones included. Ends the counting."""
-        from statistics import median  # noqa: PLC0415 - a hundredth of a second, for `stats` alone
+        """End the counting; return the spans of both directions in time, including empty ones."""
+        from statistics import median  # noqa: PLC0415 - takes 10 ms, and only `stats` needs it
 
         self._end()
         if self.start_ns is None:
@@ -502,12 +503,12 @@ class Intervals:
         return found
 
     def sums(self) -> Sums:
-        """Return what was counted, for `add` of another process. Ends the counting."""
+        """End the counting; return the counts for `add` in another process."""
         self._end()
         return list(self._rows.values()), self._rtts, self.overflowed, self.early
 
     def add(self, sums: Sums) -> None:
-        """Add what was counted of other connections, in spans that begin where these do."""
+        """Add the counts of other connections, whose spans begin at the same times."""
         rows, rtts, overflowed, early = sums
         self.overflowed = self.overflowed or overflowed
         self.early += early
@@ -521,7 +522,7 @@ class Intervals:
             mine_times.extend(times)
 
     def _end(self) -> None:
-        """Count what has waited until all of the capture is known."""
+        """Count everything that still waits."""
         while self._waiting:
             item, frames = self._waiting.popleft()
             self._count(item, frames)

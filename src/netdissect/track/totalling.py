@@ -1,5 +1,5 @@
-"""Sums of the units of one space, span by span, for `stats`: no record of a unit is made, but of
-one that comes again before it is acknowledged.
+"""Counts the units of one space per span of time, for `stats`, instead of recording them. Only a
+unit that comes again before it is acknowledged gets a record.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from netdissect.track.unit import Carried, Unit
 __all__ = ["MAX_LATE_ONES", "TotallingRecorder", "space_recorder", "summed"]
 
 MAX_LATE_ONES: Final = 256
-"""Units of a space whose round trips wait until it is known where the capture was taken."""
+"""Units of a space whose round trips wait until the vantage is known."""
 _UNIT: Final = UnitRecord(0, 0, "", 0, 0, None, [], None, None, None, False, "unknown", None)
 _NEW: Final = (_UNIT, Copy(0, 0, "original"))
 _AGAIN: Final = (_UNIT, Copy(0, 0, "retransmission"))
-"""What a datagram held: of units that are summed up it is only asked whether one of them is new."""
+"""Entries of `ConnectionRecorder.touched`: for units that are counted, only new or not matters."""
 
 
 def summed(parent: ConnectionRecorder | None, direction: int, space: str) -> SpaceTotals | None:
-    """Return what sums up the units of a space; None where they have records, or nobody asks."""
+    """Return the totals of a space; None if its units are recorded, or nobody needs them."""
     if parent is None or parent.sums is None:
         return None
     sums = SpaceTotals(direction, space, parent.sums.place_of)
@@ -35,7 +35,7 @@ def summed(parent: ConnectionRecorder | None, direction: int, space: str) -> Spa
 
 
 def space_recorder(parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> SpaceRecorder:
-    """Return what records the units of a space, or sums them up."""
+    """Return the recorder of a space, which records its units or only counts them."""
     sums = summed(parent, direction, rule.name)
     if sums is None:
         return SpaceRecorder(parent, direction, rule)
@@ -43,7 +43,7 @@ def space_recorder(parent: ConnectionRecorder, direction: int, rule: SpaceRule) 
 
 
 class TotallingRecorder(SpaceRecorder):
-    """Sums up the units of one space in one direction."""
+    """Counts the units of one space in one direction."""
 
     __slots__ = ("_newest_gap", "_reported", "_touched", "sums")
 
@@ -52,22 +52,22 @@ class TotallingRecorder(SpaceRecorder):
         self._touched = parent.touched
         self.sums = sums
         self._newest_gap: i64 = ABSENT
-        """Its newest number as gaps alone tell it."""
+        """The newest number by gaps alone."""
         self._reported: Unit | None = None
-        """Of what its receiver has told that it was lost."""
+        """The last unit that its receiver has reported lost."""
 
     # -- sent --------------------------------------------------------------------------------------
 
     def run(
         self, space: SpaceContext, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
-        """Count consecutive new units, newer than all before."""
+        """Count consecutive new units with numbers above all others."""
         del frame
         self._new(space, time_ns, count, self.sums.arrive(seq, wire_seq, count))
         return None
 
     def units_of(self, run: Carried) -> list[Unit]:
-        """Return each unit of those that a datagram carries together."""
+        """Return the units of a run."""
         return [
             Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None) for _ in range(run.count)
         ]
@@ -85,13 +85,13 @@ class TotallingRecorder(SpaceRecorder):
         self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,
     ) -> UnitRecord | None:  # fmt: skip
-        """Count a unit whose number is no evidence of those between it and others."""
+        """Count a unit whose number says nothing about the numbers between it and others."""
         del seq, wire_seq, type_, frame
         self._new(space, time_ns, 1, 1)
         return None
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
-        """Count the number of a unit that stood apart with those of its space."""
+        """Count the number of an isolated unit, now that another number confirms it."""
         self.sums.span(unit.first_ns).arrived += self.sums.arrive(seq, wire_seq, 1) - 1
 
     def further_copy(
@@ -123,7 +123,7 @@ class TotallingRecorder(SpaceRecorder):
         return copy
 
     def copy_reclassified(self, copy: Copy, before: str) -> None:
-        """Take that a copy is of another kind than `before`."""
+        """Process a change of a copy's kind from `before`."""
         span = self.sums.span(copy.time_ns)
         span.retransmissions += copy.kind == "retransmission"
         span.retransmissions -= before == "retransmission"
@@ -154,12 +154,12 @@ class TotallingRecorder(SpaceRecorder):
             span.took(record.copies[0].frame, record.rtt_ms, 1)
 
     def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
-        """Count units that a datagram carried together, and that were acknowledged with it."""
+        """Count the units of a run that was acknowledged."""
         del frame
         self.sums.acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
-        """Count a unit that was not acknowledged, and whether it is known to be lost."""
+        """Count an unacknowledged unit, and whether it is known to be lost."""
         span = self.sums.span(_first_ns(unit))
         span.unacked += outcome != "unknown"
         if lost and self._reported is not unit:
@@ -167,26 +167,26 @@ class TotallingRecorder(SpaceRecorder):
             span.lost += 1
 
     def dropped_run(self, run: Carried, outcome: str) -> None:
-        """Count units that a datagram carried together, and that were not acknowledged."""
+        """Count the units of a run that was not acknowledged."""
         if outcome != "unknown":
             self.sums.span(run.sent_ns).unacked += run.count
 
     def reported_lost(self, unit: Unit) -> None:
-        """Count a unit of which its receiver says that it is lost."""
+        """Count a unit that its receiver has reported lost."""
         self._reported = unit
         span = self.sums.span(_first_ns(unit))
         span.decided += 1
         span.lost += 1
 
     def place(self, space: SpaceContext) -> None:
-        """Take nothing: what hangs on where the capture was taken is decided at the end."""
+        """Do nothing: what depends on the vantage is decided at the end."""
 
     # -- numbers that were skipped -----------------------------------------------------------------
 
     def gap(
         self, space: SpaceContext, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
-        """Count skipped numbers, `stride` apart, in the span of the next one."""
+        """Count skipped numbers, `stride` apart, in the span of the next number."""
         del frame
         data = {"first_seq": low, "last_seq": high, "step": stride}
         event = ConnectionEvent(0, "gap", time_ns, None, self.sums.direction, "", data)
@@ -212,7 +212,7 @@ class TotallingRecorder(SpaceRecorder):
         self.sums.newest, self._newest_gap = newest, newest_gap
 
     def arrived_late(self, seq: int) -> None:
-        """Take that a number that was skipped has come after all."""
+        """Count a skipped number that has come after all."""
         gap = self.gap_of(seq)
         if gap is not None:
             span = self.sums.span(gap.time_ns)
@@ -224,7 +224,7 @@ class TotallingRecorder(SpaceRecorder):
     # -- spans -------------------------------------------------------------------------------------
 
     def _new(self, space: SpaceContext, time_ns: i64, units: i64, arrived: i64) -> None:
-        """Count new units of a datagram; `arrived`: so many numbers more are known to have come."""
+        """Count new units; `arrived` more numbers are known to have arrived or not."""
         if space.delay_ns:
             self.sums.repeating = True
         self.sums.new(time_ns, units, arrived)
@@ -232,5 +232,5 @@ class TotallingRecorder(SpaceRecorder):
 
 
 def _first_ns(unit: Unit) -> i64:
-    """Return when a unit was first sent: a message that is carried again is another `Unit`."""
+    """Return when a unit was first sent; a message that is sent again is another `Unit`."""
     return unit.first_ns if unit.record is None else unit.record.copies[0].time_ns

@@ -1,4 +1,4 @@
-"""What spans of one space count, until it is known where the capture was made."""
+"""The totals of one space per span of time, until the vantage is known."""
 
 from __future__ import annotations
 
@@ -33,17 +33,15 @@ COUNTS = (
     "decided",
     "rtt_samples",
 )
-"""What is added where two processes have counted the same span."""
+"""The counts of a span that are added up over processes."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median: those of the first units."""
 NEVER: Final = (1 << 62) - 1
-"""Beyond all frames."""
+"""A number above all frames."""
 
 
 class SpanTotals:
-    """What one span of a space counts, one way or the other: where the capture was made decides
-    which, and may be known late.
-    """
+    """The counts of one span of a space, in both ways between which the vantage decides."""
 
     __slots__ = (
         "_enough", "arrived", "copies", "decided", "each", "frames", "lost", "retransmissions",
@@ -56,14 +54,14 @@ class SpanTotals:
         self.retransmissions: i64 = 0
         self.unacked: i64 = 0
         self.decided: i64 = 0
-        """Units whose fate is known, from elsewhere than next to the receiver."""
+        """Units with a known outcome, away from the receiver."""
         self.lost: i64 = 0
         self.arrived: i64 = skipped
-        """Numbers of which it is known whether they came, next to the receiver."""
+        """Numbers known to have arrived or not, next to the receiver."""
         self.each: i64 = skipped
-        """The same where numbers are skipped in normal operation."""
+        """The same if the sender skips numbers in normal operation."""
         self.skipped: i64 = skipped
-        """Numbers that did not come there."""
+        """Numbers that did not arrive, next to the receiver."""
         self.samples: i64 = 0
         self.frames: array[int] | None = None
         self.times: array[float] | None = None
@@ -71,7 +69,7 @@ class SpanTotals:
         self._enough: i64 = NEVER
 
     def took(self, frame: int, rtt_ms: float, units: i64) -> None:
-        """Take the round trip of units."""
+        """Add the round trip of units."""
         self.samples += units
         frames, times = self.frames, self.times
         if frames is None or times is None:
@@ -87,11 +85,11 @@ class SpanTotals:
             self._enough = frames[-1]
 
     def round_trips(self) -> Iterator[tuple[int, float]]:
-        """Return frames of units, and their round trips in ms: those of the first ones."""
+        """Return (frame, round trip in ms) of the first units."""
         return zip(self.frames or (), self.times or (), strict=True)
 
     def add(self, other: SpanTotals) -> None:
-        """Add what hangs on where the capture was made."""
+        """Add the counts that depend on the vantage."""
         self.decided += other.decided
         self.lost += other.lost
         self.arrived += other.arrived
@@ -102,7 +100,7 @@ class SpanTotals:
 
 
 class SpaceTotals:
-    """The sums of one space in one direction."""
+    """The totals of one space in one direction."""
 
     __slots__ = (
         "_high_ns", "_lately", "_low_ns", "_place_of", "direction", "late", "newest", "repeating",
@@ -112,26 +110,26 @@ class SpaceTotals:
     def __init__(
         self, direction: int, space: str, place_of: Callable[[int], tuple[int, int, int]]
     ) -> None:
-        """Take what is summed up, and `Intervals.place_of`."""
+        """Create totals; `place_of` is that of `Intervals`."""
         self._place_of = place_of
         self._lately = SpanTotals()
         self._low_ns: i64 = 0
         self._high_ns: i64 = 0
-        """The span asked for last, from and to."""
+        """The times between which the span used last is valid."""
         self.direction = direction
         self.space = space
         self.spans: dict[int, SpanTotals] = {}
-        """By number; before the first span is known by -1 - time."""
+        """Number of the span (or -1 - time, before the first span is known) -> counts."""
         self.repeating = False
-        """Whether its sender has a timer for what is not acknowledged."""
+        """Whether its sender has a resend timer."""
         self.late: list[UnitRecord] = []
-        """Acknowledged units with copies whose kinds hang on where the capture was taken."""
+        """Acknowledged units with copies whose kinds depend on the vantage."""
         self.newest: i64 = ABSENT
         self.start: i64 = 0
-        """Its newest number, and what that is more than on the wire."""
+        """The difference between the newest number and the number on the wire."""
 
     def new(self, time_ns: i64, units: i64, arrived: i64) -> None:
-        """Count new units; `arrived`: so many numbers more are known to have come."""
+        """Count new units; `arrived` more numbers are known to have arrived or not."""
         span = self._lately
         if not self._low_ns <= time_ns < self._high_ns:
             span = self.span(time_ns)
@@ -141,14 +139,14 @@ class SpaceTotals:
         span.arrived += arrived
 
     def add_copies(self, time_ns: i64, copies: i64, *, resent: bool) -> None:
-        """Count further copies, and whether their sender has made them."""
+        """Count further copies; `resent`: their sender has made them."""
         span = self.span(time_ns)
         span.copies += copies
         if resent:
             span.retransmissions += copies
 
     def acked(self, first_ns: i64, frame: int, sample_ns: i64, units: i64) -> None:
-        """Count acknowledged units, all sent once."""
+        """Count acknowledged units that were sent once."""
         span = self._lately
         if not self._low_ns <= first_ns < self._high_ns:
             span = self.span(first_ns)
@@ -156,20 +154,20 @@ class SpaceTotals:
         span.took(frame, int(sample_ns) / 1e6, units)
 
     def settled(self, first_ns: i64, frame: int, time_ns: i64, *, ambiguous: bool) -> None:
-        """Count an acknowledged unit; an ambiguous one tells no round trip."""
+        """Count an acknowledged unit; an ambiguous one gives no round trip."""
         if ambiguous:
             self.span(first_ns).decided += 1
         else:
             self.acked(first_ns, frame, time_ns - first_ns, 1)
 
     def arrive(self, seq: i64, wire_seq: i64, units: i64) -> i64:
-        """Return of how many numbers more it is known that they came, now that new units did."""
+        """Return how many more numbers are known to have arrived or not, now that units have."""
         start = seq - wire_seq
         newest = self.newest
         if newest == ABSENT or (
             start != self.start and seq - newest > (start - self.start) >> 1
         ):
-            # Its sender numbers afresh: extended numbers go on at a multiple of all.
+            # The sender has restarted: extended numbers go on at the next multiple.
             newest = seq - 1
         self.start = start
         last = seq + units - 1
@@ -180,7 +178,7 @@ class SpaceTotals:
         return last - newest
 
     def span(self, time_ns: i64) -> SpanTotals:
-        """Return what the span of a time counts."""
+        """Return the counts of the span at a time."""
         if self._low_ns <= time_ns < self._high_ns:
             return self._lately
         key, self._low_ns, self._high_ns = self._place_of(time_ns)
@@ -192,7 +190,7 @@ class SpaceTotals:
 
 
 def first_of(frames: array[int], times: array[float], most: int) -> None:
-    """Keep those that were told first."""
+    """Drop all but the first `most` round trips."""
     if len(frames) <= most:
         return
     first = sorted(zip(frames, times, strict=True))[:most]
@@ -201,7 +199,7 @@ def first_of(frames: array[int], times: array[float], most: int) -> None:
 
 
 def by_place(record: UnitRecord) -> bool:
-    """Return whether a unit has copies whose kinds hang on where the capture was taken."""
+    """Return whether a unit has copies whose kinds depend on the vantage."""
     for copy in record.copies:  # noqa: SIM110 - compiled, a loop is cheaper
         if copy.by_place:
             return True
@@ -209,5 +207,5 @@ def by_place(record: UnitRecord) -> bool:
 
 
 def moment_ns(item: UnitRecord | ConnectionEvent) -> int:
-    """Return when a unit was first seen, or a gap noticed."""
+    """Return the time of a unit's first copy, or of a gap."""
     return item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns
