@@ -1,4 +1,4 @@
-"""What holds a TCP stream up: a closed receive window, and waits for the retransmission timer."""
+"""What stalls a TCP stream: a closed receive window, and waits for the retransmission timer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from netdissect.track.recorder import ConnectionRecorder
 __all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "STREAM", "StallTracker"]
 
 RTO_MIN_NS: Final = 200_000_000
-"""A retransmission so long after the last transmission was sent by the timer, not for duplicate
-acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
+"""A retransmission at least this long after the last transmission, in ns, was sent by the timer and
+not for duplicate acknowledgements. *Source:* Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a
+second.
 """
 STREAM: Final = "tcp"
 """Name of the space of a stream's bytes."""
@@ -22,7 +23,7 @@ MAX_RESENT: Final = 4096
 
 
 class StallTracker:
-    """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
+    """The waits of one direction's sender, and the receive window that this sender announces."""
 
     __slots__ = (
         "_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
@@ -36,21 +37,21 @@ class StallTracker:
         self._findings = findings
         self._recorder = recorder
         self.closed_ns: int | None = None
-        """Since when this side's receive window is closed; None while it is open."""
+        """Since when the receive window is closed; None while it is open."""
         self.closures = 0
         """How often it was closed."""
         self.held_ns = 0
-        """How long it was closed, together."""
+        """How long it was closed in total."""
         self.timed = 0
-        """Retransmissions that the timer of this side has sent."""
+        """Retransmissions sent by the timer."""
         self.longest_ns = 0
-        """Longest wait of them."""
+        """The longest wait before one of them."""
         self._last: dict[int, int] = {}
         self._holes: dict[int, tuple[int, int]] = {}
-        """Offset -> (offset behind it, time) of what is missing; only where events are wanted."""
+        """Offset -> (offset after the last byte, time) of missing ranges; only for events."""
 
     def close(self, frame: int, time_ns: int) -> None:
-        """Take a segment that closes the window."""
+        """Process a segment that closes the window."""
         if self.closed_ns is not None:
             return
         self.closed_ns = time_ns
@@ -62,7 +63,7 @@ class StallTracker:
             )  # fmt: skip
 
     def open(self, frame: int, time_ns: int) -> None:
-        """Take a segment that opens the window again."""
+        """Process a segment that opens the window again."""
         if self.closed_ns is None:
             return
         held_ns = time_ns - self.closed_ns
@@ -76,7 +77,10 @@ class StallTracker:
             )  # fmt: skip
 
     def wait(self, start: int, first_ns: int, time_ns: int) -> int:
-        """Return how long ago bytes from `start` on were sent last (at first at `first_ns`)."""
+        """Return the time since the last transmission of the bytes from `start` on.
+
+        They were first sent at `first_ns`.
+        """
         last = self._last
         waited = time_ns - last.get(start, first_ns)
         if len(last) >= MAX_RESENT and start not in last:
@@ -86,7 +90,7 @@ class StallTracker:
         return waited
 
     def retransmitted(self, start: int, waited: int, copies: int, frame: int, time_ns: int) -> None:
-        """Take a retransmission of bytes from `start` on, `waited` ns after the last one."""
+        """Process a retransmission of the bytes from `start` on, `waited` ns after the last one."""
         if waited < RTO_MIN_NS:
             return
         self.timed += 1
@@ -99,7 +103,7 @@ class StallTracker:
             )  # fmt: skip
 
     def hole(self, start: int, end: int, frame: int, time_ns: int) -> None:
-        """Take bytes that others have overtaken, or that were lost before the capture."""
+        """Process a gap: the bytes were overtaken, or lost before they reached the capture."""
         if self._recorder is None:
             return
         if len(self._holes) >= MAX_HOLES:
@@ -112,7 +116,7 @@ class StallTracker:
         )  # fmt: skip
 
     def arrived_late(self, start: int, end: int, frame: int, time_ns: int) -> None:
-        """Take bytes that come late."""
+        """Process bytes that come late."""
         for low in [low for low in self._holes if low < end]:
             high, since_ns = self._holes[low]
             if high <= start:

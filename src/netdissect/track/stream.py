@@ -1,6 +1,6 @@
-"""A TCP connection as a whole: handshake, both directions, ends, and the messages in its streams.
+"""A TCP connection: its handshake, its end, and the messages in both streams. Knows no protocol.
 
-`StreamHalf` keeps the bytes of one direction; here the two meet. Knows no protocol.
+`StreamHalf` has the bytes of one direction; `StreamTrack` combines the two.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from netdissect.track.vantage import Evidence
 __all__ = ["REFUSAL_NS", "StreamTrack"]
 
 REFUSAL_NS: Final = 150_000_000
-"""A server that closes this soon after the handshake, without a word, has refused its client."""
+"""A server that closes within this time after the handshake, in ns, without sending anything, has
+refused its client.
+"""
 MAX_SYNS = 16
-"""Connection attempts remembered, to tell which one was answered."""
+"""SYNs remembered, to find out which one was answered."""
 
 SPACE: Final = "message"
 _FIN: Final = 1
@@ -42,7 +44,7 @@ _SPECIAL: Final = _FIN | _SYN | _RST
 
 @cache
 def _no_digest() -> Any:
-    """Return the digest of nothing, to be copied: OpenSSL takes long to make one."""
+    """Return an empty digest to copy, because OpenSSL is slow to create one."""
     from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
 
     return sha256()
@@ -58,20 +60,20 @@ class _Messages:
 
     def __init__(self, sums: SpaceTotals | None) -> None:
         self.sums = sums
-        """What sums them up, in place of records."""
+        """Counts them instead of recording them; None = they are recorded, or nobody needs them."""
         self.count = 0
         self.end = 0
-        """Offset behind the last message."""
+        """Offset after the last message."""
         self.waiting: list[PendingMessage] = []
         self.acked = self.unacked = self.unknown = 0
         self.repeated = self.blocked = 0
         self.blocked_ns = 0
-        """Longest time that a message waited for earlier bytes."""
+        """Longest time that a message waited for earlier bytes, in ns."""
         self.rtt = RttReservoir()
         self.digest = _no_digest().copy()
         self.octets = 0
         self.gaps = 0
-        """Bytes that the capture does not have."""
+        """Bytes that the capture misses."""
 
 
 class StreamTrack:
@@ -81,10 +83,10 @@ class StreamTrack:
         self, findings: Findings, recorder: ConnectionRecorder | None,
         step: Callable[[str, str | None, int, int, int], None],
     ) -> None:  # fmt: skip
-        """Take where findings and records go, and the input of the connection's machine."""
+        """Create the state of a connection; `step` is the input of its state machine."""
         self.findings = findings
         self.recorder = recorder
-        # Lists: compiled, a tuple is made anew to take one of its items by a variable.
+        # Lists, because compiled code copies a tuple to index it with a variable.
         self.halves = [StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder)]
         self.messages = [
             _Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
@@ -96,30 +98,30 @@ class StreamTrack:
         self.synack_to_ack_ms: float | None = None
         self.established_ns: int | None = None
         self._usual = False
-        """True once the handshake is over, or was not seen."""
+        """Whether the handshake is over, or was not captured."""
         self.first_fin: tuple[int, int, int] | None = None
-        """(direction, frame, time) of the first FIN."""
+        """(direction, frame, time) of the first FIN, or of what shows that there was one."""
         self.fins = [False, False]
         self.fin_acked: list[tuple[int, int, bool] | None] = [None, None]
-        """(frame, time, whether its sender had not ended by then) of what acknowledges one byte
-        more of a side than the capture has: its FIN.
+        """Side -> (frame, time, whether the other side had not ended yet) of an acknowledgement of
+        one byte more than the capture has: the byte is the FIN of the side.
         """
         self.fin_unseen = False
-        """Whether the first FIN is not in the capture, but only what shows that it was there."""
+        """Whether the first FIN was not captured, but only what shows that there was one."""
         self.reset_by: int | None = None
         """Direction of the first RST."""
         self._reset_frame = 0
         self.refused = False
         self._closer_unknown = False
-        """Whether the other side may have ended the connection before the one that is seen to."""
+        """Whether the other side may have ended the connection first."""
         self._ending = (0, 0)
-        """(direction, acknowledgement) of the first FIN or RST that is in the capture."""
+        """(direction, acknowledgement number) of the first captured FIN or RST."""
         self.mid_stream = False
 
     # -- segments ----------------------------------------------------------------------------------
 
     def segment(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
-        """Take one segment, before the messages that it completes."""
+        """Process one segment, before the messages that it completes."""
         flags = segment.flags
         half = self.halves[direction]
         if self._usual and not flags & _SPECIAL:
@@ -141,14 +143,14 @@ class StreamTrack:
         if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
         elif not self._usual and self._syns and flags & _ACK and not flags & _RST:
-            # Its SYN was answered, though the answer is not in the capture.
+            # The SYN was answered, but the answer was not captured.
             self._usual = True
             self._step("established", None, 0, frame, time_ns)
         if flags & (_FIN | _RST):
             self._end(direction, frame, time_ns, segment)
 
     def _sent_again(self, direction: int, segment: TcpSegment) -> None:
-        """Mark the messages that a retransmission carries: their round trip is ambiguous (Karn)."""
+        """Mark the messages in a retransmission: their round trips are ambiguous (Karn)."""
         start = segment.stream_start
         end = start + segment.payload_length
         if self.halves[direction].repeated[-1] != (start, end):
@@ -166,7 +168,7 @@ class StreamTrack:
     def _acknowledged(
         self, direction: int, frame: int, time_ns: int, segment: TcpSegment
     ) -> None:
-        """Take what a segment of `direction` acknowledges of the other one."""
+        """Process what a segment of `direction` acknowledges."""
         half = self.halves[1 - direction]
         before = half.acked
         half.acknowledge(segment.ack, frame, time_ns)
@@ -207,7 +209,7 @@ class StreamTrack:
             self._step("established", None, direction, frame, time_ns)
 
     def _answered(self, segment: TcpSegment) -> int:
-        """Return when the SYN was sent that a SYN-ACK answers: whose time stamp it echoes."""
+        """Return when the SYN was sent whose time stamp a SYN-ACK echoes."""
         stamps = segment.timestamps
         for time_ns, stamp in self._syns:
             if stamps is not None and stamp == stamps[1]:
@@ -215,7 +217,7 @@ class StreamTrack:
         return self._syns[-1][0]
 
     def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
-        """Take a FIN or RST."""
+        """Process a FIN or RST."""
         flags = segment.flags
         own = self.halves[direction]
         if not self.ended and flags & _RST and own.unseen_before(segment.seq) == 1:
@@ -242,15 +244,15 @@ class StreamTrack:
         self._step("fin", "FIN", direction, frame, time_ns)
 
     def _ends_behind(self, direction: int, seq: int) -> bool:
-        """Return whether a FIN stands behind all that the first one to end had got."""
+        """Return whether a FIN comes after everything that the first side to end had received."""
         first, acknowledged = self._ending
         if direction == first or self.fins[direction]:
             return False
         return (seq - acknowledged) % _WRAP < _WRAP // 2
 
     def _unseen_before(self, side: int, frame: int, time_ns: int) -> None:
-        """Take what an ending segment acknowledges of a side and the capture does not have: one
-        byte is its FIN; with more, whether that is among them cannot be told.
+        """Process what an ending segment acknowledges beyond the captured bytes of a side. A single
+        byte is its FIN; more bytes may or may not include it.
         """
         half = self.halves[side]
         unseen = half.acked - half.highest
@@ -259,8 +261,8 @@ class StreamTrack:
         self._closer_unknown = unseen > 1 or half.base is None
 
     def _fin_unseen(self, side: int, frame: int, time_ns: int) -> None:
-        """Take the FIN of a side from what shows that it was there: an acknowledgement, else this
-        frame.
+        """Assume a FIN of a side that was not captured, at the acknowledgement that shows it, or
+        else at this frame.
         """
         answered = self.fin_acked[side]
         if answered is not None:
@@ -271,12 +273,12 @@ class StreamTrack:
 
     @property
     def ended(self) -> bool:
-        """Return whether a FIN or RST was seen: what is incomplete then stays so."""
+        """Return whether a FIN or RST was seen; incomplete messages then stay incomplete."""
         return self.first_fin is not None or self.reset_by is not None
 
     @property
     def state(self) -> str:
-        """Return the state at the end of the capture, in plain words."""
+        """Return the state at the end of the capture, as `tcp_state` of the report."""
         if self.reset_by is not None:
             return "refused" if self.refused else "reset"
         if all(self.fins):
@@ -286,7 +288,7 @@ class StreamTrack:
         return "open"
 
     def facts(self) -> dict[str, Any]:
-        """Return what the report names about the connection itself."""
+        """Return the report's facts about the connection itself."""
         return {
             "tcp_state": self.state,
             "syn_to_synack_ms": self.syn_to_synack_ms,
@@ -294,7 +296,7 @@ class StreamTrack:
         }
 
     def closed(self) -> dict[str, Any]:
-        """Return who ended the connection, where a FIN or RST tells: whoever sent the first one."""
+        """Return who ended the connection, by the first FIN or RST; empty without any."""
         for side, half in enumerate(self.halves):
             answered = self.fin_acked[side]
             if not self.ended and answered is not None and half.acked == half.highest + 1:
@@ -314,7 +316,9 @@ class StreamTrack:
         return None if self._closer_unknown else SIDES[side]
 
     def evidence(self, side: int) -> Evidence:
-        """Return how a side acknowledges, and how many of its own segments were late."""
+        """Return the evidence about a side: how it acknowledges, and how many of its segments were
+        late.
+        """
         half = self.halves[1 - side]
         late = self.halves[side].counts["hole_filling"]
         if not half.rtt.samples:
@@ -325,7 +329,7 @@ class StreamTrack:
     # -- bytes and messages -----------------------------------------------------------------------
 
     def octets(self, direction: int, piece: StreamPiece) -> None:
-        """Take bytes of the stream as they became readable."""
+        """Process bytes of the stream in order."""
         messages = self.messages[direction]
         messages.digest.update(piece.data)
         messages.octets += len(piece.data)
@@ -334,7 +338,7 @@ class StreamTrack:
     def message(
         self, direction: int, type_: str, span: tuple[int, int], frame: int, time_ns: int
     ) -> int:
-        """Take a message at offsets [start, end) that `frame` completed; return its number."""
+        """Process a message at offsets [start, end) that `frame` completed; return its number."""
         start, end = span
         messages = self.messages[direction]
         messages.count += 1
@@ -382,7 +386,7 @@ class StreamTrack:
         return messages.count
 
     def next_message(self, direction: int, start: int, end: int, time_ns: int) -> bool:
-        """Take a message that lies in one segment, seen once; False where it has more to it."""
+        """Process a message inside one segment that was seen once; return False if it is not so."""
         half = self.halves[direction]
         arrivals = half.arrivals
         messages = self.messages[direction]
@@ -405,7 +409,7 @@ class StreamTrack:
         return True
 
     def _shed(self, direction: int) -> None:
-        """Let the message of a direction go that has waited longest."""
+        """Settle the message that has waited longest as unknown."""
         self.halves[direction].hit("MAX_UNITS")
         messages = self.messages[direction]
         self._drop(messages, messages.waiting.pop(0), seen=False)
@@ -413,7 +417,7 @@ class StreamTrack:
     def _settle(
         self, messages: _Messages, waiting: PendingMessage, frame: int, time_ns: int
     ) -> None:
-        """Take the acknowledgement of a message's last byte: the peer's kernel has it."""
+        """Process the acknowledgement of a message's last byte: the peer's kernel has it."""
         messages.acked += 1
         ambiguous = waiting.repeated
         sample = time_ns - waiting.time_ns
@@ -439,11 +443,11 @@ class StreamTrack:
     # -- end ---------------------------------------------------------------------------------------
 
     def finish(self, end_ns: int, patience_ns: int) -> list[SpaceReport]:
-        """Conclude, and return the reports of both spaces in both directions."""
+        """Conclude the connection; return the reports of both spaces in both directions."""
         self._refusal()
         reports = []
         for direction, half in enumerate(self.halves):
-            # What the capture holds of other connections says nothing of this one.
+            # Only the other direction shows how long acknowledgements got through.
             over = self.reset_by is not None
             until_ns = SETTLED_NS if over else self.halves[1 - direction].last_ns - patience_ns
             tcp = half.finish(end_ns, until_ns)
@@ -462,7 +466,7 @@ class StreamTrack:
         if self.first_fin is None or self.established_ns is None:
             return
         direction, frame, time_ns = self.first_fin
-        # What is not in the capture may have been a word.
+        # Bytes that were not captured may have been a message.
         silent = not self.messages[1].octets and self.halves[1].acked <= 1
         if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS:
             self.findings.add(

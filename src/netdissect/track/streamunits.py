@@ -1,5 +1,7 @@
-"""What is kept of the segments of one direction of a TCP connection. Classes: compiled, one is made
-in a few instructions, and its numbers are no objects.
+"""What is remembered of the segments of one direction of a TCP connection.
+
+These are classes, because mypyc creates one in a few instructions, with numbers that are no
+objects.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ _ROW: Final = 3
 
 
 class Arrival:
-    """Bytes seen for the first time."""
+    """A range of bytes seen for the first time."""
 
     __slots__ = ("end", "frame", "start", "time_ns")
 
     def __init__(self, start: int, end: int, time_ns: int, frame: int) -> None:
         self.start = start
-        """Offset of the first one."""
+        """Offset of the first byte."""
         self.end = end
-        """Offset behind them."""
+        """Offset after the last byte."""
         self.time_ns = time_ns
         self.frame = frame
 
 
 class SentRange:
-    """A range of bytes first sent together: a unit."""
+    """A unit of the stream: a range of bytes first sent together."""
 
     __slots__ = ("copies", "doubtful", "end", "first_ns", "frame", "record", "start")
 
@@ -38,18 +40,18 @@ class SentRange:
     ) -> None:
         self.start = start
         self.end = end
-        """Offset behind it."""
+        """Offset after the last byte."""
         self.first_ns = time_ns
         self.frame = frame
-        """Time and frame of its first copy."""
+        """Time and frame of the first copy."""
         self.copies = 1
         self.doubtful = False
-        """Whether its round trip is: some of it was seen twice."""
+        """Whether some of it was seen twice, so that its round trip is ambiguous."""
         self.record = record
 
 
 class PendingMessage:
-    """A message that is not acknowledged yet."""
+    """A message of the stream that is not acknowledged yet."""
 
     __slots__ = ("end", "frame", "record", "repeated", "start", "time_ns")
 
@@ -61,25 +63,27 @@ class PendingMessage:
         self.end = end
         self.time_ns = time_ns
         self.frame = frame
-        """When it was complete, and the frame that made it so."""
+        """Time and frame that completed it."""
         self.record = record
         self.repeated = repeated
         """Whether some of it was sent again."""
 
 
 class SegmentHistory:
-    """The newest segments by IP identification and range, to know a copy made by the network."""
+    """The newest segments by IP identification and range, to recognise network copies."""
 
     __slots__ = ("_oldest", "_rows")
 
     def __init__(self) -> None:
         self._rows = vec[i64]()
-        """In rows of three: IP identification, 0 without one, first offset, offset behind."""
+        """Rows of three: IP identification (0 = none), offset of the first byte, offset after the
+        last.
+        """
         self._oldest: i64 = 0
-        """Where the oldest row stands once there is no more room."""
+        """Index of the oldest row, once the table is full."""
 
     def add(self, ip_id: int | None, start: int, end: int, most: int) -> None:
-        """Remember a segment; with more than `most`, forget the oldest one."""
+        """Remember a segment; forget the oldest one if there are more than `most`."""
         rows = self._rows
         if len(rows) < _ROW * most:
             self._rows = append(append(append(rows, ip_id or 0), start), end)
@@ -101,7 +105,7 @@ class SegmentHistory:
         return False
 
     def overlapping(self, start: int, end: int) -> int:
-        """Return how many of them hold some of these bytes."""
+        """Return how many segments overlap a range."""
         rows = self._rows
         found = 0
         place: i64 = 0
@@ -112,6 +116,6 @@ class SegmentHistory:
         return found
 
     def is_older(self, start: int, most: int) -> bool:
-        """Return whether a segment at this offset may be one of those that are forgotten."""
+        """Return whether a segment at this offset may be a forgotten one."""
         rows = self._rows
         return len(rows) >= _ROW * most and start < rows[self._oldest + 1]

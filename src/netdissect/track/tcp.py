@@ -1,7 +1,7 @@
 """One direction of a TCP connection: its segments as units of a space. Knows no protocol.
 
-Bytes have extended offsets, 0 = the byte after the SYN. A *unit* is a range of bytes first sent
-together. Sources: RFC 9293, RFC 6298 (Karn), RFC 7323; docs/reliability.md, "TCP".
+Bytes have extended offsets; offset 0 is the byte after the SYN. A *unit* is a range of bytes first
+sent together. *Sources:* RFC 9293, RFC 6298 (Karn's algorithm), RFC 7323.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from netdissect.track.totals import SpaceTotals
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
 
 MAX_UNITS = 4096
-"""Units of one direction that wait for their acknowledgement; beyond, the oldest is `unknown`."""
+"""Outstanding units of one direction; beyond this, the oldest is settled as unknown."""
 MAX_HOLES = 1024
-"""Ranges not seen yet that are remembered per direction."""
+"""Missing ranges remembered per direction."""
 MAX_ARRIVALS = 4096
-"""Segments per direction remembered until the message that they belong to is whole."""
+"""Segments per direction remembered until their message is complete."""
 MAX_IDENTITIES = 1024
-"""Segments per direction remembered by IP identification, to know a copy made by the network."""
+"""Segments per direction remembered by IP identification, to recognise network copies."""
 STALLED_COPIES: Final = 4
-"""Transmissions of one range from which on the connection counts as stalled."""
+"""The connection is reported as stalled when a range has been sent this many times."""
 
 SPACE: Final = STREAM
 _WRAP: Final = 1 << 32
@@ -47,7 +47,7 @@ _PUSH: Final = _ACK | 8
 
 
 class StreamHalf:
-    """The bytes that one side sent: units, copies, holes, acknowledgements."""
+    """The bytes that one side sent: units, copies, gaps (holes) and acknowledgements."""
 
     __slots__ = (
         "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "_summed", "acked",
@@ -64,43 +64,46 @@ class StreamHalf:
         self.direction = direction
         self.findings = findings
         self.sums: SpaceTotals | None = summed(recorder, direction, SPACE)
-        """What sums up the units, in place of records."""
+        """Counts the units instead of recording them; None = they are recorded, or nobody needs
+        them.
+        """
         self.recorder = recorder = recorder if self.sums is None else None
         self.base: int | None = None
-        """Wire sequence number of offset 0; None before the first segment."""
+        """Sequence number of offset 0; None before the first segment."""
         self.highest = 0
-        """Offset behind the highest byte seen."""
+        """Offset after the highest byte seen."""
         self.acked_wire = -1
-        """Acknowledgement number seen last."""
+        """The last acknowledgement number."""
         self._named = -1
+        """The last acknowledgement number while nothing of this side was captured."""
         self.sender_present = False
-        """The newest one while nothing of this side was seen, and whether there were others."""
+        """Whether these numbers differed: this side is active, but not captured."""
         self.acked = 0
         """Offset up to which the other side has acknowledged."""
         self.holes: list[tuple[int, int]] = []
-        """Ranges below `highest` that were not seen."""
+        """Missing ranges below `highest`."""
         self.arrivals: list[Arrival] = []
-        """First evidence of bytes, by offset, for the messages made of them."""
+        """First copies of bytes, by offset, for the messages that they belong to."""
         self._forgotten = 0
-        """Offset behind those that are not kept any more."""
+        """Offset after the last forgotten one."""
         self.repeated: list[tuple[int, int]] = []
-        """Ranges sent again lately."""
+        """Ranges that were recently sent again."""
         self.outstanding: list[SentRange] = []
         self.settled: list[SentRange] = []
-        """The newest acknowledged units that have a record, for their late copies."""
+        """The newest acknowledged units with a record, for their late copies."""
         self._summed = SegmentHistory()
-        """The same of those that are summed up."""
+        """The same for units that are only counted."""
         self.partly_new: set[int] = set()
-        """First offsets of bytes that came behind repeated ones: no units of their own."""
+        """Offsets of new bytes at the end of retransmitted segments: no units of their own."""
         self.rtt = RttReservoir()
         self.quickest_ns = 1 << 62
         self.counts = dict.fromkeys(
             ("hole_filling", "retransmitted", "exact_duplicates", "reordered", "zero_window",
              "syn", "fin", "rst"), 0,
         )  # fmt: skip
-        """Rarer facts; the next three are counted on the fast path."""
+        """Rarer counts; the next three are counted on the fast path."""
         self.new = 0
-        """Segments with data beyond everything seen."""
+        """Segments with data above everything seen."""
         self.pure_acks = 0
         self.octets_on_wire = 0
         self.segments = 0
@@ -111,20 +114,20 @@ class StreamHalf:
         self.first: int | None = None
         """Offset of the first unit."""
         self.last = 0
-        """Offset of the unit sent furthest ahead."""
+        """Offset of the unit with the highest offset."""
         self.last_ns = 0
         """Time of the newest segment of any kind."""
         self.last_frame = 0
         self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
-        """Called with direction, frame, time, and (time, frame) before, after a pause."""
+        """Called with (direction, frame, time, (time, frame) before) after a pause."""
         self.lateness = Lateness(SPACE, findings.late_ms)
-        """What resends added."""
+        """The delays caused by retransmissions."""
         self.troubles = StallTracker(direction, recorder, findings)
-        """What holds the stream up."""
+        """What stalls the stream."""
         self._shut = False
-        """True while the receive window of this side is closed."""
+        """Whether the receive window of this side is closed."""
         self._before: list[tuple[int, int]] = []
-        """Bytes before those that came."""
+        """Ranges seen from before the start of the capture."""
         self._newest_id: int | None = None
         self._identities = SegmentHistory()
 
@@ -133,7 +136,7 @@ class StreamHalf:
     def take(  # noqa: C901 - hot path: calls would cost as much as the work
         self, segment: TcpSegment, frame: int, time_ns: int
     ) -> None:
-        """Take one segment that this side sent."""
+        """Process one segment that this side sent."""
         flags = segment.flags
         counts = self.counts
         self.segments += 1
@@ -143,7 +146,7 @@ class StreamHalf:
         self.last_frame = frame
         length = segment.payload_length
         if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
-            # The usual segment: an acknowledgement, or the next bytes.
+            # The usual segment: a pure acknowledgement, or the next bytes.
             if not length:
                 self.pure_acks += 1
                 return
@@ -172,7 +175,7 @@ class StreamHalf:
             self.pure_acks += 1
 
     def _next(self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int) -> None:
-        """Take bytes that follow those seen: `_data` and `_unit` in one, for the usual case."""
+        """Process the next bytes of the stream: `_data` and `_unit` in one, for the usual case."""
         self.new += 1
         self.highest = end
         self.last = start
@@ -199,12 +202,12 @@ class StreamHalf:
         )  # fmt: skip
 
     def _data(self, segment: TcpSegment, frame: int, time_ns: int) -> None:
-        """Judge a segment with data."""
+        """Process a segment with data."""
         start = segment.stream_start
         end = start + segment.payload_length
         ip_id, known = segment.ip_id, self._identities
         if start < self.highest and ip_id and known.knows(ip_id, start, end):
-            # This very packet was seen before: the network repeated it.
+            # This very packet was seen before: the network duplicated it.
             self.counts["exact_duplicates"] += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
             self._note_copies(start, end, frame, time_ns, "duplicate", segment.seq)
@@ -232,7 +235,7 @@ class StreamHalf:
             self._newest_id = segment.ip_id or self._newest_id
 
     def _is_late(self, ip_id: int | None) -> bool:
-        """Return whether a packet left before another that was seen already (rising IP ids)."""
+        """Return whether a packet was sent before one already seen, by increasing IP ids."""
         if not ip_id or self._newest_id is None:
             return False
         return (ip_id - self._newest_id) & 0xFFFF >= 0x8000  # noqa: PLR2004 - half of 16 bits
@@ -246,9 +249,9 @@ class StreamHalf:
             del self.holes[0]
 
     def _fills(self, start: int, end: int, frame: int, time_ns: int) -> bool:
-        """Return whether nothing of a range was seen before; its bytes are no hole any more."""
+        """Return whether nothing of a range was seen before, and remove it from the gaps."""
         if end <= 0:
-            # Those before the first that the capture has: no copy of them is in it.
+            # Bytes from before the start of the capture.
             whole = all(end <= low or start >= high for low, high in self._before)
             if len(self._before) == MAX_HOLES:
                 self.hit("MAX_BEFORE")
@@ -262,7 +265,7 @@ class StreamHalf:
         return whole
 
     def _close(self, start: int, end: int, frame: int, time_ns: int) -> None:
-        """Take a range out of the holes."""
+        """Remove a range from the gaps."""
         self.troubles.arrived_late(start, end, frame, time_ns)
         left: list[tuple[int, int]] = []
         for low, high in self.holes:
@@ -280,7 +283,7 @@ class StreamHalf:
     def _unit(
         self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment, *, late: bool
     ) -> None:
-        """Take bytes seen for the first time."""
+        """Add bytes seen for the first time."""
         if self.first is None or start < self.first:
             self.first = start
         self.last = max(self.last, start)
@@ -325,13 +328,13 @@ class StreamHalf:
             self._forget()
 
     def _forget(self) -> None:
-        """Let the oldest first evidence go: only of a long message they are still wanted."""
+        """Forget the oldest first copies; only a long message still needs them."""
         cut = MAX_ARRIVALS // 4
         self._forgotten = self.arrivals[cut - 1].end
         del self.arrivals[:cut]
 
     def _repeat(self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
-        """Take bytes of which some were seen before."""
+        """Process bytes of which some were seen before."""
         if len(self.repeated) == MAX_ARRIVALS:
             self._forgotten = max(self._forgotten, self.repeated[0][1])
             del self.repeated[0]
@@ -350,7 +353,7 @@ class StreamHalf:
     def _note_copies(
         self, start: int, end: int, frame: int, time_ns: int, kind: str, wire_seq: int
     ) -> None:
-        """Note a further copy with the units that it covers."""
+        """Count a further copy for the units that it covers."""
         if self.recorder is not None:
             self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
         covered = 0 if self.sums is None else self._summed.overlapping(start, end)
@@ -375,7 +378,7 @@ class StreamHalf:
             self.sums.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
 
     def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
-        """Add a copy to the records of the units that it covers, settled ones too."""
+        """Add a copy to the records of the units that it covers, including settled ones."""
         recorder = self.recorder
         if recorder is None:
             return
@@ -404,13 +407,13 @@ class StreamHalf:
     # -- acknowledgements --------------------------------------------------------------------------
 
     def unseen_before(self, seq: int) -> int:
-        """Return how many bytes, its FIN counting as one, this side had sent before a sequence
-        number of its own that the capture does not have; -1 where nobody knows.
+        """Return how many bytes before a sequence number the capture misses, counting a FIN as one;
+        -1 if unknown.
         """
         return -1 if self.base is None else (seq - self.base - self.highest) % _WRAP
 
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
-        """Take an acknowledgement number that the other side sent."""
+        """Process an acknowledgement number of the other side."""
         if self.base is None:
             self.sender_present = self.sender_present or wire != self._named >= 0
             self._named = wire
@@ -436,8 +439,8 @@ class StreamHalf:
                 self.quickest_ns = min(self.quickest_ns, sample)
 
     def _settle(self, unit: SentRange, frame: int, time_ns: int, *, exact: bool) -> None:
-        """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a
-        round trip (Karn; a later one is delayed by what else it acknowledges).
+        """Process the first acknowledgement of a unit. It gives a round trip only if the unit was
+        sent once (Karn) and the acknowledgement is exact: one of later bytes may be delayed.
         """
         if unit.record is not None:
             self.settled.append(unit)
@@ -467,7 +470,7 @@ class StreamHalf:
 
     def _drop(self, unit: SentRange, outcome: str) -> None:
         if unit.start in self.partly_new:
-            pass  # its segment counts as the retransmission that it is as well
+            pass  # its segment counts as a retransmission
         elif outcome != "unknown":
             self.units_unacked += 1
         if self.sums is not None and outcome != "unknown":
@@ -482,9 +485,9 @@ class StreamHalf:
     # -- messages ----------------------------------------------------------------------------------
 
     def arrivals_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
-        """Return the first evidence of the bytes of a range, and whether some were sent again.
+        """Return the first copies of the bytes of a range, and whether some were sent again.
 
-        What lies before `start` is forgotten: messages come in order.
+        Everything before `start` is forgotten, because messages come in order.
         """
         arrivals = self.arrivals
         if start < self._forgotten:
@@ -514,8 +517,8 @@ class StreamHalf:
     # -- end ---------------------------------------------------------------------------------------
 
     def finish(self, end_ns: int, until_ns: int) -> SpaceReport:
-        """Settle what is left and return the figures: of what was sent before `until_ns` an
-        acknowledgement would have been seen.
+        """Settle the outstanding units and return the report. For units sent before `until_ns`, the
+        capture would have shown an acknowledgement.
         """
         while self.outstanding:
             unit = self.outstanding.pop(0)
