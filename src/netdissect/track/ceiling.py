@@ -145,10 +145,10 @@ class Load:
                 continue
             seconds = []
             for at in range(0, len(rows), _WIDTH):
-                start_ns, frame, span_ns, delay_ns, octets, came, missing, told, lost = [
+                start_ns, frame, span_ns, delay_ns, octets, came, missing, reports, lost = [
                     int(rows[at + place]) for place in range(_WIDTH)
                 ]
-                counts = (told, told, lost) if way else (octets, came, missing)
+                counts = (reports, reports, lost) if way else (octets, came, missing)
                 seconds.append(Second(start_ns, frame, span_ns, delay_ns, *counts))
             before = self.found[way]
             new = ceiling_of(seconds, before, "datagrams" if way else "bytes")

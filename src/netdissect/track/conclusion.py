@@ -49,7 +49,7 @@ LOST_BY: Final = {
     "MAX_SPANS": "further spans of silence are not listed",
     "MAX_TYPES": "messages of further types are counted as `other`",
     "MAX_COUNTERS": "further counters, and times that a side states, are not recorded",
-    "MAX_OPEN_PROBES": "answers to the oldest open probes are not recognised",
+    "MAX_OPEN_PROBES": "answers to the oldest probes are not recognised",
     "MAX_COUNTED": "further copies between two new numbers keep their first verdict",
     "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is unknown",
     "MAX_STAMPS": "which of the later copies of a unit an answer names is unknown",

@@ -531,8 +531,8 @@ class Space(Units):
 
     def so_far(self) -> SpaceSnapshot:
         """Return the counts that show losses so far."""
-        told, numbers = self.acks.feedback, self.numbers
-        lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
+        feedback, numbers = self.acks.feedback, self.numbers
+        lost, delivered = (0, 0) if feedback is None else (feedback.lost, feedback.delivered)
         came = self.units + self.repeats.copies_with_numbers() + numbers.skipped
         return SpaceSnapshot(self.rule.name, came, self.missing(), lost, delivered)
 
@@ -546,9 +546,9 @@ class Space(Units):
             "forgotten": self.forgotten,
         }  # fmt: skip
         extra: dict[str, Any] = {name: count for name, count in counts.items() if count}
-        told, quality = self.acks.feedback, self.ack_stats.quality
-        if told is not None:
-            extra |= told.counts()
+        feedback, quality = self.acks.feedback, self.ack_stats.quality
+        if feedback is not None:
+            extra |= feedback.counts()
             # Only next to the sender did all of this feedback reach it.
             extra["feedback_at"] = _WHERE[self.context.sender_near]
         if quality is not None and quality.peak:

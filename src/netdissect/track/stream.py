@@ -60,7 +60,7 @@ class _Messages:
 
     def __init__(self, sums: SpaceTotals | None) -> None:
         self.sums = sums
-        """Counts them instead of recording them; None = they are recorded, or nobody needs them."""
+        """Counts them instead of recording them; None = nothing counts them."""
         self.count = 0
         self.end = 0
         """Offset after the last message."""

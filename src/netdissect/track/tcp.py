@@ -64,9 +64,7 @@ class StreamHalf:
         self.direction = direction
         self.findings = findings
         self.sums: SpaceTotals | None = summed(recorder, direction, SPACE)
-        """Counts the units instead of recording them; None = they are recorded, or nobody needs
-        them.
-        """
+        """Counts the units instead of recording them; None = nothing counts them."""
         self.recorder = recorder = recorder if self.sums is None else None
         self.base: int | None = None
         """Sequence number of offset 0; None before the first segment."""
