@@ -54,7 +54,7 @@ def test_every_shipped_reader_has_a_caller(protocol: str) -> None:
     )
     names = set(re.findall(r"^(?:def )?(read_[A-Z]\w+)", shipped, re.MULTILINE))
     if protocol == "riptide":  # called by name, through a table
-        tables = import_module("netdissect.protocols.riptide.recognition")._READERS.values()
+        tables = import_module("netdissect.protocols.riptide.strict")._READERS.values()
         readers = import_module("netdissect.dissect.readers.riptide")
         called = {reader for table in tables for _, reader in table}
         names = {name for name in names if getattr(readers, name) not in called}

@@ -12,8 +12,8 @@ from netdissect.model.segments import StreamPiece
 from netdissect.protocols.framing import LengthPrefixed, Prefix
 
 
-def framer(width=2, limit=100, *, signed=False, telling=1, fits=lambda _: True):
-    prefix = Prefix(width, limit, telling, fits, re.compile(rb"(?=.)", re.DOTALL), is_signed=signed)
+def framer(width=2, limit=100, *, signed=False, chain=1, is_possible=lambda _: True):
+    prefix = Prefix(width, limit, chain, is_possible, re.compile(rb"(?=.)", re.DOTALL), is_signed=signed)
     return LengthPrefixed(prefix, fault="bad-length")
 
 
@@ -85,13 +85,13 @@ def test_any_octets_stay_in_bounds(pieces) -> None:
     made = framer(2, 10)
     for frame, data in enumerate(pieces):
         made.feed(StreamPiece(0, data, (frame,)))
-        assert len(made._buffer) <= 16 * 1024 + 50
+        assert len(made._buffer.data) <= 16 * 1024 + 50
 
 
 def test_behind_a_gap_messages_in_a_row_are_looked_for() -> None:
     texts = [b"m%d" % number for number in range(60)]
     stream = b"".join(len(text).to_bytes(2, "little") + text for text in texts)
-    made = framer(telling=3, fits=lambda octets: octets[:1] == b"m")
+    made = framer(chain=3, is_possible=lambda octets: octets[:1] == b"m")
     pieces = cut(b"rest" + stream, [1] * 400)
     pieces[0].gap_octets = 1
     assert [octets for octets, _, _, _ in messages(made, pieces)] == texts

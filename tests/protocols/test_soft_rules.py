@@ -19,8 +19,9 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols import registry
-from netdissect.protocols.eoudp.rows import ROWS, Learnt
-from netdissect.protocols.knet.phases import Phase, Progress
+from netdissect.protocols.eoudp.dialects import ROWS
+from netdissect.protocols.eoudp.state import DecoderState as EoudpState
+from netdissect.protocols.knet.state import DecoderState, Phase
 from streams import streams
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -116,9 +117,9 @@ def rules(protocol: str) -> tuple[set[str], set[tuple[str, str]]]:
 
 def start(protocol: str, dialect: str) -> Hints:
     """Return the hints of a connection that is open, where all of a datagram is read."""
-    extra: Any = Learnt() if protocol == "eoudp" else None
+    extra: Any = EoudpState() if protocol == "eoudp" else None
     if protocol == "knet":
-        extra = Progress(Phase.LEARNING if dialect == "knet-spec" else Phase.OPEN)
+        extra = DecoderState(Phase.IDENTIFYING if dialect == "knet-spec" else Phase.OPEN)
     return Hints((dialect, dialect), extra)
 
 

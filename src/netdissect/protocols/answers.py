@@ -1,4 +1,4 @@
-"""Evidence for a claim that needs no magic number: acknowledgements that name what was sent."""
+"""Evidence for a protocol without a magic number: acknowledgements that name what was sent."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["answers"]
 
 
 def answers(protocol: Protocol, dialect: str, sample: Sequence[Sample]) -> int | None:
-    """Return how many acknowledgements name a unit that went the other way before, as `scan` tells
-    both; None where it finds anything wrong. Units and acknowledgements of spaces that are
-    `STAMPED` have to agree in the stamp, too.
+    """Return how many acknowledgements name a unit that was sent the other way before.
+
+    None where `scan` finds anything wrong. In a space that is `STAMPED` the acknowledgement must
+    also carry the stamp of the unit.
     """
     stamped = {
         rule.name for rule in protocol.policy(dialect).spaces if rule.ack is AckRule.STAMPED

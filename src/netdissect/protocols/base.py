@@ -1,8 +1,8 @@
-"""What a protocol is to the pipeline: names and rows, recognition, and `scan`. Holds no protocol.
+"""The interface between the pipeline and a protocol. This module knows no protocol.
 
-A protocol is one module with one object, `PROTOCOL`, of a subclass of `Protocol`. It keeps no state
-of connections: what a connection has taught goes through `Hints`, what it means is concluded by
-`track` from the events of `scan` and the rows of `policy`.
+A protocol is a module with an object `PROTOCOL` of a subclass of `Protocol`. That object keeps no
+state of connections: `Hints` carry what a connection has taught its decoder, and `track` draws
+conclusions from the events of `scan` and the rules of `policy`.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ __all__ = [
 ]
 
 Fault = str | tuple[str, str]
-"""A catalogue code, alone or with a sentence that says more."""
+"""A catalogue code, or (catalogue code, sentence)."""
 Framed = tuple[bytes, tuple[int, ...], tuple[Fault, ...], int]
 """(bytes of one framed message, frames that they came from, faults, offset in the stream).
 
-Without bytes there is no message, only faults.
+Empty bytes: there is no message, only faults.
 """
 
 
 def in_full(fault: Fault) -> tuple[str, str]:
-    """Return the code and the sentence of a fault, "" where it has none."""
+    """Return the code and the sentence of a fault; the sentence is "" where it has none."""
     return (fault, "") if isinstance(fault, str) else fault
 
 
@@ -54,14 +54,14 @@ class Framer(Shape):
     """Cuts one direction of a TCP stream into messages. One object per direction; bounded."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
 
     def finish(self) -> list[Framed]:
-        """Return what is left at the end of the stream, with a fault code, or nothing."""
+        """Return the incomplete message at the end of the stream, with its faults, if any."""
 
 
 class Assembler(Shape):
-    """Rejoins what spans datagrams (fragments, snapshots). One object per connection; bounded."""
+    """Reassembles what spans datagrams (fragments). One object per connection; bounded."""
 
     def feed(
         self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
@@ -69,22 +69,26 @@ class Assembler(Shape):
         """Return further events (COUNTER, NOTE ...) of a datagram whose last events are PARTs."""
 
     def finish(self) -> tuple[list[Event], list[Event]]:
-        """Return the events of what stays incomplete at the end, of each direction."""
+        """Return the events of each direction for what stays incomplete at the end."""
 
 
 class Inspector(Shape):
-    """Adds to the trees of a connection what needs the datagrams before. One object per connection;
-    bounded. Only `read`, `show` and their like have one: `connections` does not pay for it.
+    """Adds to a datagram's tree what only earlier datagrams explain. One object per connection;
+    bounded. Only commands that show trees (`read`, `show` ...) create one.
     """
 
     def wants(self, events: list[Event]) -> bool:
-        """Return whether a datagram with these events may matter; others need not be decoded."""
+        """Return False for a datagram whose events show that it does not matter to the inspector.
+
+        Such a datagram is passed to neither of the following methods.
+        """
         del events
         return True
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
-        """Take the next datagram, which nobody looks at, without its tree; False where `inspect`
-        has to take it.
+        """Process a datagram that is not shown, without its tree.
+
+        Return False to have it decoded and passed to `inspect` after all.
         """
         del payload, dialect, events
         return False
@@ -95,22 +99,22 @@ class Inspector(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a user says about bytes that nothing on the wire tells."""
+    """What a user states about bytes because the wire does not tell it."""
 
     byte_order: str | None = None
-    """`<` or `>`: order of numbers where a format leaves it open; None = found out."""
+    """`<` or `>`: byte order of numbers where a format leaves it open; None = detect it."""
     bounds: Bounds = field(default_factory=Bounds)
     """How far compressed bodies are inflated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Bytes that are no packet, read in one of the protocol's codes."""
+    """Values of bytes that are no packet but fit one of the protocol's encodings."""
 
     values: dict[str, Any]
-    """Plain values by name."""
+    """Values by name."""
     notes: tuple[tuple[str, str], ...] = ()
-    """(catalogue code, what) of what is wrong with them."""
+    """(catalogue code, sentence) of each thing that is wrong with the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,103 +124,96 @@ class DialectRow:
     name: str
     """Full name, with the protocol's prefix where the reference has one."""
     title: str
-    """Which versions speak it, one line."""
+    """One line: the versions that speak it."""
     message_types: tuple[str, ...]
-    """Type names that `scan` counts."""
+    """Type names that `scan` reports."""
 
 
 class Protocol(ABC):
     """Everything that the pipeline, the tracker and the command line ask a protocol for."""
 
     name: str
-    """Lower-case name: `riptide`."""
+    """Lower-case name."""
     title: str
     """Name for people."""
     dialects: tuple[DialectRow, ...]
-    """Known dialects; the first is the default where nothing tells them apart."""
+    """Known dialects; the first is the default where the wire does not tell."""
     transports: tuple[str, ...]
-    """Of `udp` and `tcp`."""
+    """`udp`, `tcp` or both."""
     default_ports: tuple[int, ...] = ()
-    """Ports that the programs use unless told otherwise. A weak hint: they add to a claim."""
+    """Ports that programs use by default. Weak evidence: they only strengthen a claim."""
     codes: tuple[CodeRow, ...] = ()
     """Rows of the catalogue for the NOTE events of `scan` and of the assembler."""
     policies: Mapping[str, Policy]
-    """Full name of a dialect -> its rules."""
+    """Full name of a dialect -> its reliability rules."""
     lives: int = 1
-    """Connections of one address pair that may go on side by side, told apart by what is on the
-    wire (RESTART "<"); 1 = the old one ends where the new one begins."""
+    """Connections of one address pair that may be open at once, where the wire tells them apart
+    (RESTART "<"). 1: a new connection ends the old one."""
     secrets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Message type -> its fields that hold passwords."""
     layer_module: str | None = None
     """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
     drivers: Mapping[str, str] = MappingProxyType({})
-    """Transport -> "module:class" of the fuzz driver; the first is the usual one."""
+    """Transport -> "module:class" of the fuzz driver; the first transport is the default."""
     servers: Mapping[str, str] = MappingProxyType({})
     """Transport -> "module:class" of the minimal server, for tests and tutorials."""
     schema_formats: Mapping[str, str] = MappingProxyType({})
-    """End of a file's name -> "module:function" that returns the object of a schema from the text
-    of the protocol's own message descriptions."""
+    """File name suffix -> "module:function" that turns a message description in the protocol's own
+    format into the object of a schema."""
     field_aliases: Mapping[str, str] = MappingProxyType({})
-    """Another tool's name of a field -> ours, for filters."""
+    """Name of a field in another tool -> our name, for filters."""
     privacy: str | None = None
-    """Dotted name of the module that knows how text is written over without changing a size (see
-    `pipeline/privacy.py`); None = every byte costs the same."""
+    """Dotted name of the module that overwrites text without changing the size of a packet (see
+    `pipeline/privacy.py`); None where replacing bytes never changes a size."""
     wireshark: str | None = None
-    """Dotted name of the module that compares with Wireshark's dissector of the protocol, for
-    `verify`; None = Wireshark has none."""
+    """Dotted name of the module that compares with Wireshark's own dissector, for `verify`; None
+    where Wireshark has none."""
+
+    # -- recognition -------------------------------------------------------------------------------
 
     @abstractmethod
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow from its first datagrams, or None. Pure.
 
-        `transport` is one of `transports`. Called at sample sizes 1, 2, 3, 4, 6, 8, 12 and 16, and
-        once more with `final` where the flow ends before; only a STRONG claim (or a decode-as rule)
-        takes the flow. For TCP a sample is one piece of stream as it became readable.
+        Called at the sample sizes of `claiming.SAMPLE_SIZES`, and once more with `final` where the
+        flow ends earlier. Only a STRONG claim (or a decode-as rule) takes the flow.
+
+        Args:
+            sample: the first datagrams; for TCP, the first pieces of stream as they became
+                readable.
+            transport: one of `transports`.
+            final: nothing follows the sample.
+
         """
 
     def may_stand_alone(self, payload: bytes) -> bool:
-        """Return False where a flow that is this one datagram or piece of stream cannot be claimed:
-        most flows of a scan or an attack are such, so they are not put to `recognise`. Cheap and
-        pure.
+        """Return False if a flow that consists of this datagram alone can never be claimed.
+
+        Port scans and floods consist of such flows; they are not passed to `recognise`. For TCP the
+        payload is one piece of stream. Cheap and pure.
         """
         del payload
         return True
 
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of one dialect. For an unknown name: those of the first dialect."""
-        row = self.dialect_row(dialect) or self.dialects[0]
-        return self.policies[row.name]
-
-    def scanner(self, direction: int) -> Scanner | None:
-        """Return a new one for what one side of a connection sends, for flows that nobody watches:
-        it tells what `scan` returns, or fewer events that lead to the same conclusions. None where
-        there is none.
-        """
-        del direction
-        return None
+    # -- events ------------------------------------------------------------------------------------
 
     @abstractmethod
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one datagram or framed message. Never raises on input."""
 
-    def for_layers(self, extra: Any) -> Any:
-        """Return what of `Hints.extra` the layers read: all that is kept for a later look."""
-        return extra
+    def scanner(self, direction: int) -> Scanner | None:
+        """Return a new scanner for one direction of a connection; None where there is none.
 
-    def initial_hints(self, claim: Claim) -> Hints:
-        """Return the hints that a connection starts with."""
-        default = self.dialects[0].name
-        first, second = (name or default for name in claim.dialects)
-        return Hints((second, first) if claim.client == 1 else (first, second))
+        A scanner is the fast way for flows that nobody watches: it reports the events of `scan`, or
+        fewer that lead to the same conclusions.
+        """
+        del direction
+        return None
 
-    def informed(self, hints: Hints, reading: Reading) -> Hints:
-        """Return the hints with what the user says; asked only where that is not the default."""
-        del reading
-        return hints
-
-    def next_hints(self, hints: Hints) -> Hints:
-        """Return the hints for the next connection on the same address pair (RESTART "*")."""
-        return Hints(hints.dialects)
+    def policy(self, dialect: str) -> Policy:
+        """Return the reliability rules of a dialect; those of the first for an unknown name."""
+        row = self.dialect_row(dialect) or self.dialects[0]
+        return self.policies[row.name]
 
     def framer(self, dialect: str, direction: int) -> Framer | None:
         """Return a framer for one direction of a TCP stream; None where `transports` lacks tcp."""
@@ -227,22 +224,46 @@ class Protocol(ABC):
         """Return a new assembler for one connection; None where nothing spans datagrams."""
         return None
 
-    def inspector(self) -> Inspector | None:
-        """Return a new inspector for one connection; None where a datagram's tree stands alone."""
-        return None
-
     def over(self, transport: str) -> Protocol:
-        """Return what tracks the protocol over a transport: itself, unless the two differ."""
+        """Return the protocol as it is tracked over a transport: itself, unless they differ."""
         del transport
         return self
 
+    # -- hints -------------------------------------------------------------------------------------
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints that a connection starts with."""
+        default = self.dialects[0].name
+        first, second = (name or default for name in claim.dialects)
+        return Hints((second, first) if claim.client == 1 else (first, second))
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with what the user states; called only where that is not the default."""
+        del reading
+        return hints
+
+    def next_hints(self, hints: Hints) -> Hints:
+        """Return the hints for the next connection on the same address pair (RESTART "*")."""
+        return Hints(hints.dialects)
+
+    def for_layers(self, extra: Any) -> Any:
+        """Return the part of `Hints.extra` that layers read, which is kept for each datagram."""
+        return extra
+
+    # -- trees -------------------------------------------------------------------------------------
+
+    def inspector(self) -> Inspector | None:
+        """Return a new inspector for one connection; None where every tree stands alone."""
+        return None
+
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what bytes are in one of the protocol's codes where no dialect takes them for a
-        packet (`decode`), else None.
+        """Return the values of bytes that are no packet but fit one of the protocol's encodings.
+
+        Called by `decode` for bytes that no dialect accepts as a packet.
 
         Args:
             payload: the bytes.
-            packet: the user says that they are a packet: only what cannot be chance.
+            packet: the user says that they are a packet: return only what cannot be coincidence.
 
         """
         del payload, packet

@@ -1,4 +1,4 @@
-"""Which protocol a flow belongs to: the best claim of all, or what a decode-as rule says."""
+"""Decides which protocol a flow belongs to: by the strongest claim, or by a decode-as rule."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ __all__ = [
 ]
 
 SAMPLE_SIZES: Final = frozenset({1, 2, 3, 4, 6, 8, 12, 16, 32, 64})
-"""Numbers of datagrams of a flow at which it is put to the protocols."""
+"""Numbers of datagrams of a flow at which the protocols are asked to recognise it."""
 PORT_BONUS: Final = 10
-"""Added to a claim where a port is the protocol's own."""
+"""Added to the score of a claim where a port of the flow is a default port of the protocol."""
 CERTAIN: Final = 90
-"""A claim of at least this score ends the search: no other protocol is asked."""
+"""Score of a claim that ends the search: no other protocol is asked."""
 _FIRST_EPHEMERAL: Final = 32768
-"""Ports from here on are given out by operating systems. Source: Linux `ip_local_port_range`."""
+"""First port that operating systems assign to clients. Source: Linux `ip_local_port_range`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeAs:
-    """One rule "traffic of this port is this protocol"."""
+    """One decode-as rule: traffic of this port is this protocol."""
 
     transport: str
     """`udp` or `tcp`."""
     port: int
     protocol: Protocol
     dialect: str | None = None
-    """Full name; None = let the protocol find out."""
+    """Full name; None = let the protocol recognise it."""
 
 
 def best_claim(
@@ -51,8 +51,9 @@ def best_claim(
     final: bool,
     on_fault: Callable[[Protocol, Exception], None],
 ) -> Claim | None:
-    """Return the strongest claim that takes the flow, or None; a protocol whose recognition raises
-    is told to `on_fault` and makes none.
+    """Return the strongest claim that takes the flow, or None.
+
+    A protocol whose recognition raises is reported to `on_fault` and makes no claim.
     """
     best: Claim | None = None
     if not sample:
@@ -70,7 +71,7 @@ def best_claim(
         if ports[0] in protocol.default_ports or ports[1] in protocol.default_ports:
             reason = "one of the ports is the protocol's own"
             score = min(100, claim.score + PORT_BONUS)
-            claim = Claim(  # `replace` takes fifty times as long
+            claim = Claim(  # `dataclasses.replace` takes fifty times as long
                 claim.protocol, score, claim.dialects, claim.client, claim.roles_from,
                 (*claim.reasons, reason), claim.doubtful, claim.forced, claim.waits, claim.attempt,
                 claim.late,
@@ -85,7 +86,7 @@ def best_claim(
 def forced_claim(
     rule: DecodeAs, sample: Sequence[Sample], ports: tuple[int, int], *, final: bool
 ) -> Claim | None:
-    """Return the claim of a decode-as rule, or None while the sample may still tell more."""
+    """Return the claim of a decode-as rule; None while more datagrams may settle the dialect."""
     reason = f"decode-as rule for {rule.transport} port {rule.port}"
     claim = rule.protocol.recognise(sample, rule.transport, final=final)
     if claim is not None and claim.score >= STRONG and not claim.waits:
@@ -109,12 +110,12 @@ def forced_claim(
 
 
 def named(claim: Claim, dialect: str) -> Claim:
-    """Return the claim with the dialect that the user names, for both directions."""
+    """Return the claim with the dialect that the user names in both directions."""
     return replace(claim, dialects=(dialect, dialect), doubtful=(False, False), forced=True)
 
 
 def roles(claim: Claim, protocol: Protocol, ports: tuple[int, int]) -> tuple[int, str]:
-    """Return (which endpoint is the client, what that rests on)."""
+    """Return (which endpoint is the client, basis of that)."""
     if claim.client is not None:
         return claim.client, claim.roles_from
     own = tuple(port in protocol.default_ports for port in ports)

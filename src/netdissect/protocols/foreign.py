@@ -1,6 +1,7 @@
-"""A protocol of another distribution, kept from taking the run down with it.
+"""Guards the run against faults of a plug-in: a protocol of another distribution.
 
-What it raises, or does not return from, disables it: its flows are no longer read, all others are.
+A call that raises, or does not return in time, disables the plug-in. Its flows are no longer read,
+all other flows are.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _FACTS = (
     "drivers", "servers", "schema_formats", "field_aliases", "privacy", "wireshark",
 )  # fmt: skip
 _TRIALS = (b"", b"\0", b"\xff", bytes(40), b"\xff" * 40, bytes(range(256)))
-"""Payloads that `trial` has a plug-in read."""
+"""Payloads that `trial` passes to a plug-in."""
 
 
 class ForeignError(Exception):
@@ -47,8 +48,7 @@ class ForeignError(Exception):
 
 
 def admitted(name: str, load: Callable[[], Any]) -> Protocol | None:
-    """Return the protocol that an entry point names, watched; None where it is unusable, which
-    disables it.
+    """Return the guarded protocol of an entry point; None where it is unusable and now disabled.
 
     Args:
         name: name of the entry point.
@@ -66,7 +66,7 @@ def admitted(name: str, load: Callable[[], Any]) -> Protocol | None:
 
 
 def trial(protocol: Protocol) -> None:
-    """Have a plug-in read a few payloads: one that fails at them is disabled."""
+    """Pass a few payloads to a plug-in, which is disabled if it fails; ignore other protocols."""
     if not isinstance(protocol, Foreign):
         return
     hints = Hints((protocol.dialects[0].name,) * 2)
@@ -81,13 +81,17 @@ def trial(protocol: Protocol) -> None:
 
 
 class Foreign(Protocol):
-    """Asks a plug-in, and does without it once it has failed."""
+    """A plug-in behind a guard: once it has failed it is not called again."""
 
     def __init__(self, inner: Any, name: str) -> None:
-        """Take its rows.
+        """Check the plug-in and copy its attributes.
+
+        Args:
+            inner: the plug-in's `PROTOCOL`.
+            name: name of its entry point.
 
         Raises:
-            TypeError: it is no protocol, or not a whole one.
+            TypeError: it is no protocol, or an incomplete one.
 
         """
         if not isinstance(inner, Protocol):
@@ -105,13 +109,13 @@ class Foreign(Protocol):
             raise TypeError("its policy() returns no Policy")
         self._codes = {*shared_rows(), *(row.code for row in self.codes)}
 
-    # -- what may fail where the pipeline reports it -----------------------------------------------
+    # -- calls whose failure the pipeline reports --------------------------------------------------
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of a datagram; none once the plug-in has failed.
 
         Raises:
-            ForeignError: it fails here.
+            ForeignError: this call failed.
 
         """
         return self._ask([], self._scan, payload, direction, hints)  # type: ignore[no-any-return]
@@ -119,12 +123,18 @@ class Foreign(Protocol):
     def _scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         events: list[Event] = self._inner.scan(payload, direction, hints)
         for event in events:
-            # Without a row it would be a fault far from here, that names no plug-in.
+            # A code without a row would fail far from here, without naming the plug-in.
             if event[0] == Ev.NOTE and event[1] not in self._codes:
                 raise LookupError(f"scan notes {quoted(event[1])}, of which `codes` has no row")
         return events
 
     def _ask(self, fallback: Any, call: Any, *args: Any) -> Any:
+        """Return what a call of the plug-in returns, or `fallback` once it is disabled.
+
+        Raises:
+            ForeignError: this call failed and disabled the plug-in.
+
+        """
         if self.name in faults:
             return fallback
         try:
@@ -135,16 +145,17 @@ class Foreign(Protocol):
                 f"{fault_of(bug)}; the plug-in is disabled, nothing more of it is read"
             ) from bug
 
-    # -- what may not ------------------------------------------------------------------------------
+    # -- calls that must not fail ------------------------------------------------------------------
 
     def _safely(self, fallback: Any, call: Any, *args: Any) -> Any:
+        """Return what a call of the plug-in returns, or `fallback` where it fails."""
         try:
             return self._ask(fallback, call, *args)
         except ForeignError:
             return fallback
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the plug-in's claim on a flow."""
+        """Return the plug-in's claim on a flow; None where it is not in the plug-in's own name."""
         found = self._safely(None, lambda: self._inner.recognise(sample, transport, final=final))
         return found if isinstance(found, Claim) and found.protocol == self.name else None
 
@@ -158,7 +169,7 @@ class Foreign(Protocol):
         return found if isinstance(found, Hints) else super().initial_hints(claim)
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:
-        """Return the hints with what the user says."""
+        """Return the hints with what the user states."""
         found = self._safely(None, self._inner.informed, hints, reading)
         return found if isinstance(found, Hints) else hints
 
@@ -168,7 +179,7 @@ class Foreign(Protocol):
         return found if isinstance(found, Hints) else super().next_hints(hints)
 
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what bytes are in one of the protocol's codes."""
+        """Return the values of bytes that are no packet."""
         found = self._safely(None, lambda: self._inner.fragment(payload, packet=packet))
         return found if isinstance(found, Fragment) else None
 
@@ -189,7 +200,7 @@ class Foreign(Protocol):
 
 
 class _Part:
-    """What a plug-in made for one connection."""
+    """An object that a plug-in made for one connection, behind the plug-in's guard."""
 
     def __init__(self, owner: Foreign, inner: Any) -> None:
         self._owner = owner
@@ -198,11 +209,11 @@ class _Part:
 
 class _Framer(_Part):
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
         return self._owner._safely([], self._inner.feed, piece)  # type: ignore[no-any-return]  # noqa: SLF001
 
     def finish(self) -> list[Framed]:
-        """Return what is left at the end of the stream."""
+        """Return the incomplete message at the end of the stream."""
         return self._owner._safely([], self._inner.finish)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
@@ -214,18 +225,18 @@ class _Assembler(_Part):
         return self._owner._ask([], self._inner.feed, direction, frame, time_ns, events)  # type: ignore[no-any-return]  # noqa: SLF001
 
     def finish(self) -> tuple[list[Event], list[Event]]:
-        """Return the events of what stays incomplete."""
+        """Return the events for what stays incomplete."""
         return self._owner._safely(([], []), self._inner.finish)  # type: ignore[no-any-return]  # noqa: SLF001
 
 
 class _Inspector(_Part):
     def wants(self, events: list[Event]) -> bool:
-        """Return whether a datagram may matter; what a plug-in does not say is true."""
+        """Return whether a datagram may matter; True for a plug-in without this method."""
         wants = getattr(self._inner, "wants", None)
         return wants is None or bool(self._owner._safely(True, wants, events))  # noqa: SLF001
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
-        """Take the next datagram without its tree; False where it has to be decoded."""
+        """Process a datagram without its tree; return False where it must be decoded."""
         follow = getattr(self._inner, "follow", None)
         return follow is not None and bool(
             self._owner._safely(False, follow, payload, dialect, events)  # noqa: SLF001

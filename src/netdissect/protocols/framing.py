@@ -1,4 +1,4 @@
-"""Framers that several protocols share: they cut one direction of a TCP stream into messages."""
+"""Shared parts of the framers, which cut one direction of a TCP stream into messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,49 @@ from typing import Final
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
 
-__all__ = ["LengthPrefixed", "Prefix", "chain_start"]
+__all__ = ["LengthPrefixed", "Prefix", "StreamBuffer", "chain_start"]
 
-_MAX_LOST: Final = 16 * 1024
-"""Bytes searched for the start of a message; beyond, the first half of them is given up."""
-_GROWTH: Final = 64
-"""Bytes that come before the next search, at least: a piece can be one byte."""
+_MAX_SEARCHED: Final = 16 * 1024
+"""Bytes that are searched for the start of a message; of more, the first half is given up."""
+_MIN_GROWTH: Final = 64
+"""Bytes that must arrive before the next search, since a piece can be a single byte."""
+_LIMIT_FACTOR: Final = 8
+"""A length is impossible from this multiple of the protocol's limit on, which programs can raise.
+"""
+
+
+class StreamBuffer:
+    """The bytes of a stream that belong to no complete message yet, and the frames they came in."""
+
+    __slots__ = ("data", "end", "frames")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.end = 0
+        """Stream offset of the end of `data`."""
+        self.frames: list[int] = []
+        """Capture frames of the pieces in `data`; the last one may remain after `drop`."""
+
+    def append(self, piece: StreamPiece) -> None:
+        """Append a piece of the stream."""
+        self.data += piece.data
+        self.end = piece.offset + len(piece.data)
+        self.frames.extend(piece.frames)
+
+    def used_frames(self) -> tuple[int, ...]:
+        """Return the capture frames, each once."""
+        return tuple(dict.fromkeys(self.frames))
+
+    def drop(self, count: int) -> None:
+        """Remove the first `count` bytes, after which only the newest frame counts."""
+        if count:
+            del self.data[:count]
+            del self.frames[: -1 if self.data else None]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self.data.clear()
+        self.frames.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,160 +60,146 @@ class Prefix:
     """How messages follow their own length in a stream."""
 
     width: int
-    """Bytes of the length, little endian; it does not count itself."""
+    """Bytes of the length, which is little endian and does not count itself."""
     limit: int
-    """Largest message, bytes."""
-    telling: int
-    """So many messages in a row that could be the protocol's are no chance."""
-    fits: Callable[[bytes], bool]
+    """Size of the largest message, bytes."""
+    chain: int
+    """Consecutive possible messages that cannot be coincidence."""
+    is_possible: Callable[[bytes], bool]
     """Whether bytes could be a message."""
-    begins: Pattern[bytes]
-    """Matches, without taking anything, wherever a length and a message could begin."""
+    starts: Pattern[bytes]
+    """Zero-width match wherever a length followed by a message could begin."""
     is_signed: bool = False
-    """A length with the top bit set is negative."""
+    """True where a length with the top bit set is negative."""
 
-    def length(self, data: bytes | bytearray, place: int) -> int:
-        """Return the length that stands at a place."""
-        return int.from_bytes(data[place : place + self.width], "little", signed=self.is_signed)
+    def length(self, data: bytes | bytearray, position: int) -> int:
+        """Return the length at `position`."""
+        return int.from_bytes(
+            data[position : position + self.width], "little", signed=self.is_signed
+        )
 
 
 def chain_start(data: bytes, prefix: Prefix) -> int | None:
-    """Return where `prefix.telling` messages in a row begin, or fewer that fill the bytes exactly;
-    None where nothing does.
+    """Return where `prefix.chain` consecutive messages begin; None where nothing does.
+
+    Fewer messages are enough where they fill `data` exactly.
     """
-    for match in prefix.begins.finditer(data):
-        start = place = match.start()
+    for match in prefix.starts.finditer(data):
+        start = position = match.start()
         count = 0
-        while count < prefix.telling and place + prefix.width < len(data):
-            length = prefix.length(data, place)
-            end = place + prefix.width + length
+        while count < prefix.chain and position + prefix.width < len(data):
+            length = prefix.length(data, position)
+            end = position + prefix.width + length
             if not 0 < length <= prefix.limit or end > len(data):
                 break
-            if not prefix.fits(data[place + prefix.width : end]):
+            if not prefix.is_possible(data[position + prefix.width : end]):
                 break
-            place = end
+            position = end
             count += 1
-        if count >= prefix.telling or (count and not start and place == len(data)):
+        if count >= prefix.chain or (count and not start and position == len(data)):
             return start
     return None
 
 
 class LengthPrefixed:
-    """Messages that follow their own length, little endian; the length does not count itself.
+    """A framer of messages that follow their own length.
 
-    Holds at most one message: `limit` bytes and the prefix. After an impossible length or a gap in
-    the stream the start of the next message is not known: bytes are skipped up to messages in a
-    row that could be the protocol's.
+    It holds at most one message. After an impossible length or a gap in the stream it is out of
+    sync: bytes are skipped until consecutive messages could be the protocol's.
     """
 
     __slots__ = (
-        "_buffer",
-        "_end",
-        "_fault",
-        "_frames",
-        "_limit",
-        "_lost",
-        "_prefix",
-        "_search_at",
-        "skipped",
+        "_buffer", "_fault", "_in_sync", "_limit", "_prefix", "_search_at", "skipped",
     )  # fmt: skip
 
     def __init__(self, prefix: Prefix, *, fault: str) -> None:
-        """Make a framer.
+        """Create a framer.
 
         Args:
-            prefix: a message longer than its limit is taken as it is up to 8 times that, and beyond
-                its length counts as impossible.
+            prefix: how messages follow their length. A message above its limit is accepted up to
+                `_LIMIT_FACTOR` times the limit.
             fault: catalogue code of an impossible length.
 
         """
         self._prefix = prefix
-        self._limit = 8 * prefix.limit
+        self._limit = _LIMIT_FACTOR * prefix.limit
         self._fault = fault
-        self._buffer = bytearray()
-        self._end = 0
-        """Stream offset behind the buffer."""
-        self._frames: list[int] = []
-        self._lost = False
+        self._buffer = StreamBuffer()
+        self._in_sync = True
         self._search_at = 0
-        """Bytes held at which the next message is looked for again."""
+        """Size of the buffer, bytes, at which it is searched again."""
         self.skipped = 0
-        """Bytes that belong to no message that could be found."""
+        """Bytes that belong to no message that was found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
         if piece.gap_octets:
-            self._drop()
-            self._lost = True
-        self._buffer += piece.data
-        self._end = piece.offset + len(piece.data)
-        self._frames.extend(piece.frames)
-        if self._lost and not self._found(piece.data):
+            self._lose_sync()
+        self._buffer.append(piece)
+        if not self._in_sync and not self._resync(piece.data):
             return []
         return self._cut()
 
-    def _found(self, newest: bytes) -> bool:
-        """Look for the start of a message in what is held; give up what lies before it."""
-        buffer = self._buffer
-        start: int | None = None
-        if chain_start(newest, self._prefix) == 0:
-            start = len(buffer) - len(newest)
-            del self._frames[:-1]
-        elif len(buffer) >= self._search_at:
-            start = chain_start(bytes(buffer), self._prefix)
-            self._search_at = len(buffer) + len(buffer) // 4 + _GROWTH
-        self._lost = start is None
-        if start is None:
-            start = len(buffer) // 2 if len(buffer) > _MAX_LOST else 0
-        self.skipped += start
-        del buffer[:start]
-        return not self._lost
-
     def finish(self) -> list[Framed]:
         """Return an incomplete message at the end of the stream, marked as truncated."""
-        if self._lost:
-            self.skipped += len(self._buffer)
-            self._drop()
-        if len(self._buffer) <= self._prefix.width:
+        buffer = self._buffer
+        if not self._in_sync:
+            self.skipped += len(buffer.data)
+            buffer.clear()
+        if len(buffer.data) <= self._prefix.width:
             return []
-        rest = bytes(self._buffer[self._prefix.width :])
-        frames = tuple(dict.fromkeys(self._frames))
-        self._drop()
-        return [(rest, frames, ("truncated",), self._end - len(rest))]
+        rest = bytes(buffer.data[self._prefix.width :])
+        frames = buffer.used_frames()
+        buffer.clear()
+        return [(rest, frames, ("truncated",), buffer.end - len(rest))]
+
+    def _lose_sync(self) -> None:
+        self._buffer.clear()
+        self._search_at = 0
+        self._in_sync = False
+
+    def _resync(self, newest: bytes) -> bool:
+        """Look for the start of a message, and give up the bytes before it."""
+        buffer = self._buffer
+        size = len(buffer.data)
+        start: int | None = None
+        if chain_start(newest, self._prefix) == 0:
+            start = size - len(newest)
+            del buffer.frames[:-1]
+        elif size >= self._search_at:
+            start = chain_start(bytes(buffer.data), self._prefix)
+            self._search_at = size + size // 4 + _MIN_GROWTH
+        self._in_sync = start is not None
+        if start is None:
+            start = size // 2 if size > _MAX_SEARCHED else 0
+        self.skipped += start
+        del buffer.data[:start]
+        return self._in_sync
 
     def _cut(self) -> list[Framed]:
+        """Return the complete messages in the buffer."""
         buffer, width = self._buffer, self._prefix.width
+        data = buffer.data
         found: list[Framed] = []
-        start = 0
-        size = len(buffer)
-        base = self._end - size
-        while size - start >= width:
-            length = self._prefix.length(buffer, start)
+        position = 0
+        size = len(data)
+        base = buffer.end - size
+        while size - position >= width:
+            length = self._prefix.length(data, position)
             if length == 0:
-                start += width  # Releases skip an empty message.
+                position += width  # Receivers skip an empty message.
                 continue
             if not 0 < length <= self._limit:
-                octets = bytes(buffer[start : start + width])
-                found.append((octets, self._used(), (self._fault,), base + start))
-                self.skipped += size - start
-                self._drop()
-                self._lost = True
+                octets = bytes(data[position : position + width])
+                found.append((octets, buffer.used_frames(), (self._fault,), base + position))
+                self.skipped += size - position
+                self._lose_sync()
                 return found
-            if size - start < width + length:
+            if size - position < width + length:
                 break
-            start += width
-            octets = bytes(buffer[start : start + length])
-            found.append((octets, self._used(), (), base + start))
-            start += length
-        if start:
-            del buffer[:start]
-            del self._frames[: -1 if buffer else None]
+            position += width
+            octets = bytes(data[position : position + length])
+            found.append((octets, buffer.used_frames(), (), base + position))
+            position += length
+        buffer.drop(position)
         return found
-
-    def _used(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(self._frames))
-
-    def _drop(self) -> None:
-        self._buffer.clear()
-        self._frames.clear()
-        self._search_at = 0

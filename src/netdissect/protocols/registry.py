@@ -1,4 +1,4 @@
-"""The list of protocols. Adding one is one line here, or an entry point of another distribution."""
+"""The list of protocols. To add one takes a line here, or an entry point of a distribution."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ _MODULES: dict[str, str] = {
 """Name -> module that holds `PROTOCOL`; imported on first use."""
 
 ENTRY_POINT_GROUP = "netdissect.protocols"
-"""Entry points of other distributions: name = module (or module:object) with `PROTOCOL`."""
+"""Group of the entry points of other distributions: name = module (or module:object) that holds
+`PROTOCOL`.
+"""
 
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
     """Return the entry points of other distributions by name.
 
-    Python's own search costs a tenth of a short run: it is asked only where a distribution says
-    that it has one.
+    `importlib.metadata` takes a tenth of a short run, so it is used only if some distribution has
+    an entry point of the group.
     """
-    if not any(_announced(folder) for folder in sys.path):
+    if not any(_has_plugin(folder) for folder in sys.path):
         return {}
     from importlib.metadata import entry_points  # noqa: PLC0415
 
@@ -47,13 +49,14 @@ def _entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in found}
 
 
-def _announced(folder: str) -> bool:
-    """Return whether a distribution in a folder of Python's path has an entry point of ours, or
-    may have one where the folder is an archive.
+def _has_plugin(folder: str) -> bool:
+    """Return whether a distribution in a folder of Python's path has an entry point of the group.
+
+    True as well for an archive, which is not searched.
     """
     try:
         with os.scandir(folder or ".") as entries:
-            return any(_has_ours(entry.path) for entry in entries
+            return any(_is_plugin(entry.path) for entry in entries
                        if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO")))
     except NotADirectoryError:
         return True
@@ -61,23 +64,24 @@ def _announced(folder: str) -> bool:
         return False
 
 
-def _has_ours(path: str) -> bool:
+def _is_plugin(path: str) -> bool:
+    """Return whether the distribution with this metadata folder has an entry point of the group."""
     try:
-        with open(os.path.join(path, "entry_points.txt"), "rb") as told:  # noqa: PTH118, PTH123 - fast
-            return ENTRY_POINT_GROUP.encode() in told.read()
+        with open(os.path.join(path, "entry_points.txt"), "rb") as file:  # noqa: PTH118, PTH123 - fast
+            return ENTRY_POINT_GROUP.encode() in file.read()
     except OSError:
         return False
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names of all protocols, ours first."""
+    """Return the names of all protocols, the built-in ones first."""
     return (*_MODULES, *sorted(_entry_points().keys() - _MODULES))
 
 
 @cache
 def get(name: str) -> Protocol:
-    """Return a protocol by name; one of another distribution is watched, see `foreign`.
+    """Return a protocol by name. That of a plug-in is guarded; see `foreign`.
 
     Raises:
         UsageError: no protocol has this name, or it is disabled.
@@ -93,19 +97,19 @@ def get(name: str) -> Protocol:
 
 
 def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:
-    """Return all protocols that load but those named; a plug-in that does not is disabled."""
-    left_out = frozenset(without)
+    """Return all protocols except those named and the plug-ins that cannot be loaded."""
+    excluded = frozenset(without)
     found = []
     for name in names():
-        if name not in left_out:
+        if name not in excluded:
             try:
                 found.append(get(name))
             except UsageError:
-                continue  # `foreign` has named it
+                continue  # `foreign` has reported it
     return tuple(found)
 
 
-def load(place: str) -> Any:
-    """Return what a place "module:name" of a protocol's row names."""
-    module, _, name = place.partition(":")
+def load(reference: str) -> Any:
+    """Return the object that "module:name" refers to."""
+    module, _, name = reference.partition(":")
     return getattr(import_module(module), name)

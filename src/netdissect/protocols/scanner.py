@@ -1,4 +1,4 @@
-"""What reads the datagrams of one direction and tells a sink their events by calls."""
+"""Scanners: they read the datagrams of one direction and report the events to a sink by calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.sinks import EventSink
 
-__all__ = ["Events", "Scanner"]
+__all__ = ["Events", "Scanner", "report_all"]
 
 _MESSAGE: Final = Ev.MESSAGE
 _UNIT: Final = Ev.UNIT
@@ -20,14 +20,16 @@ _NACK: Final = Ev.NACK
 
 @cache
 def _messages(types: tuple[str, ...]) -> list[Event]:
-    """Return the MESSAGE of each type: shared by all connections, as events are never changed. With
-    hundreds of types it would be most of what a connection takes.
+    """Return the MESSAGE event of each type.
+
+    All connections share them, because events never change. A protocol can have hundreds of types:
+    one list per connection would take most of a connection's memory.
     """
     return [(_MESSAGE, name) for name in types]
 
 
 class Events(EventSink):
-    """Makes a list of what it is told: for whoever looks at events."""
+    """Collects the reported events in a list, for callers that look at events."""
 
     __slots__ = ("_messages", "_spaces", "_types", "listed")
 
@@ -38,72 +40,84 @@ class Events(EventSink):
         self.listed: list[Event] = []
 
     def begin(self) -> None:
-        """Begin a list."""
+        """Start a new list."""
         self.listed = []
 
     def message(self, type_: i64) -> None:
-        """List a MESSAGE."""
+        """Append a MESSAGE."""
         self.listed.append(self._messages[type_])
 
     def unit(
         self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
     ) -> None:  # fmt: skip
-        """List a UNIT."""
+        """Append a UNIT."""
         name = self._types[type_] if type_ >= 0 else None
         self.listed.append((_UNIT, name, self._spaces[space], wire_seq, labelled, content))
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
-        """List a PLAIN_UNIT."""
+        """Append a PLAIN_UNIT."""
         name = self._types[type_] if type_ >= 0 else None
         self.listed.append((Ev.PLAIN_UNIT, name, self._spaces[space], wire_seq, content))
 
     def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
-        """List a RUN."""
+        """Append a RUN."""
         self.listed.append((Ev.RUN, self._spaces[space], wire_seq, types))
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
-        """List a NUMBERED."""
+        """Append a NUMBERED."""
         self.listed.append((Ev.NUMBERED, self._types[type_], self._spaces[space], wire_seq))
 
     def ack(self, space: i64, base: i64, bits: i64) -> None:
-        """List an ACK."""
+        """Append an ACK."""
         self.listed.append((_ACK, self._spaces[space], base, bits))
 
     def nack(self, space: i64, base: i64, bits: i64) -> None:
-        """List a NACK."""
+        """Append a NACK."""
         self.listed.append((_NACK, self._spaces[space], base, bits))
 
     def event(self, event: Event) -> None:
-        """List any other one."""
+        """Append an event of any other kind."""
         self.listed.append(event)
 
 
 class Scanner:
-    """Reads the datagrams of one direction; what it keeps of their hints saves time alone."""
+    """Reads the datagrams of one direction of a connection.
+
+    What a scanner remembers of the connection's hints only saves time: any scanner of the same
+    direction returns the same events for the same datagram and hints.
+    """
 
     __slots__ = ("_events", "parts", "spaces", "types")
 
     def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
         self.types = types
         self.spaces = spaces
-        """What the numbers that a sink is told stand for."""
+        """Names of the types and spaces that a sink receives as indices."""
         self.parts: list[Event] = []
-        """Of a datagram that was told and is for the assembler: its own event, and its PARTs, which
-        no sink is told.
+        """For the assembler: the UNIT of the last reported datagram, then its PARTs, which are not
+        reported to the sink. Empty where there is no PART.
         """
         self._events: Events | None = None
-        """Made when it is first needed: hardly any connection has its events looked at here."""
+        """Created on first use: few connections have their events listed."""
 
     def scan(self, sink: EventSink, payload: bytes, hints: Hints) -> list[Event] | None:
-        """Tell the events of a usual datagram, and return None. Of others, those that begin a
-        connection (`StateMachine.begins`, RESTART) among them, return the events and tell none.
+        """Report the events of an ordinary datagram to the sink and return None.
+
+        Of any other datagram return the events and report none. Those that may begin a connection
+        (`StateMachine.begins`, RESTART) are always returned.
         """
         raise NotImplementedError
 
     def events(self, payload: bytes, hints: Hints) -> list[Event]:
-        """Return the events of a datagram."""
+        """Return the events of a datagram as a list."""
         sink = self._events
         if sink is None:
             sink = self._events = Events(self.types, self.spaces)
         found = self.scan(sink, payload, hints)
         return sink.listed + self.parts[1:] if found is None else found
+
+
+def report_all(sink: EventSink, events: list[Event]) -> None:
+    """Report events to a sink one by one."""
+    for event in events:
+        sink.event(event)

@@ -36,7 +36,7 @@ __all__ = [
     "acknowledged",
     "header_fault",
     "message_type",
-    "misfit",
+    "size_fault",
 ]
 
 LEGACY: Final = "knet-2010"
@@ -115,7 +115,7 @@ _FIRST_HEX_ID: Final = 0x10000
 """IDs from here on are named in hexadecimal."""
 
 
-def misfit(size: int) -> tuple[str, str] | None:
+def size_fault(size: int) -> tuple[str, str] | None:
     """Return (code, message) of a size that no datagram has, None for others."""
     if not size:
         return EMPTY_DATAGRAM

@@ -39,8 +39,8 @@ from netdissect.layers.eoudp.components import Health, TransformComponent, compo
 from netdissect.layers.eoudp.contents import content_layer
 from netdissect.layers.eoudp.documents import LAYERS as DOCUMENT_LAYERS
 from netdissect.layers.eoudp.headers import HEADERS
-from netdissect.protocols.eoudp.recognise import decided
-from netdissect.protocols.eoudp.rows import ROWS
+from netdissect.protocols.eoudp.dialects import ROWS
+from netdissect.protocols.eoudp.recognition import decided
 from netdissect.wire.eoudp import text_reading
 from netdissect.wire.eoudp_names import DIALECTS, KEYS, canonical, command_name
 

@@ -22,10 +22,10 @@ from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols.eoudp import PROTOCOL
-from netdissect.protocols.eoudp.recognise import candidates, decided
-from netdissect.protocols.eoudp.rows import ROWS
-from netdissect.protocols.eoudp.scan import Learnt
+from netdissect.protocols.eoudp.dialects import ROWS
+from netdissect.protocols.eoudp.recognition import candidates, decided
 from netdissect.protocols.eoudp.scanner import EoudpScanner
+from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.wire.eoudp_names import DIALECTS
 
 VECTORS = json.loads(
@@ -65,7 +65,7 @@ def claimed(samples: list[tuple[int, int, bytes]]) -> Claim | None:
 
 
 def hints(dialect: str = "exodia-late", server: str | None = None, **learnt: Any) -> Hints:
-    return Hints((dialect, server or dialect), Learnt(**learnt))
+    return Hints((dialect, server or dialect), DecoderState(**learnt))
 
 
 def scanned(path: Path) -> Iterator[tuple[int, bytes, Hints, list[Any]]]:

@@ -18,20 +18,20 @@ from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
 from netdissect.protocols.knet.framing import VleFramer
-from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.scan import scan
 from netdissect.protocols.knet.scanner import KnetScanner
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
 
-OPEN = Progress(Phase.OPEN)
+OPEN = DecoderState(Phase.OPEN)
 DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d")
 SCANNERS = KnetScanner(0), KnetScanner(1)
 OTHERS = ("riptide", "teeworlds", "eoudp", "netplay")
 
 
-def hints(dialect: str, progress: Progress = OPEN) -> Hints:
-    return Hints((dialect, dialect), progress)
+def hints(dialect: str, state: DecoderState = OPEN) -> Hints:
+    return Hints((dialect, dialect), state)
 
 
 def counted(events: list[Any]) -> Counter[str]:
@@ -86,9 +86,9 @@ def test_its_scanner_means_the_same_as_scan(share: int) -> None:
                 assert meaning(SCANNERS[direction].events(data, known)) == meaning(scan(data, direction, known))
 
 
-def phases() -> list[Progress]:
+def phases() -> list[DecoderState]:
     return [
-        Progress(phase, (0, 5, 3) if phase in (Phase.DISCONNECTING, Phase.CLOSED) else None)
+        DecoderState(phase, (0, 5, 3) if phase in (Phase.DISCONNECTING, Phase.CLOSED) else None)
         for phase in range(8)
     ]
 
@@ -296,8 +296,8 @@ def test_fragments_before_a_fault_reach_the_assembler(direction: int) -> None:
         parts = [e for e in scan(data, direction, hints("knet-2.x")) if e[0] == Ev.PART]
         if not parts or scan(data, direction, hints("knet-2.x"))[0][0] == Ev.RESTART:
             continue
-        for phase in (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING, Phase.DEAF):
-            events = scan(data + bytes(2), direction, hints("knet-2.x", Progress(phase)))
+        for phase in (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING, Phase.STOPPED_READING):
+            events = scan(data + bytes(2), direction, hints("knet-2.x", DecoderState(phase)))
             assert "knet-zero-content" in codes(events)
             assert events[-len(parts) :] == parts
 

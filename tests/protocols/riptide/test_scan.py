@@ -16,7 +16,8 @@ from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.protocols.riptide import PROTOCOL
-from netdissect.protocols.riptide.scan import CLOSED, CONNECTED, KNOCKING, Progress, scan
+from netdissect.protocols.riptide.scanner import scan
+from netdissect.protocols.riptide.state import DecoderState, Phase
 
 DIALECTS = ("riptide-2.0", "riptide-2.1dev", "riptide-2.1", "riptide-2.2", "riptide-2.1/2.2")
 KNOWN = {row.code for row in (*code_rows("common"), *code_rows("riptide"))}
@@ -191,14 +192,14 @@ def test_an_ack_tells_the_release_of_its_sender() -> None:
 
 
 def test_a_new_connection_on_the_same_addresses() -> None:
-    assert of("02", extra=Progress(CLOSED, 1))[0] == (Ev.RESTART, "*")
-    held = of("02", extra=Progress(CONNECTED, 1))
+    assert of("02", extra=DecoderState(Phase.CLOSED, 1))[0] == (Ev.RESTART, "*")
+    held = of("02", extra=DecoderState(Phase.CONNECTED, 1))
     assert held[0] == (Ev.RESTART, "?")
-    assert held[-1][1].extra == Progress(KNOCKING, 1)
-    assert of("1800200000", direction=1, extra=Progress(KNOCKING, 1)) == [(Ev.RESTART, "*")]
-    again = of("1800100000", direction=1, extra=Progress(CONNECTED, 1))
+    assert held[-1][1].extra == DecoderState(Phase.RECONNECTING, 1)
+    assert of("1800200000", direction=1, extra=DecoderState(Phase.RECONNECTING, 1)) == [(Ev.RESTART, "*")]
+    again = of("1800100000", direction=1, extra=DecoderState(Phase.CONNECTED, 1))
     assert [event[0] for event in again] == [Ev.UNIT]  # the first Welcome, sent again
-    other = of("2800200000", direction=1, extra=Progress(CONNECTED, 1))
+    other = of("2800200000", direction=1, extra=DecoderState(Phase.CONNECTED, 1))
     assert notes(other) == ["riptide-welcome-again"]
 
 
@@ -223,7 +224,7 @@ def check(events):
     phase=st.integers(0, 4),
 )
 def test_any_octets(payload, dialect, direction, phase) -> None:
-    check(scan(payload, direction, Hints((dialect, dialect), Progress(phase, 3))))
+    check(scan(payload, direction, Hints((dialect, dialect), DecoderState(phase, 3))))
 
 
 def real_payloads(limit):

@@ -17,13 +17,13 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import opened
 from netdissect.pipeline.stages import Pipeline
-from netdissect.protocols.teeworlds.learnt import Learnt
-from netdissect.protocols.teeworlds.scan import scan
+from netdissect.protocols.teeworlds.scanner import scan
+from netdissect.protocols.teeworlds.state import DecoderState
 from netdissect.wire.teeworlds_forms import DIALECTS
 
 TYPED = (Ev.MESSAGE, Ev.UNIT)
 FATAL = frozenset(("truncated", "overlong-varint", "length-beyond-end", "unterminated-string"))
-ONLINE = Learnt(phase=3)
+ONLINE = DecoderState(phase=3)
 
 
 def scanned(data: bytes, dialect: str, direction: int) -> list[tuple[Any, ...]]:
@@ -133,10 +133,10 @@ def test_chunk_readers_agree_with_the_walker(name: str, bits: int) -> None:
 
 def test_a_wrong_token_makes_no_unit() -> None:
     data = bytes.fromhex("0000013f5a539940190103302e3720383032663162653630613035363635660000851c")
-    good = Learnt(phase=3, tokens=(bytes.fromhex("3f5a5399"), None))
+    good = DecoderState(phase=3, tokens=(bytes.fromhex("3f5a5399"), None))
     events = scan(data, 0, Hints(("teeworlds-0.7",) * 2, good))
     assert [event[0] for event in events if event[0] in TYPED] == [Ev.UNIT]
-    other = Learnt(phase=3, tokens=(bytes.fromhex("01020304"), None))
+    other = DecoderState(phase=3, tokens=(bytes.fromhex("01020304"), None))
     events = scan(data, 0, Hints(("teeworlds-0.7",) * 2, other))
     assert [event[0] for event in events if event[0] in TYPED] == [Ev.MESSAGE]
     assert (Ev.NOTE, "teeworlds-wrong-token", "token 3f5a5399") in events

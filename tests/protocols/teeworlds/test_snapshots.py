@@ -15,7 +15,7 @@ from netdissect.model.claims import Hints
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
-from netdissect.protocols.teeworlds.scan import scan
+from netdissect.protocols.teeworlds.scanner import scan
 from netdissect.protocols.teeworlds.snapshots import MAX_PARTIAL, SPARE, Part, Snapshots
 from netdissect.wire.teeworlds_forms import DIALECTS
 from netdissect.wire.teeworlds_snapshots import Delta
@@ -91,7 +91,7 @@ def test_parts_held_are_bounded() -> None:
         snapshots.given_up(tick)
         snapshots.feed(full(tick, 3, 0))
     assert len(snapshots._partial) == len(snapshots._parts) == MAX_PARTIAL
-    assert len(snapshots._told) <= MAX_PARTIAL
+    assert len(snapshots._reported) <= MAX_PARTIAL
 
 
 def records(path: Any, keep: Any) -> list[Any]:
@@ -155,7 +155,7 @@ def test_lost_parts_of_a_capture_are_named() -> None:
 def test_a_datagram_that_is_followed_gives_what_its_tree_gives(dialect: str) -> None:
     def state(inspector: SnapshotInspector) -> Any:
         known = inspector._snapshots
-        return None if known is None else (known.counts, known._known, known._partial)
+        return None if known is None else (known.counts, known._complete, known._partial)
 
     seeds = payloads("teeworlds")[:: len(payloads("teeworlds")) // 300]
     hints = Hints((dialect, dialect))

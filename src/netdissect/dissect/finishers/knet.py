@@ -22,7 +22,7 @@ from netdissect.wire.knet import (
     TUNDRA,
     acknowledged,
     header_fault,
-    misfit,
+    size_fault,
 )
 from netdissect.wire.values import Values
 
@@ -110,7 +110,7 @@ def _datagram(dissection: Dissection, walker: Walker, dialect: str) -> None:
 
 
 def _misfit(size: int, walker: Walker) -> None:
-    fault = misfit(size)
+    fault = size_fault(size)
     if fault is not None:
         walker.note(*fault, 8 * min(size, LARGEST_SENT), 8 * max(0, size - LARGEST_SENT))
 

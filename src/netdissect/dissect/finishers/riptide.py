@@ -9,7 +9,7 @@ from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.riptide import root
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
-from netdissect.wire.riptide import misfit, size_limit
+from netdissect.wire.riptide import size_fault, size_limit
 from netdissect.wire.values import Values
 
 __all__ = ["finish"]
@@ -29,7 +29,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     _message(dissection, dissection.root, request, walker)
     size = len(dissection.buffers[0].data)
     limit = size_limit(request.dialect)
-    fault = misfit(size, limit)
+    fault = size_fault(size, limit)
     if fault is not None:
         walker.note(*fault, 8 * min(size, limit), 8 * max(0, size - limit))
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from netdissect.layers.eoudp import EoudpComponentOf, EoudpComponentOf32, header_layer
-from netdissect.protocols.eoudp.rows import ROWS
+from netdissect.protocols.eoudp.dialects import ROWS
 from netdissect.wire.eoudp_names import DIALECTS, DOCUMENTS
 
 __all__ = [

@@ -70,8 +70,8 @@ def root(payload: bytes, request: Any) -> type[Layer]:
         return datagrams.KnetEmpty
     if request.direction != Direction.S2C and request.dialect != SPECIFICATION:
         told = request.hints
-        start = _is_text(payload) if told is None else told.starts
-        asks = payload == NULL_CONNECT or (told is not None and told.asks)
+        start = _is_text(payload) if told is None else told.is_new
+        asks = payload == NULL_CONNECT or (told is not None and told.expects_connect)
         if asks or (start and not parses(payload, request.dialect)):
             return datagrams.KnetConnect
     return datagram_layer(request.dialect)

@@ -7,11 +7,12 @@ from types import MappingProxyType
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints
 from netdissect.protocols.base import DialectRow, Protocol, Reading
-from netdissect.protocols.eoudp.recognise import candidates, recognise
-from netdissect.protocols.eoudp.rows import DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
+from netdissect.protocols.eoudp.dialects import DIALECT_TITLES, REAL_COMMANDS, row_of
+from netdissect.protocols.eoudp.recognition import candidates, recognise
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
 from netdissect.protocols.eoudp.scanner import EoudpScanner
+from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
 
 __all__ = ["PROTOCOL", "Eoudp"]
@@ -55,12 +56,12 @@ class Eoudp(Protocol):
         guessed = claim.doubtful
         if claim.client == 1:
             pair, guessed = pair[::-1], guessed[::-1]
-        learnt = Learnt(undecided=guessed)
+        learnt = DecoderState(undecided=guessed)
         return Hints((row_of(pair[0]).name, row_of(pair[1]).name), learnt)
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:
         """Return the hints with the byte order of contents that the user names."""
-        learnt = hints.extra or Learnt()
+        learnt = hints.extra or DecoderState()
         return Hints(hints.dialects, learnt._replace(order=reading.byte_order))
 
     def dialect_row(self, name: str) -> DialectRow | None:

@@ -17,7 +17,7 @@ from netdissect.model.policy import (
     state_words,
     transition_table,
 )
-from netdissect.protocols.eoudp.rows import ROWS
+from netdissect.protocols.eoudp.dialects import ROWS
 
 __all__ = ["POLICIES", "SPACE"]
 

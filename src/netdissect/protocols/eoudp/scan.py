@@ -9,9 +9,10 @@ from typing import Any, Final, TypeAlias
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.eoudp.recognise import decided
-from netdissect.protocols.eoudp.rows import ROWS, Learnt, Row, row_of
+from netdissect.protocols.eoudp.dialects import ROWS, Row, row_of
+from netdissect.protocols.eoudp.recognition import decided
 from netdissect.protocols.eoudp.rules import SPACE
+from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.wire.eoudp import TEXTS, legal, number_order, text_reading
 from netdissect.wire.eoudp_names import (
     FAR_ID,
@@ -185,21 +186,21 @@ def _other_release(
     """Return the hints of a new connection where another release has taken over the addresses: it
     asks for a connection, or many datagrams and no PACKET_INFO between them are of it.
     """
-    name, count = hints.extra.strangers[direction]
+    name, count = hints.extra.foreign[direction]
     asks = payload[0] == _CONNECT and not direction and hints.extra.openers[0] is not None
     if not asks and not (sure and name == found and count + 1 >= _STRANGERS):
         return None
     pair = (hints.dialects[0], found) if direction else (found, found)
     # Nothing of the other side's has been heard yet.
-    return Hints(pair, Learnt(undecided=(bool(direction), not direction)))
+    return Hints(pair, DecoderState(undecided=(bool(direction), not direction)))
 
 
 def _stranger(found: str, direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram of another dialect."""
-    name, count = hints.extra.strangers[direction]
-    strangers = list(hints.extra.strangers)
+    name, count = hints.extra.foreign[direction]
+    strangers = list(hints.extra.foreign)
     strangers[direction] = (found, count + 1 if name == found else 1)
-    learnt = hints.extra._replace(strangers=(strangers[0], strangers[1]))
+    learnt = hints.extra._replace(foreign=(strangers[0], strangers[1]))
     return Hints(hints.dialects, learnt)
 
 
@@ -214,7 +215,7 @@ def _epoch(
     A server does so after every CONNECT, a client when its program is started anew. A network copy
     of the first message, and one that comes late, begin nothing.
     """
-    extra: Learnt = hints.extra
+    extra: DecoderState = hints.extra
     opener = extra.openers[direction]
     first = number == row.first_id
     key = payload[:1] + payload[row.stamp_end :] if row.document else payload
@@ -271,13 +272,13 @@ def _packet_info(
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((Ev.CLOCK, stamp, True))
     learnt = _informed(events, direction, hints)
-    if not hints.extra.strangers[direction][1]:
+    if not hints.extra.foreign[direction][1]:
         return learnt
     # What speaks its dialect every second has not been replaced.
-    strangers = list(hints.extra.strangers)
+    strangers = list(hints.extra.foreign)
     strangers[direction] = ("", 0)
     extra = (learnt or hints).extra
-    return Hints(hints.dialects, extra._replace(strangers=(strangers[0], strangers[1])))
+    return Hints(hints.dialects, extra._replace(foreign=(strangers[0], strangers[1])))
 
 
 def _informed(events: list[Event], direction: int, hints: Hints) -> Hints | None:
@@ -372,7 +373,7 @@ def _connect(
     del start
     if direction:
         return None
-    extra: Learnt = hints.extra
+    extra: DecoderState = hints.extra
     if payload != extra.connect and extra.connect:
         found, sure = decided(payload)
         if sure and found is not None and found != row_of(hints.dialects[0]).name:

@@ -9,9 +9,10 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Event
 from netdissect.model.native import i64, read_i64_be, read_i64_le
 from netdissect.model.sinks import EventSink
-from netdissect.protocols.eoudp.rows import COMPONENT_OF, ROWS, Learnt, Row
+from netdissect.protocols.eoudp.dialects import COMPONENT_OF, ROWS, Row
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.protocols.eoudp.scan import scan
+from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.eoudp_names import FAR_ID, RECEIVE_LIMIT, command_name, time_limits
 
@@ -92,7 +93,7 @@ class _Form:
         """Size of the content of each plain command; 0 for others."""
 
     def usual(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
-        self, sink: EventSink, payload: bytes, direction: int, extra: Learnt
+        self, sink: EventSink, payload: bytes, direction: int, extra: DecoderState
     ) -> bool:
         """Tell the events of a datagram of the usual form; False for any other."""
         size: i64 = len(payload)

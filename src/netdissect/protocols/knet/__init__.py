@@ -13,11 +13,11 @@ from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
-from netdissect.protocols.knet.phases import Phase, Progress
-from netdissect.protocols.knet.recognise import recognise
+from netdissect.protocols.knet.recognition import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.scanner import KnetScanner
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
@@ -32,7 +32,7 @@ _TITLES = {
     "knet-spec": "the published document's own layout; never recognised, only on request",
 }
 
-_UNDER_WAY: Final = Progress(Phase.OPEN)
+_UNDER_WAY: Final = DecoderState(Phase.OPEN)
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ class Knet(Protocol):
 
     def for_layers(self, extra: Any) -> Any:
         """Return how a connect datagram is told; see `Protocol.for_layers`."""
-        if extra is None or extra.starts or extra.asks:
+        if extra is None or extra.is_new or extra.expects_connect:
             return extra
         return _UNDER_WAY
 
@@ -91,7 +91,7 @@ class Knet(Protocol):
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints of a new connection; its first datagram may be known to ask for it."""
         hints = super().initial_hints(claim)
-        return Hints(hints.dialects, Progress(Phase.ASKING)) if claim.attempt else hints
+        return Hints(hints.dialects, DecoderState(Phase.CONNECT_FIRST)) if claim.attempt else hints
 
     def over(self, transport: str) -> Protocol:
         """Return what tracks the protocol over a transport, whatever dialect it is said to be."""

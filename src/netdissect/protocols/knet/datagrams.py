@@ -11,8 +11,8 @@ from typing import Any, Final
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.receiver import SHARED
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
     CONTROLS,
     DIALECTS,
@@ -29,7 +29,7 @@ from netdissect.wire.knet import (
     acknowledged,
     header_fault,
     message_type,
-    misfit,
+    size_fault,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -51,7 +51,7 @@ _FEWEST: Final = 2
 """Fragments of a transfer at least."""
 _SHORT: Final = 128
 """Message IDs of one byte."""
-_LIVE: Final = (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING)
+_LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
 
 Values = tuple[Any, ...]
 """What a derived reader returns."""
@@ -164,7 +164,7 @@ def datagram(
     if number == how.first_id and direction:
         _opening(events)
     how.odd(values, direction, events)
-    fault = misfit(len(payload))
+    fault = size_fault(len(payload))
     if fault is not None:
         events.append((Ev.NOTE, *fault))
     return events + found.parts
@@ -234,11 +234,11 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
     form = len(content) == _PING_OCTETS if legacy else (
         len(content) == _ACK_CONTENT and not content[3] & 0xC0
     )
-    progress: Progress = hints.extra or Progress()
+    state: DecoderState = hints.extra or DecoderState()
     if not form or dialect == SPECIFICATION:
         flow_control(content, dialect, events)
         return
-    seen = list(progress.contrary)
+    seen = list(state.contradictions)
     seen[direction] += 1
     dialects = list(hints.dialects)
     if seen[direction] < _CONTRARY:
@@ -248,7 +248,7 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
         seen[direction] = 0
         text = f"reads as {dialects[direction]} from here on, not as {dialect}"
         events.append((Ev.NOTE, "knet-dialect-revised", text))
-    learnt = progress.but(contrary=(seen[0], seen[1]))
+    learnt = state.replace(contradictions=(seen[0], seen[1]))
     events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learnt)))
 
 
@@ -274,21 +274,21 @@ def _end(
 ) -> None:  # fmt: skip
     """Add what Disconnect and DisconnectAck mean."""
     read.odd_KnetDisconnect((content[_ID_OCTETS:],), direction, events)
-    progress: Progress = hints.extra or Progress()
+    state: DecoderState = hints.extra or DecoderState()
     if kind == DISCONNECT:
-        learnt = progress.but(Phase.DISCONNECTING, (direction, *numbers))
+        learnt = state.replace(Phase.DISCONNECTING, (direction, *numbers))
         events.append((Ev.STATE, "disconnect", DISCONNECT))
     else:
-        closing = progress.closing
+        closing = state.disconnect
         if closing is None or closing[0] == direction:
             text = "DisconnectAck without Disconnect"
             events.append((Ev.NOTE, "knet-disconnect-ack-alone", text))
         elif closing[2] is not None:
             # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
             events.append((Ev.ACK, "reliable", closing[2], 0))
-        learnt = progress.but(Phase.CLOSED)
+        learnt = state.replace(Phase.CLOSED)
         events.append((Ev.STATE, "disconnect-ack", DISCONNECT_ACK))
-    if learnt != progress:
+    if learnt != state:
         events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
 
 
@@ -332,10 +332,10 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 def _deafened(direction: int, hints: Hints) -> list[Event]:
     """Return the hints after what makes a client read nothing more. Sections 5.6 and 12."""
-    progress = hints.extra
-    if not direction or progress is None or progress.phase not in _LIVE:
+    state = hints.extra
+    if not direction or state is None or state.phase not in _LIVE:
         return []
-    return [(Ev.HINTS, Hints(hints.dialects, progress.but(Phase.DEAF)))]
+    return [(Ev.HINTS, Hints(hints.dialects, state.replace(Phase.STOPPED_READING)))]
 
 
 def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:

@@ -13,7 +13,7 @@ from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, kind_of
-from netdissect.protocols.knet.phases import Phase, Progress
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
     ACK_OCTETS,
     DISCONNECT,
@@ -25,7 +25,7 @@ from netdissect.wire.knet import (
     PING_REQUEST,
     SPECIFICATION,
     header_fault,
-    misfit,
+    size_fault,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -50,7 +50,7 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     head = read.read_KnetSpecHeader(payload, 0, size)
     if head is None:
-        return [(Ev.NOTE, *(misfit(size) or header_fault(size, document=True)))]
+        return [(Ev.NOTE, *(size_fault(size) or header_fault(size, document=True)))]
     low, _, reliable, high, *_, place = head
     number = high << 16 | low
     unit: Event = (Ev.PLAIN_UNIT, None, "datagram", number, payload)
@@ -69,14 +69,14 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         place = message[-1]
     else:
         read.odd_KnetSpecDatagram((messages,), direction, events)
-    fault_of_all = misfit(size)
+    fault_of_all = size_fault(size)
     if fault_of_all is not None:
         events.append((Ev.NOTE, *fault_of_all))
     if hints.extra is None or hints.extra.phase == Phase.START:
         if not any(event[0] == Ev.STATE for event in events):
             events.append((Ev.STATE, "speaks", None))
         # Never Phase.OPEN: that is where the layout of the programs is read in haste.
-        events.append((Ev.HINTS, Hints(hints.dialects, Progress(Phase.LEARNING))))
+        events.append((Ev.HINTS, Hints(hints.dialects, DecoderState(Phase.IDENTIFYING))))
     return events + parts
 
 

@@ -8,120 +8,116 @@ from typing import Final
 
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
+from netdissect.protocols.framing import StreamBuffer
 from netdissect.wire.knet import TCP_LIMIT
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["VleFramer"]
 
 _PING: Final = compile_(rb"\x02[\x01\x02].", DOTALL)
+"""A whole ping or ping reply: length 2, message ID, number."""
 
 
 class VleFramer:
-    """Cuts one direction of a stream. Holds at most one message of 10 MiB.
+    """A framer that holds at most one message of `TCP_LIMIT` bytes.
 
-    After a gap the stream is taken up where a piece begins with a ping or its reply, or where two
-    pieces in a row are whole messages: one is chance too often. A length that is not allowed ends
-    it: the receiver closes the connection.
+    After a gap it resumes where a piece begins with a ping or its reply, or where two consecutive
+    pieces consist of whole messages; a single one is too often coincidence. It stops at a length
+    that is not allowed, because the receiver then closes the connection.
     """
 
-    __slots__ = ("_buffer", "_end", "_ended", "_frames", "_lost", "_wanted", "_whole", "skipped")
+    __slots__ = ("_buffer", "_candidate", "_in_sync", "_needed", "_stopped", "skipped")
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._whole: StreamPiece | None = None
-        """While lost: the newest piece, where it consists of whole messages."""
-        self._frames: list[int] = []
-        self._lost = self._ended = False
-        self._wanted = 0
-        """Bytes that the message at the start of the buffer needs, as far as known."""
-        self._end = 0
-        """Offset in the stream behind the buffer."""
+        self._buffer = StreamBuffer()
+        self._in_sync = True
+        self._stopped = False
+        """True once a length was not allowed."""
+        self._candidate: StreamPiece | None = None
+        """While out of sync: the newest piece, if it consists of whole messages."""
+        self._needed = 0
+        """Bytes of the message at the start of the buffer, as far as known."""
         self.skipped = 0
-        """Bytes that belong to no message that could be found."""
+        """Bytes that belong to no message that was found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
         if piece.gap_octets:
-            self._lost = True
-            self._drop()
-        if self._ended or (self._lost and not self._found(piece)):
+            self._in_sync = False
+            self._clear()
+        if self._stopped or (not self._in_sync and not self._resync(piece)):
             self.skipped += len(piece.data)
             return []
-        self._buffer += piece.data
-        self._end = piece.offset + len(piece.data)
-        self._frames.extend(piece.frames)
-        return self._cut() if len(self._buffer) >= self._wanted else []
-
-    def _found(self, piece: StreamPiece) -> bool:
-        """Return whether the stream is taken up with this piece, or with the one before it."""
-        before, self._whole = self._whole, piece if _whole(piece.data) else None
-        if self._whole is not None and before is not None:
-            self.skipped -= len(before.data)
-            self._buffer += before.data
-            self._frames.extend(before.frames)
-        elif not _PING.match(piece.data):
-            return False
-        self._lost = False
-        return True
+        self._buffer.append(piece)
+        return self._cut() if len(self._buffer.data) >= self._needed else []
 
     def finish(self) -> list[Framed]:
-        """Return nothing of an incomplete message at the end of the stream but a fault."""
-        if not self._buffer:
+        """Return an incomplete message at the end of the stream: no bytes, only the fault."""
+        buffer = self._buffer
+        if not buffer.data:
             return []
-        frames, offset = self._used(), self._end - len(self._buffer)
-        self._drop()
+        frames, offset = buffer.used_frames(), buffer.end - len(buffer.data)
+        self._clear()
         return [(b"", frames, ("truncated",), offset)]
 
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._needed = 0
+        self._candidate = None
+
+    def _resync(self, piece: StreamPiece) -> bool:
+        """Return whether the framer resumes with this piece, or with the one before it."""
+        before, self._candidate = self._candidate, piece if _is_whole(piece.data) else None
+        if self._candidate is not None and before is not None:
+            self.skipped -= len(before.data)
+            self._buffer.append(before)
+        elif not _PING.match(piece.data):
+            return False
+        self._in_sync = True
+        return True
+
     def _cut(self) -> list[Framed]:
-        size = len(self._buffer)
-        whole = bytes(self._buffer)
-        base = self._end - size
+        """Return the complete messages in the buffer."""
+        buffer = self._buffer
+        data = bytes(buffer.data)
+        size = len(data)
+        base = buffer.end - size
         found: list[Framed] = []
-        place = self._wanted = 0
-        while place < size:
+        position = self._needed = 0
+        while position < size:
             try:
-                length, start = KNET_7_7_16.read(whole, place, size)
+                length, start = KNET_7_7_16.read(data, position, size)
             except VarintError:
                 break
             if not 1 <= length <= TCP_LIMIT:
                 fault = ("knet-tcp-length", f"length {length}")
-                found.append((b"", self._used(), (fault,), base + place))
-                self.skipped += size - place
-                self._ended = True
-                self._drop()
+                found.append((b"", buffer.used_frames(), (fault,), base + position))
+                self.skipped += size - position
+                self._stopped = True
+                self._clear()
                 return found
-            if start + length > size:
-                self._wanted = start + length - place
+            end = start + length
+            if end > size:
+                self._needed = end - position
                 break
-            found.append((whole[start : start + length], self._used(), (), base + start))
-            place = start + length
-        if place:
-            del self._buffer[:place]
-            del self._frames[: -1 if self._buffer else None]
+            found.append((data[start:end], buffer.used_frames(), (), base + start))
+            position = end
+        buffer.drop(position)
         return found
 
-    def _used(self) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(self._frames))
 
-    def _drop(self) -> None:
-        self._buffer.clear()
-        self._frames.clear()
-        self._wanted = 0
-        self._whole = None
-
-
-def _whole(data: bytes) -> bool:
-    """Return whether bytes are one or more whole messages and nothing else."""
-    place, size = 0, len(data)
-    while place < size:
+def _is_whole(data: bytes) -> bool:
+    """Return whether bytes consist of one or more whole messages."""
+    position, size = 0, len(data)
+    while position < size:
         try:
-            length, start = KNET_7_7_16.read(data, place, size)
-            kind, payload = KNET_7_7_16.read(data, start, size)
+            length, start = KNET_7_7_16.read(data, position, size)
+            message_id, payload = KNET_7_7_16.read(data, start, size)
         except VarintError:
             return False
         if not 1 <= length <= TCP_LIMIT or payload - start > length:
             return False
-        if kind in (1, 2) and length != 2:  # noqa: PLR2004 - a ping or its reply
+        if message_id in (1, 2) and length != 2:  # noqa: PLR2004 - a ping or its reply
             return False
-        place = start + length
-    return size > 0 and place == size
+        position = start + length
+    return size > 0 and position == size

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from netdissect.model.claims import Hints
-from netdissect.protocols.knet.phases import Phase, Progress
+from netdissect.protocols.knet.state import DecoderState, Phase
 
 __all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "Heard", "learn"]
 
@@ -36,28 +36,29 @@ Heard: TypeAlias = tuple[int, bool, bytes]
 
 def learn(messages: list[Heard], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
-    progress: Progress = hints.extra
+    state: DecoderState = hints.extra
     if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
-        return Hints(hints.dialects, progress.but(Phase.OPEN))
-    evidence, others, strangers = progress.evidence, 0, progress.strangers
+        return Hints(hints.dialects, state.replace(Phase.OPEN))
+    evidence, others, strangers = state.evidence, 0, state.foreign
     for number, is_reliable, content in messages:
         if number > 4 and number < 0x3FFFFFFB:  # noqa: PLR2004 - an application's own
             others += 1
             if _foreign(number, direction):
-                return Hints(hints.dialects, progress.but(Phase.OPEN))
+                return Hints(hints.dialects, state.replace(Phase.OPEN))
             strangers += not (number < _ENGINES_END or _TUNDRA_FIRST <= number <= _TUNDRA_LAST)
             evidence |= _hint(number, content, direction, is_reliable=is_reliable)
     if not others:
         return hints
     if any(evidence & wanted == wanted for wanted in _URHO3D):
-        return Hints(("knet-urho3d", "knet-urho3d"), progress.but(Phase.OPEN))
+        return Hints(("knet-urho3d", "knet-urho3d"), state.replace(Phase.OPEN))
     if evidence & _TUNDRA == _TUNDRA:
-        return Hints(("knet-tundra", "knet-tundra"), progress.but(Phase.OPEN))
-    looked = progress.looked_at + 1
+        return Hints(("knet-tundra", "knet-tundra"), state.replace(Phase.OPEN))
+    looked = state.examined + 1
     enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
-    phase = Phase.OPEN if enough else progress.phase
-    learnt = Progress(
-        phase, progress.closing, evidence, looked, strangers, progress.opener, progress.contrary
+    phase = Phase.OPEN if enough else state.phase
+    learnt = DecoderState(
+        phase, state.disconnect, evidence, looked, strangers, state.first_checksum,
+        state.contradictions,
     )
     return Hints(hints.dialects, learnt)
 

@@ -19,7 +19,7 @@ from netdissect.protocols.knet.datagrams import (
     parts_last,
 )
 from netdissect.protocols.knet.document import scan_document
-from netdissect.protocols.knet.phases import Phase, Progress
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import FLOW_CONTROL, NULL_CONNECT, PING_REPLY, PING_REQUEST, SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
@@ -46,13 +46,13 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of what is no message datagram, on a connection that is open."""
     if direction or not payload:
         return broken(payload, direction, hints)
-    progress: Progress = hints.extra
+    state: DecoderState = hints.extra
     if payload == NULL_CONNECT:
         note: list[Event] = [(Ev.NOTE, "knet-connect-again", "eight zero bytes")]
     else:
         note = broken(payload, direction, hints)
-    if progress.phase != Phase.KNOCKING:
-        note.append((Ev.HINTS, Hints(hints.dialects, progress.but(Phase.KNOCKING))))
+    if state.phase != Phase.RECONNECTING:
+        note.append((Ev.HINTS, Hints(hints.dialects, state.replace(Phase.RECONNECTING))))
     return parts_last([(Ev.RESTART, "?"), *note])
 
 
@@ -61,7 +61,7 @@ def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if hints.dialects[direction] == SPECIFICATION:
         return scan_document(payload, direction, hints)
     if hints.extra is None:
-        hints = Hints(hints.dialects, Progress())
+        hints = Hints(hints.dialects, DecoderState())
     how = READERS[hints.dialects[direction]]
     values = how.datagram(payload, 0, len(payload)) if payload else None
     return _PHASES[hints.extra.phase](values, payload, direction, hints)
@@ -75,13 +75,13 @@ def _events(values: Values | None, payload: bytes, direction: int, hints: Hints)
 
 
 def _with(
-    events: list[Event], hints: Hints, phase: int | None = None, opener: int | None = None
+    events: list[Event], hints: Hints, phase: int | None = None, first_checksum: int | None = None
 ) -> list[Event]:
     """Add the hints with some changes, unless a Disconnect in the same datagram has set others."""
     if _learns(events):
         return events
-    progress: Progress = hints.extra
-    learnt = Hints(hints.dialects, progress.but(phase, opener=opener))
+    state: DecoderState = hints.extra
+    learnt = Hints(hints.dialects, state.replace(phase, first_checksum=first_checksum))
     return parts_last([*events, (Ev.HINTS, learnt)])
 
 
@@ -102,10 +102,10 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
     if direction:
         return [
             (Ev.STATE, "speaks", None),
-            *_with(_events(values, payload, direction, hints), hints, phase=Phase.LEARNING),
+            *_with(_events(values, payload, direction, hints), hints, phase=Phase.IDENTIFYING),
         ]
     first = READERS[hints.dialects[0]].first_id
-    if values is None or hints.extra.phase == Phase.ASKING:
+    if values is None or hints.extra.phase == Phase.CONNECT_FIRST:
         if not payload:
             return broken(payload, direction, hints)
         events: list[Event] = [(Ev.STATE, "connect", None)]
@@ -116,7 +116,7 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
     if _first_id(values) == first:
         # The connect datagram was lost: this one is the attempt. Section 5.1.
         return [(Ev.STATE, "connect", None), *_with(events, hints, phase=Phase.PENDING)]
-    return [(Ev.STATE, "speaks", None), *_with(events, hints, phase=Phase.LEARNING)]
+    return [(Ev.STATE, "speaks", None), *_with(events, hints, phase=Phase.IDENTIFYING)]
 
 
 def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -125,17 +125,17 @@ def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints
         if payload == NULL_CONNECT:
             return []
         events = _events(values, payload, direction, hints)
-        if values is not None and hints.extra.opener is None:
-            events = _with(events, hints, opener=crc32(payload))
+        if values is not None and hints.extra.first_checksum is None:
+            events = _with(events, hints, first_checksum=crc32(payload))
         if any(event[0] in _ANSWERS for event in events):
             # It answers what the capture does not have: the server had answered before.
-            learnt = _with(events, hints, phase=Phase.LEARNING)
+            learnt = _with(events, hints, phase=Phase.IDENTIFYING)
             return parts_last([(Ev.STATE, "established", None), *learnt])
         early = (Ev.NOTE, "knet-early-data", "the server has not answered yet")
         return parts_last([*events, early])
     found = _events(values, payload, direction, hints)
     events = [event for event in found if event[0] != Ev.RESTART]
-    return [(Ev.STATE, "accept", None), *_with(events, hints, phase=Phase.LEARNING)]
+    return [(Ev.STATE, "accept", None), *_with(events, hints, phase=Phase.IDENTIFYING)]
 
 
 def _learning(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -145,9 +145,9 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     events = _events(values, payload, direction, hints)
     if _learns(events):
         return events
-    progress: Progress = hints.extra
-    if not direction and progress.opener is None and _is_first(values, hints):
-        hints = learnt = Hints(hints.dialects, progress.but(opener=crc32(payload)))
+    state: DecoderState = hints.extra
+    if not direction and state.first_checksum is None and _is_first(values, hints):
+        hints = learnt = Hints(hints.dialects, state.replace(first_checksum=crc32(payload)))
         events.append((Ev.HINTS, hints))
     learnt = learning.learn(_heard(values), direction, hints)
     if learnt is hints:
@@ -172,10 +172,16 @@ def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hint
         return _events(values, payload, direction, hints)
     if values is None:
         return _unreadable(payload, direction, hints)
-    if _is_first(values, hints) and crc32(payload) != hints.extra.opener:
-        return [(Ev.RESTART, "*"), (Ev.HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
-    back = Phase.OPEN if hints.extra.closing is None else Phase.DISCONNECTING
+    if _is_first(values, hints) and crc32(payload) != hints.extra.first_checksum:
+        return _new_connection(hints)
+    back = Phase.OPEN if hints.extra.disconnect is None else Phase.DISCONNECTING
     return _with(_events(values, payload, direction, hints), hints, phase=back)
+
+
+def _new_connection(hints: Hints) -> list[Event]:
+    """Return the events of a datagram that a new client sent before this one."""
+    learnt = Hints(hints.dialects, DecoderState(Phase.CONNECT_FIRST))
+    return [(Ev.RESTART, "*"), (Ev.HINTS, learnt)]
 
 
 def _deaf(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -191,7 +197,7 @@ def _closing(values: Values | None, payload: bytes, direction: int, hints: Hints
     if values is None:
         return _unreadable(payload, direction, hints)
     events = _events(values, payload, direction, hints)
-    side, number, _ = hints.extra.closing or (1 - direction, None, None)
+    side, number, _ = hints.extra.disconnect or (1 - direction, None, None)
     if side == direction and _first_id(values) != number:
         note: Event = (Ev.NOTE, "knet-after-disconnect", "its sender has sent a Disconnect")
         events = parts_last([*events, note])
@@ -215,7 +221,7 @@ def _held(values: Values | None, payload: bytes, direction: int, hints: Hints) -
         if payload == NULL_CONNECT
         else broken(payload, direction, hints)
     )
-    learnt = Hints(hints.dialects, hints.extra.but(Phase.RETURNING))
+    learnt = Hints(hints.dialects, hints.extra.replace(Phase.REOPENING))
     kept = [event for event in events if event[0] != Ev.HINTS]
     return parts_last([(Ev.RESTART, "?"), *kept, (Ev.HINTS, learnt)])
 
@@ -232,8 +238,8 @@ def _returning(values: Values | None, payload: bytes, direction: int, hints: Hin
         return _held(values, payload, direction, hints) if first else _closing(
             values, payload, direction, hints
         )
-    if first and crc32(payload) != hints.extra.opener:
-        return [(Ev.RESTART, "*"), (Ev.HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
+    if first and crc32(payload) != hints.extra.first_checksum:
+        return _new_connection(hints)
     return _with(_closing(values, payload, direction, hints), hints, phase=Phase.CLOSED)
 
 
@@ -245,14 +251,14 @@ def _is_first(values: Values, hints: Hints) -> bool:
 _PHASES: Final = {
     Phase.START: _start,
     Phase.PENDING: _pending,
-    Phase.LEARNING: _learning,
+    Phase.IDENTIFYING: _learning,
     Phase.OPEN: _events,
-    Phase.KNOCKING: _knocking,
+    Phase.RECONNECTING: _knocking,
     Phase.DISCONNECTING: _closing,
     Phase.CLOSED: _closed,
-    Phase.DEAF: _deaf,
-    Phase.ASKING: _start,
-    Phase.RETURNING: _returning,
+    Phase.STOPPED_READING: _deaf,
+    Phase.CONNECT_FIRST: _start,
+    Phase.REOPENING: _returning,
 }
 _ANSWERS: Final = (Ev.ACK, Ev.REPLY)
 
@@ -277,5 +283,5 @@ def scan_stream(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         flow_control(payload, how.dialect, events)
     if hints.extra is None or hints.extra.phase == Phase.START:
         events.append((Ev.STATE, "speaks", None))
-        events.append((Ev.HINTS, Hints(hints.dialects, Progress(Phase.OPEN))))
+        events.append((Ev.HINTS, Hints(hints.dialects, DecoderState(Phase.OPEN))))
     return events

@@ -10,8 +10,8 @@ from netdissect.model.native import i64, read_i64_le
 from netdissect.model.sinks import EventSink
 from netdissect.protocols.knet.datagrams import READERS, Reader, kind_of
 from netdissect.protocols.knet.learning import Heard, learn
-from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.scan import scan
+from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.knet import (
     LARGEST_SENT,
@@ -24,7 +24,7 @@ from netdissect.wire.knet import (
 
 __all__ = ["KnetScanner"]
 
-_LEARNING: Final = Phase.LEARNING
+_IDENTIFYING: Final = Phase.IDENTIFYING
 _OPEN: Final = Phase.OPEN
 _ACK_OCTETS: Final = 8
 _PING_OCTETS: Final = 2
@@ -145,12 +145,12 @@ class KnetScanner(Scanner):
     def _take(self, hints: Hints) -> None:
         """Take hints that are new."""
         dialect = hints.dialects[self._direction]
-        progress: Progress | None = hints.extra
+        state: DecoderState | None = hints.extra
         self._hints, self._form = hints, _FORMS[dialect]
-        phase = Phase.START if progress is None else progress.phase
-        self._learning = phase == _LEARNING and dialect != SPECIFICATION
+        phase = Phase.START if state is None else state.phase
+        self._learning = phase == _IDENTIFYING and dialect != SPECIFICATION
         self._usual = self._learning or phase == _OPEN
-        self._opened = progress is not None and progress.opener is not None
+        self._opened = state is not None and state.first_checksum is not None
 
     def _fits(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, place: i64, size: i64

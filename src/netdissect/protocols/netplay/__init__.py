@@ -7,7 +7,7 @@ from types import MappingProxyType
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
 from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
-from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
+from netdissect.protocols.netplay.framing import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import may_stand_alone, recognise
 from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import scan

@@ -9,9 +9,10 @@ from netdissect.model.claims import Claim, Hints
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.framing import LengthPrefixed
-from netdissect.protocols.riptide.recognition import PREFIXES, recognise
+from netdissect.protocols.riptide.framing import PREFIXES
+from netdissect.protocols.riptide.recognition import recognise
 from netdissect.protocols.riptide.rules import POLICIES
-from netdissect.protocols.riptide.scan import RiptideScanner, scan
+from netdissect.protocols.riptide.scanner import RiptideScanner, scan
 from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
@@ -55,35 +56,35 @@ class Riptide(Protocol):
             "tcp": "netdissect.fuzz.servers.riptide_tcp:RiptideTcpServer",
         }
     )
-    scan = staticmethod(scan)
-    scanner = staticmethod(RiptideScanner)
+    recognise = staticmethod(recognise)
 
     def may_stand_alone(self, payload: bytes) -> bool:
-        """Return False: every rule of `recognition` wants an answer or a repetition."""
+        """Return False: all evidence needs an answer or a repetition."""
         del payload
         return False
 
-    recognise = staticmethod(recognise)
+    scan = staticmethod(scan)
+    scanner = staticmethod(RiptideScanner)
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect."""
         return POLICIES.get(dialect, POLICIES[UNDECIDED])
 
+    def framer(self, dialect: str, direction: int) -> Framer:
+        """Return the framer: lengths are u16 in 2.0, i32 from 2.1dev on. Source: section 5."""
+        del direction
+        packing = dialect if dialect in PREFIXES else UNDECIDED
+        return LengthPrefixed(PREFIXES[packing], fault="riptide-tcp-length")
+
     def initial_hints(self, claim: Claim) -> Hints:
-        """Return the hints of a new connection; where nothing tells its dialect, none is said."""
+        """Return the hints of a new connection; its dialect is undecided unless the claim says."""
         first, second = (name or UNDECIDED for name in claim.dialects)
         return Hints((second, first) if claim.client == 1 else (first, second))
 
     def next_hints(self, hints: Hints) -> Hints:
-        """Return fresh hints: another release may come from the same address and port."""
+        """Return fresh hints: another release may use the same address and port."""
         first, second = (UNDECIDED if name in BITS else name for name in hints.dialects)
         return Hints((first, second))
-
-    def framer(self, dialect: str, direction: int) -> Framer:
-        """Return the framer: u16 lengths in 2.0, i32 lengths from 2.1dev on. Source: section 5."""
-        del direction
-        packing = dialect if dialect in PREFIXES else UNDECIDED
-        return LengthPrefixed(PREFIXES[packing], fault="riptide-tcp-length")
 
 
 PROTOCOL = Riptide()

@@ -1,118 +1,100 @@
 """Whether a flow is Riptide, in which dialect, and which side is the client.
 
-Source: docs/protocols/riptide.md sections 1.2 and 10. Every packing is tried in both roles; the
-hypothesis with the most evidence wins, a message that no release would send ends it.
+Each hypothesis (a packing, and which side is the client) reads the sample up to the first message
+that no release would send. The hypothesis with the strongest evidence wins.
+Source: docs/protocols/riptide.md sections 1.2 and 10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from operator import itemgetter
-from re import compile as compile_
-from typing import Any, Final
+from typing import Final
 
-from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.framing import Prefix, chain_start
+from netdissect.protocols.riptide.framing import PREFIXES, messages_of
+from netdissect.protocols.riptide.strict import Message, read_message
 from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
     RELIABLE_CLASS,
-    SIZE_LIMIT_20,
-    SIZE_LIMIT_21,
-    TYPES_20,
-    TYPES_21,
     UNDECIDED,
     UNDECIDED_BYTES,
 )
 
-__all__ = ["PREFIXES", "recognise"]
-
-_SECOND: Final = 1_000_000_000
-_MAX_FRAME: Final = 65535  # lengths of 2.0 have 16 bits
-_MAX_SEARCHED: Final = 8192
-"""Stream bytes in which the first messages are looked for where the start is none."""
-_THOROUGH: Final = 64
-_EARLY: Final = (16, 32)
-"""Pieces of stream at which the middle is searched: each time that so many have come, and early
-enough that no weaker claim comes before.
-"""
-_MAX_SAMPLE_OCTETS: Final = 64 * 1024
-"""Stream bytes looked at per direction."""
+__all__ = ["recognise"]
 
 HANDSHAKE: Final = 90
 WELCOME_ACKED: Final = 95
 WELCOME_BACK: Final = 98
 HEARTBEATS: Final = 75
 MORE_HEARTBEATS: Final = 89
-ACKED_THRICE: Final = 72
-CHAINED: Final = 75
-ALONE: Final = 64
+THREE_ACKS: Final = 72
+CHAIN: Final = 75
+ONE_SIDE: Final = 64
 REJECTED: Final = 60
-REJECTED_THRICE: Final = 66
+THREE_REJECTS: Final = 66
 PENDING: Final = 60
-KNOCKS: Final = 60
-"""Scores of the evidence in section 10, in its order of strength; see `model.claims.STRONG`."""
-LIKELY: Final = 20
-"""Every message could be Riptide's, nothing proves it: enough where a user says that it is."""
-_PAIRS_NEEDED: Final = 3
-_CHAIN: Final = 8
-_ACKS_IN_CHAIN: Final = 2
-"""Messages, and different Acks among them, that a stream is known by."""
-_ACKS_ALONE: Final = 5
-"""Acks among twice as many messages where the other side is not heard."""
-_TRIES: Final = 5
-"""Connects of a client that nobody answers."""
-_KICKED: Final = 4  # the one reason of Disconnect that a message may follow
-_STEPS: Final = 3
-_COUNTERS: Final = 2
-"""Steps of each of so many counters that one side is known by where the other is not heard."""
-_FAR: Final = 64
-"""No loss makes a counter jump so far that it counts for Riptide's."""
-_NIBBLE: Final = 16
-"""Numbers that bit packing would read in whole bytes are multiples of this."""
-_TELLING: Final = 2
-"""Numbers from which on such a coincidence counts."""
+UNANSWERED: Final = 60
+"""Scores of the evidence in section 10; see `model.claims.STRONG`."""
+POSSIBLE: Final = 20
+"""Score where every message is possible but nothing proves it: enough for a decode-as rule."""
 
-_FIRST: Final = (1, 2)
-"""Numbers of a Welcome: the first one, or the next where its sender counts others before it."""
+_SECOND_NS: Final = 1_000_000_000
+_SEARCH_EVERY: Final = 64
+"""A stream is searched each time that the sample has grown by this number of pieces."""
+_EARLY_SEARCHES: Final = (16, 32)
+"""Sample sizes at which it is searched too, so that no weaker claim comes first."""
+_MIN_ACKED: Final = 3
+"""Acknowledged reliable messages that prove a flow."""
+_MIN_CHAIN: Final = 8
+"""Consecutive messages of a stream that prove it."""
+_MIN_CHAIN_ACKS: Final = 2
+"""Different Acks that must be among them."""
+_MIN_ONE_SIDE_ACKS: Final = 5
+"""Acks that must be among twice as many messages where only one side was captured."""
+_CONNECT_ATTEMPTS: Final = 5
+"""Connects that a client sends before it gives up."""
+_MIN_STEPS: Final = 3
+"""Times that a counter must advance by one to prove a flow of which one side was captured."""
+_MIN_COUNTERS: Final = 2
+"""Counters that must do so."""
+_MAX_STEP: Final = 64
+"""Largest step of a counter that loss can explain."""
+_NIBBLE: Final = 16
+"""Number fields of whole bytes read as multiples of this in bit packing."""
+_MIN_MULTIPLES: Final = 2
+"""Different numbers that are all such multiples before this is no coincidence."""
+_FIRST_SEQUENCES: Final = (1, 2)
+"""Sequence ids of a Welcome and its Ack: 2 where the sender's ClientConnected comes first."""
 _BEFORE_ACK: Final = frozenset({"Connect", "Welcome", "ClientConnected"})
-"""What a server sends before its first Ack."""
-_BEGINNING: Final = frozenset({"Connect", "Welcome", "Reject"})
-"""What may follow the Disconnect of a side."""
+"""Types that a server sends before its first Ack."""
+_AFTER_DISCONNECT: Final = frozenset({"Connect", "Welcome", "Reject"})
+"""Types that a side may send after its Disconnect."""
 
 _NUMBERED: Final = frozenset(
     {"Reliable", "Welcome", "ClientConnected", "ClientDisconnected", "Ack", "Notify", "Heartbeat"}
 )
 """Types whose first value in bit packing is a number that counts up."""
+_COUNTERS: Final = {
+    "Reliable": "Reliable", "Welcome": "Reliable", "ClientConnected": "Reliable",
+    "ClientDisconnected": "Reliable", "Ack": "Ack", "AckExtra": "Ack", "Notify": "Notify",
+    "Heartbeat": "Heartbeat",
+}  # fmt: skip
+"""Type -> counter of its sender that it carries."""
 
 _BYTES: Final = frozenset({BYTES_20, BYTES_21DEV})
 
-_Reader = Callable[[bytes, int, int], tuple[Any, ...] | None]
-
-
-def _readers(prefix: str, names: tuple[str, ...]) -> tuple[tuple[str, _Reader], ...]:
-    return tuple((name, getattr(read, f"read_{prefix}{name}")) for name in names)
-
-
-_READERS: Final = {
-    UNDECIDED: _readers("Riptide", TYPES_21),
-    BYTES_20: _readers("Riptide20", TYPES_20),
-    BYTES_21DEV: _readers("Riptide21dev", TYPES_21),
-}
-"""Packing -> (type name, reader) by type number."""
-
-
 class _Evidence:
-    """What one hypothesis has collected."""
+    """The evidence for one hypothesis."""
 
     __slots__ = ("reasons", "score")
 
     def __init__(self) -> None:
         self.score = 0
+        """Score of the strongest piece."""
         self.reasons: list[str] = []
 
     def add(self, score: int, reason: str) -> None:
@@ -120,42 +102,27 @@ class _Evidence:
         self.reasons.append(reason)
 
 
-class _Message:
-    """One message under a packing: who, when, its type name and the values of its reader."""
-
-    __slots__ = ("octets", "side", "time_ns", "type", "values")
-
-    def __init__(
-        self, side: int, time_ns: int, type_: str, values: tuple[Any, ...], octets: bytes
-    ) -> None:
-        self.side = side
-        self.time_ns = time_ns
-        self.type = type_
-        self.values = values
-        self.octets = octets
-
-
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the best claim on a flow, or None. Pure."""
     if not final and len({side for side, _, _ in sample}) == 1:
-        return None  # All that convinces early needs both sides.
+        return None  # Until the flow ends, every proof needs both sides.
     best: Claim | None = None
-    most = (0, 0)
-    doubt = False
-    for packing, claim, read_whole in _hypotheses(sample, transport, final=final):
-        weight = claim.score, read_whole
-        if best is None or weight > most:
-            best, most, doubt = claim, weight, False
-        elif weight < most:
+    best_weight = (0, 0)
+    is_ambiguous = False
+    for packing, claim, readable in _hypotheses(sample, transport, final=final):
+        weight = claim.score, readable
+        if best is None or weight > best_weight:
+            best, best_weight, is_ambiguous = claim, weight, False
+        elif weight < best_weight:
             continue
         elif claim.dialects == best.dialects:
-            # As likely the other way round: a heartbeat or an end may still show who is who.
-            # Of a stream a weaker claim could come before.
+            # Either side could be the client: a heartbeat or an ending may still tell. A stream
+            # does not wait, because a weaker claim could take it first.
             best = replace(best, client=None, waits=transport == "udp" and not final)
         elif {packing, best.dialects[0]} == _BYTES:
-            doubt = True
-    if best is not None and doubt:
-        # Nothing that the two number differently has come.
+            is_ambiguous = True
+    if best is not None and is_ambiguous:
+        # No type has come yet that the two byte packings number differently.
         return replace(best, waits=not final, dialects=(UNDECIDED_BYTES, UNDECIDED_BYTES))
     return best
 
@@ -163,14 +130,12 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
 def _hypotheses(
     sample: Sequence[Sample], transport: str, *, final: bool
 ) -> Iterator[tuple[str, Claim, int]]:
-    """Yield what each packing makes of a flow in both roles: the packing, the claim, and how many
-    messages it can read.
-    """
-    thorough = final or len(sample) in _EARLY or not len(sample) % _THOROUGH
+    """Yield (packing, claim, messages that it can read) of each hypothesis that makes a claim."""
+    search = final or len(sample) in _EARLY_SEARCHES or not len(sample) % _SEARCH_EVERY
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
         framed = list(sample)
         if transport == "tcp":
-            framed = _frames(sample, PREFIXES[packing], thorough=thorough)
+            framed = messages_of(sample, PREFIXES[packing], search=search)
         if not framed:
             continue
         for client in (0, 1):
@@ -180,63 +145,17 @@ def _hypotheses(
                 yield packing, claim, len(messages)
 
 
-def _frames(sample: Sequence[Sample], prefix: Prefix, *, thorough: bool) -> list[Sample]:
-    """Return the length-prefixed messages of both streams, in the order in which they were whole;
-    nothing where a stream has none at its start, or where `thorough` in its middle.
-    """
-    streams = (bytearray(), bytearray())
-    ends: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-    for side, time_ns, octets in sample:
-        streams[side].extend(octets[: _MAX_SAMPLE_OCTETS - len(streams[side])])
-        ends[side].append((len(streams[side]), time_ns))
-    framed: list[Sample] = []
-    for side, stream in enumerate(streams):
-        messages = _cut(bytes(stream), prefix, thorough=thorough)
-        if stream and not messages:
-            return []
-        arrivals = iter(ends[side])
-        end, time_ns = 0, 0
-        for start, stop in messages:
-            while end < stop:
-                end, time_ns = next(arrivals)
-            framed.append((side, time_ns, bytes(stream[start:stop])))
-    return sorted(framed, key=itemgetter(1))
-
-
-def _cut(stream: bytes, prefix: Prefix, *, thorough: bool) -> list[tuple[int, int]]:
-    """Return where the messages of a stream begin and end."""
-    found = _messages_from(stream, 0, prefix)
-    if found or not thorough:
-        return found
-    first = chain_start(stream[:_MAX_SEARCHED], prefix)
-    return [] if first is None else _messages_from(stream, first, prefix)
-
-
-def _messages_from(stream: bytes, place: int, prefix: Prefix) -> list[tuple[int, int]]:
-    """Return where the messages from a place on begin and end; nothing where one is impossible."""
-    found: list[tuple[int, int]] = []
-    while place + prefix.width <= len(stream):
-        start = place + prefix.width
-        place = start + prefix.length(stream, place)
-        if not start < place <= start + _MAX_FRAME:
-            return []
-        if place <= len(stream):
-            if not prefix.fits(stream[start:place]):
-                return []
-            found.append((start, place))
-    return found
-
-
 def _judge(
-    sample: Sequence[Sample], messages: list[_Message], packing: str, client: int, transport: str,
+    sample: Sequence[Sample], messages: list[Message], packing: str, client: int, transport: str,
     *, final: bool,
 ) -> Claim | None:  # fmt: skip
+    """Return the claim that a hypothesis supports, given the messages that it can read."""
     evidence = _Evidence()
     _handshake(messages, client, evidence)
     if final and len({side for side, _, _ in sample}) == 1:
         _half_handshake(messages, client, evidence)
     if messages and len(messages) == len(sample):
-        if packing == UNDECIDED and _shifted(messages):
+        if packing == UNDECIDED and _is_byte_packed(messages):
             return None
         _heartbeats(messages, client, evidence)
         _acks(messages, evidence)
@@ -244,10 +163,10 @@ def _judge(
         if transport == "tcp":
             _chain(messages, evidence)
         if final:
-            _knocks(messages, client, evidence)
-            _heard_alone(messages, evidence)
+            _unanswered(messages, client, evidence)
+            _one_side(messages, evidence)
             if not evidence.score:
-                evidence.add(LIKELY, "every message could be one of Riptide's")
+                evidence.add(POSSIBLE, "every message could be one of Riptide's")
     if not evidence.score:
         return None
     first, second = _dialects(messages, packing)
@@ -261,82 +180,25 @@ def _judge(
     )
 
 
-def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[_Message]:
-    """Return the messages up to the first one that this packing and role cannot have sent."""
-    found: list[_Message] = []
-    gone: list[bytes] = [b"", b""]
+def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[Message]:
+    """Return the messages up to the first one that is impossible for a packing and these roles."""
+    found: list[Message] = []
+    disconnects: list[bytes] = [b"", b""]
     for side, time_ns, octets in sample:
-        message = _message(octets, packing, side, time_ns, from_client=side == client)
+        message = read_message(octets, packing, side, time_ns, from_client=side == client)
         if message is None:
             break
-        left = gone[side]
-        if left and packing in _BYTES and octets != left and message.type not in _BEGINNING:
+        last = disconnects[side]
+        is_copy = octets == last
+        if last and packing in _BYTES and not is_copy and message.type not in _AFTER_DISCONNECT:
             break
-        gone[side] = octets if message.type == "Disconnect" else b""
+        disconnects[side] = octets if message.type == "Disconnect" else b""
         found.append(message)
     return found
 
 
-def _possible(packing: str) -> Callable[[bytes], bool]:
-    """Return what tells whether bytes could be a message of a packing, from either side."""
-
-    def fits(octets: bytes) -> bool:
-        return any(
-            _message(octets, packing, 0, 0, from_client=side) is not None for side in (False, True)
-        )
-
-    return fits
-
-
-def _message(
-    octets: bytes, packing: str, side: int, time_ns: int, *, from_client: bool
-) -> _Message | None:
-    """Read one message; None where a veto of section 10 applies."""
-    if not octets:
-        return None
-    readers = _READERS[packing]
-    number = octets[0] & 15 if packing == UNDECIDED else octets[0]
-    if number >= len(readers):
-        return None
-    type_, reader = readers[number]
-    size = len(octets)
-    values = reader(octets, 0, size)
-    if values is None or not _plausible(type_, values, octets, packing, from_client=from_client):
-        return None
-    return _Message(side, time_ns, type_, values, octets)
-
-
-def _plausible(  # noqa: PLR0911 - one line per message type
-    type_: str, values: tuple[Any, ...], octets: bytes, packing: str, *, from_client: bool
-) -> bool:
-    """Return False for a size, a padding or a direction that no release sends."""
-    size = len(octets)
-    padded = packing == UNDECIDED
-    if type_ in ("Ack", "AckExtra"):
-        if packing == BYTES_20:
-            return size == (7 if type_ == "AckExtra" else 5)
-        used = 53 if size == 7 else 37  # noqa: PLR2004 - with and without the named id
-        return size in (5, 7) and not (padded and octets[-1] >> (used & 7))
-    if type_ == "Heartbeat":
-        return size == (4 if from_client else 2) and not (padded and octets[-1] >> 4)
-    if type_ == "Welcome":
-        return size == 5 and not (padded and octets[-1] >> 4)  # noqa: PLR2004 - whole message
-    if type_ in ("ClientConnected", "ClientDisconnected"):
-        return size == 5 and not from_client  # noqa: PLR2004 - whole message
-    if type_ == "Reject":
-        custom = 5 if packing == BYTES_20 else 4
-        plain = size == 2 and not (padded and octets[1] >> 4)  # noqa: PLR2004 - type and reason
-        return not from_client and (values[1] == custom or (plain and values[1] < custom))
-    if type_ == "Disconnect":
-        # Data follows one reason only.
-        return size == 1 if from_client else size == 2 or (size > 2 and values[1] == _KICKED)  # noqa: PLR2004 - type and reason
-    if type_ == "Connect":
-        return from_client or size == 1
-    return size >= 3  # noqa: PLR2004 - type and number, or type and message id
-
-
-def _handshake(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """Connect, Welcome with sequence 1, its Ack, the same Welcome back."""
+def _handshake(messages: list[Message], client: int, evidence: _Evidence) -> None:
+    """Weigh a handshake: Connect, Welcome with sequence id 1, its Ack, the same Welcome back."""
     if not messages or messages[0].type != "Connect" or messages[0].side != client:
         return
     welcome = next((m for m in messages if m.type == "Welcome" and m.side != client), None)
@@ -355,69 +217,71 @@ def _handshake(messages: list[_Message], client: int, evidence: _Evidence) -> No
             evidence.add(WELCOME_BACK, "the client sends the same Welcome back")
 
 
-def _heartbeats(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """Two or more heartbeats with rising ids, a second apart, each answered with its id."""
-    asked: dict[int, int] = {}
+def _heartbeats(messages: list[Message], client: int, evidence: _Evidence) -> None:
+    """Weigh heartbeats with consecutive ids, a second apart, each answered with its id."""
+    sent_ns: dict[int, int] = {}
     answered: list[tuple[int, int]] = []
     for message in messages:
         if message.type != "Heartbeat":
             continue
         ping = message.values[1]
         if message.side == client:
-            asked.setdefault(ping, message.time_ns)
-        elif ping in asked and (not answered or answered[-1][0] != ping):
-            answered.append((ping, asked[ping]))
-    runs = sum(
-        (b[0] - a[0]) & 255 == 1 and 0.7 * _SECOND < b[1] - a[1] < 1.5 * _SECOND
+            sent_ns.setdefault(ping, message.time_ns)
+        elif ping in sent_ns and (not answered or answered[-1][0] != ping):
+            answered.append((ping, sent_ns[ping]))
+    steps = sum(
+        (b[0] - a[0]) & 255 == 1 and 0.7 * _SECOND_NS < b[1] - a[1] < 1.5 * _SECOND_NS
         for a, b in pairwise(answered)
     )
-    if runs:
-        score = HEARTBEATS if runs == 1 else MORE_HEARTBEATS
-        evidence.add(score, f"{runs + 1} heartbeats a second apart, answered with their ids")
+    if steps:
+        score = HEARTBEATS if steps == 1 else MORE_HEARTBEATS
+        evidence.add(score, f"{steps + 1} heartbeats a second apart, answered with their ids")
 
 
-def _acks(messages: list[_Message], evidence: _Evidence) -> None:
-    """Reliable messages, each followed by an Ack of the other side that names it."""
-    waiting: tuple[set[int], set[int]] = (set(), set())
-    named: tuple[set[int], set[int]] = (set(), set())
+def _acks(messages: list[Message], evidence: _Evidence) -> None:
+    """Weigh reliable messages that are each followed by an Ack of the other side."""
+    sent: tuple[set[int], set[int]] = (set(), set())
+    acked: tuple[set[int], set[int]] = (set(), set())
     for message in messages:
         if message.type in RELIABLE_CLASS:
-            waiting[message.side].add(message.values[1])
+            sent[message.side].add(message.values[1])
         elif message.type in ("Ack", "AckExtra"):
             other = 1 - message.side
-            acked = _acked(message)
-            if acked in waiting[other]:
-                named[other].add(acked)
-    count = len(named[0]) + len(named[1])
-    if count >= _PAIRS_NEEDED:
-        evidence.add(ACKED_THRICE, f"{count} reliable messages acknowledged by their sequence ids")
-    elif count and count + _notify_steps(messages) > _PAIRS_NEEDED:
-        evidence.add(ACKED_THRICE, "reliable messages acknowledged, and Notify ids that count up")
+            sequence = _acked(message)
+            if sequence in sent[other]:
+                acked[other].add(sequence)
+    count = len(acked[0]) + len(acked[1])
+    if count >= _MIN_ACKED:
+        evidence.add(THREE_ACKS, f"{count} reliable messages acknowledged by their sequence ids")
+    elif count and count + _notify_steps(messages) > _MIN_ACKED:
+        evidence.add(THREE_ACKS, "reliable messages acknowledged, and Notify ids that count up")
 
 
-def _chain(messages: list[_Message], evidence: _Evidence) -> None:
-    """Frames in a row on both streams that all hold a message, Acks of exact size among them."""
+def _chain(messages: list[Message], evidence: _Evidence) -> None:
+    """Weigh consecutive frames of a stream that all hold a message, Acks among them."""
     sides = {message.side for message in messages}
     acks = [each.octets for each in messages if each.type in ("Ack", "AckExtra")]
-    alone = len(sides) == 1 and len(messages) >= 2 * _CHAIN and len(acks) >= _ACKS_ALONE
-    if len(sides) > 1 and len(set(acks)) >= _ACKS_IN_CHAIN and len(messages) >= _CHAIN:
-        evidence.add(CHAINED, f"{len(messages)} frames in a row hold one message each")
-    elif alone and {"Reliable", "Ack"} <= set(_steps(messages)):
-        evidence.add(ALONE, f"{len(messages)} frames of one side hold one message each")
+    one_side = (
+        len(sides) == 1 and len(messages) >= 2 * _MIN_CHAIN and len(acks) >= _MIN_ONE_SIDE_ACKS
+    )
+    if len(sides) > 1 and len(set(acks)) >= _MIN_CHAIN_ACKS and len(messages) >= _MIN_CHAIN:
+        evidence.add(CHAIN, f"{len(messages)} frames in a row hold one message each")
+    elif one_side and {"Reliable", "Ack"} <= set(_steps(messages)):
+        evidence.add(ONE_SIDE, f"{len(messages)} frames of one side hold one message each")
 
 
-def _shifted(messages: list[_Message]) -> bool:
-    """Return whether whole bytes are read as bits here: all numbers are multiples of 16.
+def _is_byte_packed(messages: list[Message]) -> bool:
+    """Return whether messages read in bit packing are byte-packed: all numbers are multiples of 16.
 
-    A first byte of 10 or less is a type of byte packing; in bit packing its high half is the low
-    half of the number.
+    The type of a byte-packed message is a whole byte of at most 10. Its high half, which is zero,
+    reads in bit packing as the low half of the number.
     """
     numbers = {message.values[1] for message in messages if message.type in _NUMBERED}
-    return len(numbers) >= _TELLING and not any(number % _NIBBLE for number in numbers)
+    return len(numbers) >= _MIN_MULTIPLES and not any(number % _NIBBLE for number in numbers)
 
 
-def _notify_steps(messages: list[_Message]) -> int:
-    """Return how often a Notify carries the id after that of the one before from its side."""
+def _notify_steps(messages: list[Message]) -> int:
+    """Return how often the ids of consecutive Notify messages of a side differ by one."""
     steps = 0
     for side in (0, 1):
         ids = [m.values[3] for m in messages if m.type == "Notify" and m.side == side]
@@ -425,7 +289,7 @@ def _notify_steps(messages: list[_Message]) -> int:
     return steps
 
 
-def _acked(message: _Message) -> int:
+def _acked(message: Message) -> int:
     """Return the sequence id that an Ack names."""
     values = message.values
     if message.type == "AckExtra":
@@ -438,8 +302,8 @@ def _acked(message: _Message) -> int:
     return int(values[1])
 
 
-def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, final: bool) -> None:
-    """Connect, perhaps its echo, and Reject; or Connect and its echo and nothing more."""
+def _refusal(messages: list[Message], client: int, evidence: _Evidence, *, final: bool) -> None:
+    """Weigh a Connect that the server refuses with Rejects, or echoes and leaves pending."""
     if messages[0].type != "Connect" or messages[0].side != client:
         return
     answers = [message for message in messages if message.side != client]
@@ -452,35 +316,42 @@ def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, fina
     if rejects:
         copies = len({message.octets for message in rejects}) == 1 and len(rejects)
         if copies == 3:  # noqa: PLR2004 - 2.1 and later send it three times
-            evidence.add(REJECTED_THRICE, "Connect refused by three equal Rejects")
+            evidence.add(THREE_REJECTS, "Connect refused by three equal Rejects")
         elif echoes or (final and len(messages[0].octets) == 1):
             evidence.add(REJECTED, "Connect refused by a Reject")
     elif final:
         evidence.add(PENDING, "Connect echoed with one byte, which means pending")
 
 
-def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """Equal Connects a second apart, unanswered: with data, as many protocols ask, all five."""
+def _unanswered(messages: list[Message], client: int, evidence: _Evidence) -> None:
+    """Weigh equal Connects a second apart that nobody answers.
+
+    Three are enough for a bare Connect. Many protocols repeat a longer first datagram, so one with
+    data must come as often as Riptide sends it.
+    """
     if not messages or any(each.type != "Connect" or each.side != client for each in messages):
         return
     gaps = [b.time_ns - a.time_ns for a, b in pairwise(messages)]
-    needed = 3 if len(messages[0].octets) == 1 else _TRIES
+    needed = 3 if len(messages[0].octets) == 1 else _CONNECT_ATTEMPTS
     if len({each.octets for each in messages}) == 1 and len(messages) >= needed and all(
-        0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
+        0.8 * _SECOND_NS < gap < 1.3 * _SECOND_NS for gap in gaps
     ):
-        evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
+        evidence.add(UNANSWERED, f"{len(messages)} equal Connects a second apart, unanswered")
 
 
-def _half_handshake(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """Take what one side alone sends of a handshake: a client Connect, then an Ack and the Welcome
-    back; a server a Welcome, then the Ack of the one that comes back.
+def _half_handshake(messages: list[Message], client: int, evidence: _Evidence) -> None:
+    """Weigh a handshake of which one side was captured.
+
+    A client sends a Connect, then an Ack and the Welcome back; a server sends a Welcome, then the
+    Ack of the Welcome that comes back.
     """
     types = [message.type for message in messages]
     if "Welcome" not in types or "Ack" not in types:
         return
     first_ack = types.index("Ack")
     welcome, ack = messages[types.index("Welcome")], messages[first_ack]
-    if welcome.values[1] not in _FIRST or ack.values[1] not in _FIRST or not welcome.values[2]:
+    numbers = {welcome.values[1], ack.values[1]}
+    if not numbers <= set(_FIRST_SEQUENCES) or not welcome.values[2]:
         return
     if messages[0].side == client:
         if types[0] == "Connect":
@@ -489,50 +360,43 @@ def _half_handshake(messages: list[_Message], client: int, evidence: _Evidence) 
         evidence.add(HANDSHAKE, "a Welcome, then the Ack of the one that comes back")
 
 
-def _heard_alone(messages: list[_Message], evidence: _Evidence) -> None:
-    """One side only: several kinds of numbers that count up."""
+def _one_side(messages: list[Message], evidence: _Evidence) -> None:
+    """Weigh several counters that count up, where only one side was captured."""
     side = messages[0].side
     if any(message.side != side for message in messages):
         return
     steps = _steps(messages)
-    if sum(count >= _STEPS for count in steps.values()) >= _COUNTERS:
-        evidence.add(ALONE, f"one side alone, whose numbers count up: {', '.join(sorted(steps))}")
+    if sum(count >= _MIN_STEPS for count in steps.values()) >= _MIN_COUNTERS:
+        text = f"one side alone, whose numbers count up: {', '.join(sorted(steps))}"
+        evidence.add(ONE_SIDE, text)
 
 
-def _steps(messages: list[_Message]) -> dict[str, int]:
-    """Return how often each counter of a sender went on by one; nothing where one jumps."""
+def _steps(messages: list[Message]) -> dict[str, int]:
+    """Return how often each counter of a sender advanced by one; nothing where one jumps."""
     newest: dict[str, tuple[int, int]] = {}
     steps: dict[str, int] = {}
     for message in messages:
-        kind = _COUNTING.get(message.type)
-        if kind is None:
+        counter = _COUNTERS.get(message.type)
+        if counter is None:
             continue
-        number, wrap = message.values[3 if kind == "Notify" else 1], 1 << 16
-        if kind == "Heartbeat":
-            wrap = 1 << 8
-        before, since_ns = newest.get(kind, (number, 0))
-        step = (number - before) % wrap
-        if _FAR < step < wrap - _FAR:
+        number, modulus = message.values[3 if counter == "Notify" else 1], 1 << 16
+        if counter == "Heartbeat":
+            modulus = 1 << 8
+        before, before_ns = newest.get(counter, (number, 0))
+        step = (number - before) % modulus
+        if _MAX_STEP < step < modulus - _MAX_STEP:
             return {}
-        if 0 < step <= _FAR:
-            gap_ns = message.time_ns - since_ns
-            timed = kind != "Heartbeat" or 0.7 * _SECOND < gap_ns < 1.5 * _SECOND
-            steps[kind] = steps.get(kind, 0) + (step == 1 and timed)
-        if step < wrap - _FAR:
-            newest[kind] = number, message.time_ns
+        if 0 < step <= _MAX_STEP:
+            gap_ns = message.time_ns - before_ns
+            in_time = counter != "Heartbeat" or 0.7 * _SECOND_NS < gap_ns < 1.5 * _SECOND_NS
+            steps[counter] = steps.get(counter, 0) + (step == 1 and in_time)
+        if step < modulus - _MAX_STEP:
+            newest[counter] = number, message.time_ns
     return steps
 
 
-_COUNTING: Final = {
-    "Reliable": "Reliable", "Welcome": "Reliable", "ClientConnected": "Reliable",
-    "ClientDisconnected": "Reliable", "Ack": "Ack", "AckExtra": "Ack", "Notify": "Notify",
-    "Heartbeat": "Heartbeat",
-}  # fmt: skip
-"""Type -> the counter of its sender that it carries."""
-
-
-def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
-    """Return the dialect of each side; for bit packing as far as the length of acks tells."""
+def _dialects(messages: list[Message], packing: str) -> tuple[str, str]:
+    """Return the dialect of each side. In bit packing the size of an Ack tells it."""
     if packing != UNDECIDED:
         return packing, packing
     found = [UNDECIDED, UNDECIDED]
@@ -540,21 +404,5 @@ def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
         if message.type != "Ack" or found[message.side] != UNDECIDED:
             continue
         if not message.values[3]:
-            found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004 - 2.1 always has room for an id
+            found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004 - an Ack of 2.2 without a named id
     return found[0], found[1]
-
-
-PREFIXES: Final = {
-    UNDECIDED: Prefix(
-        4, SIZE_LIMIT_21, 3, _possible(UNDECIDED), compile_(rb"(?s)(?=.[\0-\4]\0\0)"),
-        is_signed=True,
-    ),
-    BYTES_20: Prefix(
-        2, SIZE_LIMIT_20, 4, _possible(BYTES_20), compile_(rb"(?s)(?=.[\0-\4][\0-\n])")
-    ),
-    BYTES_21DEV: Prefix(
-        4, SIZE_LIMIT_21, 3, _possible(BYTES_21DEV), compile_(rb"(?s)(?=.[\0-\4]\0\0[\0-\n])"),
-        is_signed=True,
-    ),
-}  # fmt: skip
-"""Packing -> how its messages stand in a stream. Source: section 5."""

@@ -1,4 +1,4 @@
-"""Riptide's reliability rules as rows. Source: docs/protocols/riptide.md sections 6 and 7."""
+"""Riptide's reliability rules. Source: docs/protocols/riptide.md sections 6 and 7."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MACHINE: Final = StateMachine(
         ("not connected", "connect", 0, "connecting"),
         (("connecting", "not connected"), "pending", 1, "pending"),
         (_HANDSHAKE, "welcome", 1, "connected"),
-        # What only a connected client sends: the capture may not have the Welcome.
+        # Only a connected client sends these, so the capture lacks the Welcome.
         (("connecting", "pending"), "established", 0, "connected"),
         (("connecting", "pending"), "alive", BOTH, "connected"),
         (_HANDSHAKE, "reject", 1, "rejected"),
@@ -55,17 +55,19 @@ MACHINE: Final = StateMachine(
     ),
     begins=frozenset({"connect"}),
 )
-"""Section 6, seen from the wire. `connected before`: the capture starts mid-connection."""
+"""The states of section 6. `connected before`: the capture starts mid-connection."""
 
-_COPY_MS: Final = 5.0
-"""Network copies follow within a few ms (section 8). The guard would not do: next to the receiver
-jitter brings a resend and the copy before it closer together than they were sent.
+_DUPLICATE_WINDOW_MS: Final = 5.0
+"""Duplicates made by the network follow within a few milliseconds (section 8). The resend guard
+cannot tell them apart: jitter can shorten the distance between a copy and its retransmission.
 """
 
 
 def _resend(exhausted: Exhausted, reason: str = "") -> ResendRule:
-    """Return section 7.1: 50 ms before the first RTT, then max(10, 1.2 x SmoothRTT); guard 25 ms,
-    then half of SmoothRTT; 15 attempts.
+    """Return the rule of section 7.1.
+
+    A sender retransmits after 50 ms before the first RTT, then after max(10 ms, 1.2 x SmoothRTT),
+    but never within 25 ms, then half of SmoothRTT, and 15 times at most.
     """
     return ResendRule(
         initial_ms=50.0,
@@ -86,12 +88,12 @@ _RELIABLE_20 = SpaceRule(
     ack_bits=16,
     resend=_resend(Exhausted.DROP),
     first_seq=1,
-    duplicate_window_ms=_COPY_MS,
+    duplicate_window_ms=_DUPLICATE_WINDOW_MS,
 )
 _RELIABLE_21 = replace(
     _RELIABLE_20,
     resend=_resend(Exhausted.CLOSE, "PoorConnection"),
-    # Section 7.1: mean attempts of the last 64 acked messages > 5, 64 times in a row.
+    # Section 7.1: the mean of attempts of the last 64 acked messages exceeds 5, 64 times in a row.
     quality=QualityRule("attempts", 64, 5.0, 64, "PoorConnection"),
     remarks={
         "ack-of-unseen": "releases 2.1.0 to 2.2.1 do so after gaps above 32 (defect D7)",
@@ -105,24 +107,24 @@ _RELIABLE_210 = replace(
         "number-reused": "2.1.0 ORs the ids of broadcast copies (defect D1)",
     },
 )
-"""The dialect of 2.1.0: later ones do not have the defect."""
+"""Rules of 2.1.0, whose defect D1 later releases do not have."""
 _NOTIFY = SpaceRule(
     name="notify",
     bits=16,
     ack=AckRule.BITS_BEFORE,
     ack_bits=8,
     first_seq=1,
-    # Section 7.1: lost / 64 > 0.05 over the last 64 outcomes, 64 times in a row; the divisor is 64
-    # before 64 outcomes exist.
+    # Section 7.1: lost / 64 > 0.05 over the last 64 outcomes, 64 times in a row. The divisor is 64
+    # even before there are 64 outcomes.
     quality=QualityRule("loss", 64, 0.05, 64, "PoorConnection", fixed_divisor=True),
 )
 _HEARTBEAT = ProbeRule("heartbeat", 8, 1000.0, latest_only=True)
 
-_SIGNS = frozenset({"Heartbeat", "Welcome", "Connect"})
-"""Messages that refresh a timeout: heartbeats and the handshake (section 7.6)."""
-_TIMEOUTS = (TimeoutRule(5000.0, 1000.0, _SIGNS), TimeoutRule(5000.0, 1000.0, _SIGNS))
+_REFRESHING = frozenset({"Heartbeat", "Welcome", "Connect"})
+"""Types that restart the timeout. Source: section 7.6."""
+_TIMEOUTS = (TimeoutRule(5000.0, 1000.0, _REFRESHING), TimeoutRule(5000.0, 1000.0, _REFRESHING))
 _PENDING = (TimeoutRule(10000.0, 1000.0, frozenset({"Connect"})), None)
-"""Section 6: a pending client gives up after 10 s (2.0: twice the timeout, which is the same)."""
+"""Section 6: a pending client gives up after 10 s. In 2.0 that is twice the timeout."""
 
 
 def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
@@ -131,7 +133,7 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
         spaces=spaces,
         probes=(_HEARTBEAT,),
         timeouts=_TIMEOUTS,
-        # Clients ask, servers only answer.
+        # Clients send heartbeats, servers only answer them.
         alive_ms=(_HEARTBEAT.interval_ms, None),
         machine=MACHINE,
         state_timeouts={
@@ -146,11 +148,11 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
 
 POLICIES: Final = {
     BYTES_20: _policy(BYTES_20, _RELIABLE_20),
-    # It may turn out to be 2.1dev, whose first Notify shows it.
+    # It has a notify space because it may turn out to be 2.1dev.
     UNDECIDED_BYTES: _policy(UNDECIDED_BYTES, _RELIABLE_20, _NOTIFY),
     **{
         dialect: _policy(dialect, _RELIABLE_210 if dialect == BITS[0] else _RELIABLE_21, _NOTIFY)
         for dialect in (BYTES_21DEV, *BITS, UNDECIDED)
     },
 }
-"""Dialect -> rules."""
+"""Dialect -> its rules."""

@@ -10,7 +10,7 @@ from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
-from netdissect.protocols.teeworlds.scan import TeeworldsScanner, scan
+from netdissect.protocols.teeworlds.scanner import TeeworldsScanner, scan
 from netdissect.wire.teeworlds import secrets, type_names
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
@@ -42,20 +42,20 @@ class Teeworlds(Protocol):
             "tw.chunk.seq": "msg.wire_seq",
         }
     )
-    """Those of libtw2's Wireshark plug-in."""
-    drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
-    servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
+    """Field names of libtw2's Wireshark plug-in."""
     secrets = MappingProxyType(secrets())
     privacy = "netdissect.protocols.teeworlds.privacy"
+    drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
+    servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
 
-    may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
+    may_stand_alone = staticmethod(may_stand_alone)
 
     scan = staticmethod(scan)
     scanner = staticmethod(TeeworldsScanner)
 
-    fragment = staticmethod(fragment)
     inspector = staticmethod(SnapshotInspector)
+    fragment = staticmethod(fragment)
 
 
 PROTOCOL = Teeworlds()

@@ -1,4 +1,4 @@
-"""Control and connectionless packets of Teeworlds: handshakes, tokens, closes, server info."""
+"""Control and connectionless packets of Teeworlds as events."""
 
 from __future__ import annotations
 
@@ -7,29 +7,22 @@ from typing import Final
 from netdissect.dissect.readers import teeworlds as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.teeworlds.learnt import (
-    ACCEPTED,
-    ASKED,
-    CLOSED,
-    ONLINE,
-    UNKNOWN,
-    Learnt,
-    learnt_of,
-)
+from netdissect.protocols.teeworlds.state import DecoderState, Phase, state_of
 from netdissect.wire import teeworlds_forms as tw
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds import connless_row
 
-__all__ = ["TIMEOUT_REASON", "control", "outside"]
+__all__ = ["connless_events", "control_events", "declined"]
 
-TIMEOUT_REASON: Final = "Timeout"
-"""Reason of the close that a vanilla peer sends when it gives its silent peer up."""
-_REASON_LIMIT = 200
+_TIMEOUT_REASON: Final = "Timeout"
+"""Reason of the close that a vanilla peer sends when its own peer has been silent for too long."""
+_MAX_REASON: Final = 200
 """Characters of a close reason that are kept. Receivers cut it at 127."""
+_BEFORE_ACCEPTED: Final = (Phase.UNKNOWN, Phase.REQUESTED)
 
 
-def outside(payload: bytes, dialect: str) -> list[Event]:
-    """Return the events of a connectionless packet, or of what is too short to be any."""
+def connless_events(payload: bytes, dialect: str) -> list[Event]:
+    """Return the events of a connectionless packet, or of one too short for any header."""
     family = tw.form_of(dialect).family
     if not payload or not payload[0] & tw.CONNLESS_FLAG or len(payload) < tw.CONNLESS_HEAD[family]:
         return [(Ev.NOTE, "truncated", "shorter than a header")]
@@ -38,15 +31,17 @@ def outside(payload: bytes, dialect: str) -> list[Event]:
         read.odd_Tw07Connless((payload[0] & 3,), None, odd)
         return odd
     row = connless_row(payload, family)
-    # Not of a connection: what a token was asked for may have been this alone.
+    # The state machine must know: a token may have been requested for this packet alone.
     return [] if row is None else [(Ev.STATE, "connless", None), (Ev.MESSAGE, row.type)]
 
 
-def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -> list[Event]:
+def control_events(
+    payload: bytes, direction: int, hints: Hints, *, compressed: bool
+) -> list[Event]:
     """Return the events of a packet with the control flag."""
     form = tw.form_of(hints.dialects[direction])
     start = form.head + (tw.TOKEN_OCTETS if payload[0] & form.token_flag else 0)
-    header = payload[tw.HEADER : start] or None
+    token = payload[tw.HEADER : start] or None
     body = payload[start:]
     if len(payload) < start:
         return [(Ev.NOTE, "truncated", "shorter than a header")]
@@ -63,17 +58,17 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     if name is None:
         read.odd_TwControlUnknown((body[0],), None, odd)
         return [(Ev.MESSAGE, "control.unknown"), *odd]
-    step = _Step(direction, hints, (form.dialect, header, body))
-    events = step.events
+    packet = _Packet(direction, hints, form.dialect, token, body)
+    events = packet.events
     handler = _HANDLERS.get((name, direction))
     if handler is not None:
-        handler(step)
+        handler(packet)
     events.append((Ev.MESSAGE, f"control.{name}"))
-    # A peer that gets a close applies its ack no more; connect and token carry none.
+    # Connect and token carry no ack, and a peer no longer applies that of a close.
     if name == "keepalive":
         ack = (payload[0] & 3) << 8 | payload[1]
-        token = step.known
-        if token is None or _carried(step) in (token, None):
+        expected = packet.expected_token
+        if expected is None or _carried_token(packet) in (expected, None):
             events.append((Ev.ACK, "vital", ack, 0))
         else:
             events.append((Ev.NOTE, "teeworlds-wrong-token", ""))
@@ -81,41 +76,44 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
 
 
 def declined(offered: str | None) -> list[Event]:
-    """Return what is told of a client whose dialect the server does not take up."""
+    """Return the facts about a connection whose server ignores the token that the client offers."""
     return [
         (Ev.IDENTITY, "offered_dialect", offered),
         (Ev.IDENTITY, "token_unsupported_by_server", True),
     ]
 
 
-class _Step:
-    """One control packet on its way to events."""
+class _Packet:
+    """A control packet, and the events collected for it so far."""
 
-    __slots__ = ("body", "dialect", "direction", "events", "header", "hints", "learnt")
+    __slots__ = ("body", "dialect", "direction", "events", "hints", "state", "token")
 
     def __init__(
-        self, direction: int, hints: Hints, packet: tuple[str, bytes | None, bytes]
+        self, direction: int, hints: Hints, dialect: str, token: bytes | None, body: bytes
     ) -> None:
-        """Take (dialect, token in the header if any, control id and what follows)."""
         self.events: list[Event] = []
         self.direction = direction
         self.hints = hints
-        self.dialect, self.header, self.body = packet
-        self.learnt = learnt_of(hints)
+        self.dialect = dialect
+        self.token = token
+        """Token in the header."""
+        self.body = body
+        """Control id and what follows it."""
+        self.state = state_of(hints)
 
     @property
-    def known(self) -> bytes | None:
+    def expected_token(self) -> bytes | None:
         """Return the token that packets of this direction must carry."""
-        return self.learnt.tokens[self.direction]
+        return self.state.tokens[self.direction]
 
-    def learn(self, learnt: Learnt, dialect: str | None = None) -> None:
-        """Replace the hints."""
-        self.learnt = learnt
+    def update(self, state: DecoderState, dialect: str | None = None) -> None:
+        """Replace the decoder state and, where one is given, the dialect of both directions."""
+        self.state = state
         dialects = (dialect, dialect) if dialect else self.hints.dialects
-        self.hints = Hints(dialects, learnt)
+        self.hints = Hints(dialects, state)
         self.events.append((Ev.HINTS, self.hints))
 
-    def state(self, name: str, detail: str | None = None) -> None:
+    def signal(self, name: str, detail: str | None = None) -> None:
         """Add an input of the state machine."""
         self.events.append((Ev.STATE, name, detail))
 
@@ -124,153 +122,154 @@ class _Step:
         self.events.append((Ev.IDENTITY, key, value))
 
     def restart(self, scope: str) -> None:
-        """Begin a new connection, or hold the packet that may."""
+        """Put a RESTART first: this packet begins ("*"), or may begin ("?"), a new connection."""
         self.events.insert(0, (Ev.RESTART, scope))
 
 
-def _carried(step: _Step) -> bytes | None:
-    """Return the token that a packet carries in its own dialect's place."""
-    if step.header is not None:
-        return step.header
-    if step.dialect == tw.DDNET:
-        return _close_parts(step.body)[1] if step.body[0] == tw.CLOSE else step.body[1:5] or None
+def _carried_token(packet: _Packet) -> bytes | None:
+    """Return the token that a packet carries, wherever its dialect puts it."""
+    if packet.token is not None:
+        return packet.token
+    body = packet.body
+    if packet.dialect == tw.DDNET:
+        return _close_parts(body)[1] if body[0] == tw.CLOSE else body[1:5] or None
     return None
 
 
-# -- client ---------------------------------------------------------------------------------------
+# -- client ----------------------------------------------------------------------------------------
 
 
-def _request(step: _Step) -> None:
-    """0.7: the client asks for a token and tells its own, which names this attempt."""
-    token = step.body[1:5]
-    learnt = step.learnt
-    if learnt.phase == CLOSED or _is_another(token, learnt):
-        step.restart("*")
-        learnt = Learnt()
-    if learnt.phase == UNKNOWN:
-        step.learn(Learnt(ASKED, (None, token), client_token=token))
-    step.state("request")
-    step.identity("client_token", token.hex())
+def _request(packet: _Packet) -> None:
+    """Handle a 0.7 token request: it names the client's token, which identifies this attempt."""
+    token = packet.body[1:5]
+    state = packet.state
+    if state.phase == Phase.CLOSED or _is_other_attempt(token, state):
+        packet.restart("*")
+        state = DecoderState()
+    if state.phase == Phase.UNKNOWN:
+        packet.update(DecoderState(Phase.REQUESTED, (None, token), client_token=token))
+    packet.signal("request")
+    packet.identity("client_token", token.hex())
 
 
-def _is_another(token: bytes, learnt: Learnt) -> bool:
-    """Return whether a 0.7 client's token names another attempt than the connection at hand."""
-    if learnt.client_token is None:
-        return learnt.phase in (ONLINE, CLOSED)
-    return token != learnt.client_token
+def _is_other_attempt(token: bytes, state: DecoderState) -> bool:
+    """Return whether a 0.7 client's token belongs to another attempt than this connection."""
+    if state.client_token is None:
+        return state.phase in (Phase.ONLINE, Phase.CLOSED)
+    return token != state.client_token
 
 
-def _connect(step: _Step) -> None:
-    """Ask for a connection; on a live one it may come from a new program, or be a late copy."""
-    learnt = step.learnt
-    if step.dialect == tw.D07:
-        _connect_07(step)
+def _connect(packet: _Packet) -> None:
+    """Handle a connect. On a live connection it is that of a new client, or a late copy."""
+    if packet.dialect == tw.D07:
+        _connect_07(packet)
         return
-    token = step.body[5:9] if step.dialect == tw.D065 and len(step.body) > 9 else None  # noqa: PLR2004 - type, place of the server's token, token
-    other = token is not None and learnt.client_token is not None and token != learnt.client_token
-    if learnt.phase == CLOSED or other:
-        step.restart("*")
-        learnt = Learnt()
-    elif learnt.phase == ONLINE:
-        step.restart("?")
-        step.learn(learnt._replace(knocking=True))
-        step.state("connect")
+    state, body = packet.state, packet.body
+    token = body[5:9] if packet.dialect == tw.D065 and len(body) > 9 else None  # noqa: PLR2004 - id, room for the server's token, the client's
+    other = token is not None and state.client_token is not None and token != state.client_token
+    if state.phase == Phase.CLOSED or other:
+        packet.restart("*")
+        state = DecoderState()
+    elif state.phase == Phase.ONLINE:
+        packet.restart("?")
+        packet.update(state._replace(reconnecting=True))
+        packet.signal("connect")
         return
-    if learnt.phase == UNKNOWN:
-        offered = step.hints.dialects[0]
-        if step.body[1:5] == tw.TOKEN_MAGIC:
+    if state.phase == Phase.UNKNOWN:
+        current = packet.hints.dialects[0]
+        if body[1:5] == tw.TOKEN_MAGIC:
             offered = tw.DDNET
-        elif len(step.body) == 1 + tw.PADDED_OCTETS or tw.padded(step.body[9:]):
+        elif len(body) == 1 + tw.PADDED_OCTETS or tw.padded(body[9:]):
             offered = tw.D065
-            token = step.body[5:9]
+            token = body[5:9]
         else:
             offered = tw.D06
-        dialect = offered if offered != step.hints.dialects[0] else None
-        step.learn(Learnt(ASKED, client_token=token, offered=offered), dialect)
+        state = DecoderState(Phase.REQUESTED, client_token=token, offered=offered)
+        packet.update(state, offered if offered != current else None)
         if token is not None:
-            step.identity("client_token", token.hex())
-    step.state("connect")
+            packet.identity("client_token", token.hex())
+    packet.signal("connect")
 
 
-def _connect_07(step: _Step) -> None:
-    """Ask with the server's token; the capture may not have the request for it."""
-    learnt = step.learnt
-    if learnt.phase not in (UNKNOWN, ASKED) and _is_another(step.body[1:5], learnt):
-        step.restart("*")
-        learnt = Learnt()
-    if step.header not in (None, tw.NO_TOKEN, learnt.tokens[0]) and learnt.phase in (
-        UNKNOWN,
-        ASKED,
-    ):
-        token = step.body[1:5]
-        step.learn(learnt._replace(phase=ASKED, tokens=(step.header, token), client_token=token))
-        step.identity("client_token", token.hex())
-        step.identity("server_token", (step.header or b"").hex())
-    step.state("connect")
-
-
-def _confirm(step: _Step) -> None:
-    step.state("confirm")
-
-
-# -- server ---------------------------------------------------------------------------------------
-
-
-def _token(step: _Step) -> None:
-    """0.7: the server answers with the token that packets to it must carry."""
-    token, learnt = step.body[1:5], step.learnt
-    if learnt.phase in (UNKNOWN, ASKED):
-        client = step.header if step.header != tw.NO_TOKEN else None
-        step.learn(
-            learnt._replace(
-                phase=ASKED, tokens=(token, client), client_token=learnt.client_token or client
+def _connect_07(packet: _Packet) -> None:
+    """Handle a 0.7 connect with the server's token; the capture may lack the token request."""
+    state, token = packet.state, packet.body[1:5]
+    if state.phase not in _BEFORE_ACCEPTED and _is_other_attempt(token, state):
+        packet.restart("*")
+        state = DecoderState()
+    is_new = packet.token not in (None, tw.NO_TOKEN, state.tokens[0])
+    if is_new and state.phase in _BEFORE_ACCEPTED:
+        packet.update(
+            state._replace(
+                phase=Phase.REQUESTED, tokens=(packet.token, token), client_token=token
             )
         )
-        step.identity("server_token", token.hex())
-    step.state("token")
+        packet.identity("client_token", token.hex())
+        packet.identity("server_token", (packet.token or b"").hex())
+    packet.signal("connect")
 
 
-def _accept_07(step: _Step) -> None:
-    learnt = step.learnt
-    if learnt.phase in (UNKNOWN, ASKED):
-        step.learn(learnt._replace(phase=ACCEPTED))
-    step.state("accept")
+def _confirm(packet: _Packet) -> None:
+    packet.signal("confirm")
 
 
-def _connect_accept(step: _Step) -> None:
-    """0.6 family: the server accepts, and takes up the offered tokens or not."""
-    learnt = step.learnt
-    if learnt.knocking:
-        step.restart("*")
+# -- server ----------------------------------------------------------------------------------------
+
+
+def _token(packet: _Packet) -> None:
+    """Handle a 0.7 token answer: it names the token that packets to the server must carry."""
+    token, state = packet.body[1:5], packet.state
+    if state.phase in _BEFORE_ACCEPTED:
+        client = packet.token if packet.token != tw.NO_TOKEN else None
+        packet.update(
+            state._replace(
+                phase=Phase.REQUESTED,
+                tokens=(token, client),
+                client_token=state.client_token or client,
+            )
+        )
+        packet.identity("server_token", token.hex())
+    packet.signal("token")
+
+
+def _accept_07(packet: _Packet) -> None:
+    if packet.state.phase in _BEFORE_ACCEPTED:
+        packet.update(packet.state._replace(phase=Phase.ACCEPTED))
+    packet.signal("accept")
+
+
+def _connect_accept(packet: _Packet) -> None:
+    """Handle a connect_accept of the 0.6 family, which takes up the offered token or not."""
+    state = packet.state
+    if state.reconnecting:
+        packet.restart("*")
         return
-    if learnt.phase in (UNKNOWN, ASKED):
-        dialect, token = _answered(step)
-        offered = learnt.offered
-        if offered not in (None, dialect):
-            step.events += declined(offered)
+    if state.phase in _BEFORE_ACCEPTED:
+        dialect, token = _settled(packet)
+        if state.offered not in (None, dialect):
+            packet.events += declined(state.offered)
         if token is not None:
-            step.identity("server_token", token.hex())
-        tokens = (token, token)
-        changed = dialect if dialect != step.hints.dialects[1] else None
-        step.learn(learnt._replace(phase=ACCEPTED, tokens=tokens), changed)
-    step.state("accept")
+            packet.identity("server_token", token.hex())
+        changed = dialect if dialect != packet.hints.dialects[1] else None
+        packet.update(state._replace(phase=Phase.ACCEPTED, tokens=(token, token)), changed)
+    packet.signal("accept")
 
 
-def _answered(step: _Step) -> tuple[str, bytes | None]:
+def _settled(packet: _Packet) -> tuple[str, bytes | None]:
     """Return the dialect that a connect_accept settles, and the server's token."""
-    body = step.body
-    if body[1:5] == tw.TOKEN_MAGIC and len(body) >= 9:  # noqa: PLR2004 - magic and token
+    body = packet.body
+    if body[1:5] == tw.TOKEN_MAGIC and len(body) >= 9:  # noqa: PLR2004 - id, magic and token
         return tw.DDNET, body[5:9]
-    if step.header is not None and len(body) >= 5:  # noqa: PLR2004 - token
+    if packet.token is not None and len(body) >= 5:  # noqa: PLR2004 - id and token
         return tw.D065, body[1:5]
     return tw.D06, None
 
 
-# -- both -----------------------------------------------------------------------------------------
+# -- both ------------------------------------------------------------------------------------------
 
 
 def _close_parts(body: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return (reason, DDNet token) of a close."""
+    """Return the reason of a close and its DDNet token."""
     rest = body[1:]
     if not rest:
         return None, None
@@ -283,26 +282,26 @@ def _close_parts(body: bytes) -> tuple[bytes | None, bytes | None]:
     return rest[:stop], token if len(token) == tw.TOKEN_OCTETS else None
 
 
-def _close(step: _Step) -> None:
-    """End the connection, unless the packet carries another connection's token."""
-    if step.dialect == tw.DDNET:
-        reason, token = _close_parts(step.body)
+def _close(packet: _Packet) -> None:
+    """Handle a close; one that carries the token of another connection ends nothing."""
+    if packet.dialect == tw.DDNET:
+        reason, token = _close_parts(packet.body)
     else:
-        stop = step.body.find(b"\0", 1)
-        reason = step.body[1:stop] if stop > 0 else step.body[1:] or None
-        token = step.header
-    known = step.known
-    if known is not None and token not in (None, known):
-        step.events.append((Ev.NOTE, "teeworlds-wrong-token", "a close with another token"))
+        stop = packet.body.find(b"\0", 1)
+        reason = packet.body[1:stop] if stop > 0 else packet.body[1:] or None
+        token = packet.token
+    expected = packet.expected_token
+    if expected is not None and token not in (None, expected):
+        packet.events.append((Ev.NOTE, "teeworlds-wrong-token", "a close with another token"))
         return
     text = None
     if reason:
-        text = reason.decode("utf-8", "surrogateescape")[:_REASON_LIMIT]
-    step.state("give_up" if text == TIMEOUT_REASON else "close", text)
-    step.learn(step.learnt._replace(phase=CLOSED))
+        text = reason.decode("utf-8", "surrogateescape")[:_MAX_REASON]
+    packet.signal("give_up" if text == _TIMEOUT_REASON else "close", text)
+    packet.update(packet.state._replace(phase=Phase.CLOSED))
 
 
-_HANDLERS = {
+_HANDLERS: Final = {
     ("token", 0): _request,
     ("connect", 0): _connect,
     ("accept", 0): _confirm,
@@ -312,4 +311,4 @@ _HANDLERS = {
     ("close", 0): _close,
     ("close", 1): _close,
 }
-"""(control message, direction) -> what it means."""
+"""(control message, direction) -> handler."""

@@ -1,4 +1,4 @@
-"""Facts about a connection that rare messages state: versions, the map, the player's name."""
+"""Facts that messages state about their connection: versions, the map, the player's name."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ _IDENTITY, _RESTART = Ev.IDENTITY, Ev.RESTART
 TYPES: Final = frozenset(
     ("sys.info", "sys.map_change", "game.cl_start_info", "sys.client_version")
 )
-"""Messages that state such facts."""
+"""Types of the messages that state such facts."""
 
 
 def facts(name: str, data: bytes, position: int, end: int) -> list[Event]:
-    """Return the events of one message whose fields start at `position`."""
-    found: list[Event] = []
+    """Return the facts in one message whose fields are data[position:end]."""
     if name == "sys.client_version":
-        # Two UUIDs: that of the message, and that of the connection.
+        # The version follows two UUIDs: that of the message, and that of the connection.
         version = _number(data, position + 2 * UUID_OCTETS, end)
         return [] if version is None else [(_IDENTITY, "ddnet_version", version)]
     text, position = _text(data, position, end)
     if text is None:
-        return found
+        return []
     if name == "sys.info":
-        found.append((_IDENTITY, "version", text))
+        found: list[Event] = [(_IDENTITY, "version", text)]
         _password, position = _text(data, position, end)
         version = _number(data, position, end)
         if version is not None:
             found.append((_IDENTITY, "client_version", version))
-    elif name == "sys.map_change":
-        # A map change sets the server's tick back.
-        found += [(_IDENTITY, "map", text), (_RESTART, "snapshot")]
-    else:
-        found.append((_IDENTITY, "player_name", text))
-    return found
+        return found
+    if name == "sys.map_change":
+        # A map change resets the server's tick.
+        return [(_IDENTITY, "map", text), (_RESTART, "snapshot")]
+    return [(_IDENTITY, "player_name", text)]
 
 
 def _text(data: bytes, position: int, end: int) -> tuple[str | None, int]:

@@ -1,8 +1,8 @@
-"""What bytes may be that are no packet: a number, Huffman code, or the UUID of a message."""
+"""Bytes that are no packet: an integer, Huffman code, or the UUID of a message. For `decode`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from netdissect.protocols.base import Fragment
@@ -13,41 +13,43 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["fragment"]
 
-_NUMBER_OCTETS = 5
-_LAST_OCTET = 0x0F
-"""Bits that the fifth byte of a number may have."""
-_BEHIND_END = 1
+_MAX_INTEGER_OCTETS: Final = 5
+"""Size of the longest variable-length integer, bytes."""
+_LAST_OCTET_MASK: Final = 0x0F
+"""Bits of the fifth byte of an integer that are within its 32 bits."""
+_MAX_AFTER_END: Final = 1
+"""Bytes that an encoder writes at most behind the byte with the end symbol."""
 
 
 def fragment(payload: bytes, *, packet: bool) -> Fragment | None:
-    """Return what the bytes are in one of the protocol's codes, None where they are in none."""
+    """Return the values of bytes that are no packet; see `Protocol.fragment`."""
     name = uuid_names().get(payload)
     if name is not None:
         return Fragment({"uuid": str(UUID(bytes=payload)), "name": name})
     if packet or not payload:
         return None
-    return _number(payload) or _code(payload)
+    return _integer(payload) or _huffman_code(payload)
 
 
-def _number(payload: bytes) -> Fragment | None:
+def _integer(payload: bytes) -> Fragment | None:
     more = [octet & 0x80 for octet in payload]
-    if len(payload) > _NUMBER_OCTETS or not all(more[:-1]):
+    if len(payload) > _MAX_INTEGER_OCTETS or not all(more[:-1]):
         return None
     try:
         value, used = TEEWORLDS.read(payload, 0, len(payload))
     except VarintError:
         return Fragment({"error": "needs another byte"})
     notes = []
-    if len(payload) == _NUMBER_OCTETS and payload[-1] > _LAST_OCTET:
+    if len(payload) == _MAX_INTEGER_OCTETS and payload[-1] > _LAST_OCTET_MASK:
         notes.append(("overlong-varint", "the fifth byte has bits above 32"))
     elif not TEEWORLDS.is_minimal(payload, value):
         notes.append(("overlong-varint", f"{value} in {used} bytes"))
     return Fragment({"value": value, "bytes": used}, tuple(notes))
 
 
-def _code(payload: bytes) -> Fragment | None:
+def _huffman_code(payload: bytes) -> Fragment | None:
     end = inspect(payload)
-    if end is None or len(payload) - end > _BEHIND_END:
+    if end is None or len(payload) - end > _MAX_AFTER_END:
         return None
     try:
         plain = decompress(payload, MAX_PACKET)

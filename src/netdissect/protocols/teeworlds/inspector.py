@@ -1,4 +1,4 @@
-"""Adds to the tree of a datagram what needs the datagrams before it: the items of snapshots."""
+"""Adds the items of snapshots to trees: a snapshot is a delta to an earlier one."""
 
 from __future__ import annotations
 
@@ -29,34 +29,36 @@ _ROWS = {row.code: row for row in code_rows("teeworlds")}
 _INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
 _MAP_CHANGE = "sys.map_change"
-_MATTER = _SNAPSHOTS | {_MAP_CHANGE}
+_RELEVANT = _SNAPSHOTS | {_MAP_CHANGE}
 _TYPED = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
+"""Kinds of events whose second item is a type."""
 _NOTE = Ev.NOTE
 
 
 class SnapshotInspector:
-    """The snapshots of one connection. Datagrams come in the order of the capture."""
+    """The inspector of one connection. Datagrams come in the order of the capture."""
 
     def __init__(self) -> None:
         self._snapshots: Snapshots | None = None
         self._map_sequence: int | None = None
-        """Sequence number of the last map change: one with the same was sent again."""
+        """Sequence number of the last map change: a message that repeats it is a retransmission."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many snapshots could be rebuilt, and why others could not."""
+        """Return the number of snapshots by result; see `Snapshots.counts`."""
         return {} if self._snapshots is None else dict(self._snapshots.counts)
 
     def wants(self, events: list[Event]) -> bool:
-        """Return whether there is a snapshot or a change of the map, or may be behind a fault."""
+        """Return whether a datagram has a snapshot or a map change, or may have one at a fault."""
         for event in events:
-            if event[0] == _NOTE or (event[0] in _TYPED and event[1] in _MATTER):
+            if event[0] == _NOTE or (event[0] in _TYPED and event[1] in _RELEVANT):
                 return True
         return False
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
-        """Take the snapshots of a datagram without its tree; False where anything is odd, or the
-        map changes.
+        """Process the snapshots of a datagram without its tree.
+
+        Return False where the datagram has a fault or changes the map.
         """
         for event in events:
             if event[0] == _NOTE or (event[0] in _TYPED and event[1] == _MAP_CHANGE):
@@ -79,12 +81,13 @@ class SnapshotInspector:
                 self._snapshot(dissection, message, message.node)
 
     def _map_change(self, sequence: int | None) -> None:
-        """Forget the snapshots of the map before, unless the message was only sent again."""
+        """Forget the snapshots of the previous map, unless the message is a retransmission."""
         if self._snapshots is not None and (sequence is None or sequence != self._map_sequence):
             self._snapshots.reset()
         self._map_sequence = sequence
 
     def _snapshot(self, dissection: Dissection, message: MessageView, node: FieldNode) -> None:
+        """Add the result of a snapshot message to its node and its fields."""
         values = {child.name: child.value for child in node.children}
         part = _part(message.type, values)
         if part is None:
@@ -113,7 +116,7 @@ class SnapshotInspector:
 
 @cache
 def _columns(family: str) -> dict[int, tuple[str, tuple[str, ...]]]:
-    """Return type and names of the numbers of each snapshot message, by its first number."""
+    """Return (type, names of the integers) of each snapshot message by its first number."""
     return {
         head: (row.type, tuple(each["name"] for each in row.fields if each["type"] == "int"))
         for head, row in message_rows(family).items()
@@ -122,7 +125,7 @@ def _columns(family: str) -> dict[int, tuple[str, tuple[str, ...]]]:
 
 
 def _parts(payload: bytes, form: Form) -> list[Part] | None:
-    """Return the snapshot messages of a datagram; None where it is not a whole packet of chunks."""
+    """Return the snapshot messages of a datagram; None if it is no intact packet of chunks."""
     start = form.head
     if not start <= len(payload) <= MAX_PACKET or payload[0] & (CONNLESS_FLAG | form.control):
         return None
@@ -151,10 +154,10 @@ def _parts(payload: bytes, form: Form) -> list[Part] | None:
 
 
 def _read_part(data: bytes, at: int, end: int, family: str) -> Part | None:
-    """Return the message data[at:end] where it is one of a snapshot, None for any other.
+    """Return the message data[at:end] if it is a snapshot message, else None.
 
     Raises:
-        VarintError: it is cut short.
+        VarintError: the message is cut short.
 
     """
     head, at = read_teeworlds(data, at, end)
@@ -172,7 +175,7 @@ def _read_part(data: bytes, at: int, end: int, family: str) -> Part | None:
 
 
 def _sequence(dissection: Dissection, message: MessageView) -> int | None:
-    """Return the sequence number of the chunk that holds a message, None where it has none."""
+    """Return the sequence number of the chunk that holds a message; None if it is not vital."""
     chunks = dissection.root.child("chunks")
     for chunk in chunks.children if chunks is not None else ():
         if any(child is message.node for child in chunk.children):
@@ -181,7 +184,7 @@ def _sequence(dissection: Dissection, message: MessageView) -> int | None:
 
 
 def _part(kind: str, values: dict[str, Any]) -> Part | None:
-    """Return the snapshot message, None where its fields could not all be read."""
+    """Return the snapshot message with these fields; None if some could not be read."""
     try:
         if kind == "sys.snap_empty":
             return Part(values["tick"], values["delta"], None, b"")
@@ -192,7 +195,7 @@ def _part(kind: str, values: dict[str, Any]) -> Part | None:
 
 
 class _Named:
-    """The items of a snapshot by name, once they are asked for."""
+    """A function that returns the items of a snapshot by name; they are named on the first call."""
 
     __slots__ = ("_family", "_items", "_named")
 
@@ -202,7 +205,7 @@ class _Named:
         self._named: list[dict[str, Any]] | None = None
 
     def __call__(self) -> list[dict[str, Any]]:
-        """Return them."""
+        """Return the items."""
         if self._named is None:
             self._named = named(self._items, self._family)
         return self._named
@@ -213,8 +216,10 @@ def _deleted(delta: Delta) -> list[dict[str, Any]]:
 
 
 def _rows(found: Snapshot, family: str) -> dict[str, Any]:
-    """Return what is added to a snapshot by name: its base, then all items, or only what changed;
-    lists as what makes them.
+    """Return what is added to a snapshot message, by name.
+
+    That is its base, then all items, or only the changes where the base is missing. A list is
+    represented by a function that returns it.
     """
     rows: dict[str, Any] = {"base": found.base}
     items, delta = found.items, found.delta
@@ -233,15 +238,15 @@ def _node(name: str, value: Any, around: FieldNode) -> FieldNode:
         return concluded(name, value, around.bit_offset, around.buffer)
     holder = concluded(name, None, around.bit_offset, around.buffer)
     holder.is_list = True
-    # It holds no node: one around it would be freed by a search for cyclic garbage alone.
+    # The function must not refer to a node, or only the cyclic garbage collector could free it.
     holder.make_children = partial(_entries, value, around.bit_offset, around.buffer)
     return holder
 
 
-def _entries(made: Callable[[], list[dict[str, Any]]], at: int, buffer: int) -> list[FieldNode]:
-    """Return the nodes of items, which stand where their message begins."""
+def _entries(items: Callable[[], list[dict[str, Any]]], at: int, buffer: int) -> list[FieldNode]:
+    """Return the nodes of the items, all at the bit offset of their message."""
     entries = []
-    for item in made():
+    for item in items():
         name = str(item.get("object") or f"type {item['item_type']}")
         entry = concluded(name, None, at, buffer)
         entry.children = [concluded(key, value, at, buffer) for key, value in item.items()]

@@ -1,4 +1,4 @@
-"""Teeworlds' reliability rules as rows. Source: docs/protocols/teeworlds.md, states and timers."""
+"""Teeworlds' reliability rules. Source: docs/protocols/teeworlds.md, states and timers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["POLICIES"]
 
 _BEFORE: Final = ("idle", "connecting")
 _TOKENS: Final = ("token wait", "token known", "asked")
-"""Before 0.7's connect; `asked`: what the token was for came without a connection."""
+"""States before the connect of 0.7. `asked`: the token was for a connectionless message."""
 _LIVE: Final = ("pending", "joining", "online", "online before")
 
 MACHINE: Final = StateMachine(
@@ -38,18 +38,18 @@ MACHINE: Final = StateMachine(
     transitions=transition_table(
         ("idle", "request", 0, "token wait"),
         ("token wait", "token", 1, "token known"),
-        # Who asks a broadcast address for a token is answered from another one, and has asked no
-        # connection of that.
+        # A client that asks a broadcast address for a token is answered from another address, of
+        # which it has requested no connection.
         ("idle", "token", 1, "asked"),
         (_TOKENS, "connless", BOTH, "asked"),
         (("idle", *_TOKENS), "connect", 0, "connecting"),
         ((*_BEFORE, *_TOKENS), "accept", 1, "pending"),
-        # Who confirms or sends data was accepted, though the capture may not have that.
+        # A client that confirms or sends data was accepted, even if the capture lacks the accept.
         ("connecting", "confirm", 0, "pending"),
         (("pending", "connecting", *_TOKENS), "data", 0, "joining"),
         (("connecting", *_TOKENS, "pending", "joining"), "data", 1, "online"),
         ("idle", "data", BOTH, "online before"),
-        # A close of the server before its first data refuses the client.
+        # With a close before its first data a server refuses the client.
         ((*_BEFORE, *_TOKENS, "pending", "joining"), "close", 1, "refused"),
         ((*_BEFORE, *_TOKENS, *_LIVE), "close", 0, "closed"),
         (("online", "online before"), "close", 1, "closed"),
@@ -63,20 +63,20 @@ MACHINE: Final = StateMachine(
     ),
     begins=frozenset({"request", "connect"}),
 )
-"""Seen from the wire. `joining`: the client has sent data, the server not yet. `online before`: the
-capture starts in the middle."""
+"""The states as the wire shows them. `joining`: only the client has sent data. `online before`: the
+capture starts mid-connection."""
 
 VITAL: Final = SpaceRule(
     name="vital",
     bits=10,
     ack=AckRule.CUMULATIVE,
-    # One second after the last copy, then every second, plus the flush delay of half a second; on
-    # request at once, which may make equal datagrams.
+    # A sender retransmits one second after the last copy, then every second, plus the flush delay
+    # of half a second; at once if asked to, which may produce equal datagrams.
     resend=ResendRule(initial_ms=1000.0),
     first_seq=1,
     in_order_receiver=True,
-    # Of resends, which are marked, an equal datagram so soon is a copy: requests are answered once
-    # in a tick of 20 ms, and real copies follow within 10.
+    # Within 10 ms an equal datagram is a network duplicate, even if it is marked as a resend:
+    # senders answer resend requests once per tick of 20 ms.
     duplicate_window_ms=10.0,
 )
 SNAPSHOT: Final = SpaceRule(
@@ -90,9 +90,9 @@ SNAPSHOT: Final = SpaceRule(
     restarts_at_will=True,
     duplicate_window_ms=0.0,
 )
-"""Ticks of the server, which begin anew with each map. One comes every second tick; every tenth
-before the first acknowledgement, every 50th when the last one is 150 ticks (3 s) old. The client
-acknowledges the newest snapshot that it has with every input.
+"""Snapshots, numbered by the server's tick, which restarts with each map. A server sends one every
+second tick; every tenth before the first acknowledgement; every 50th when the last one is 150 ticks
+(3 s) old. With every input the client acknowledges the newest snapshot that it has.
 """
 
 _PROBES: Final = (
@@ -100,10 +100,10 @@ _PROBES: Final = (
     ProbeRule("ping_ex", 128),
 )
 _VANILLA: Final = TimeoutRule(10_000.0, 500.0, None, "give_up")
-"""10 s without an accepted packet, then a close with the reason "Timeout"."""
+"""After 10 s without an accepted packet a peer sends a close with the reason "Timeout"."""
 _DDNET: Final = TimeoutRule(100_000.0, 500.0, None, None, shortest_ms=5000.0, alive_ms=1500.0)
-"""conn_timeout, 100 s unless configured (5 s to 1000 s); nothing is sent. A live peer sends a
-keepalive 1 s after whatever it sent last, half a second later at most.
+"""`conn_timeout`: 100 s unless configured (5 s to 1000 s), then silence. A live peer sends a
+keepalive 1 s after it sent anything, half a second later at most.
 """
 
 POLICIES: Final = {
@@ -113,12 +113,12 @@ POLICIES: Final = {
         probes=_PROBES,
         timeouts=(_VANILLA, _VANILLA),
         machine=MACHINE,
-        # A keepalive 1 s after whatever was sent last, half a second later at most.
+        # A peer sends a keepalive 1 s after it sent anything, half a second later at most.
         alive_ms=(1500.0, 1500.0),
-        # A client sends once in a tick of 20 ms, with what it has read in the tick before.
-        # A server answers in its next tick at the latest where the two keep step.
+        # A client sends once per tick of 20 ms and acknowledges what it read in the tick before.
+        # A server answers in its next tick at the latest.
         answer_ms=(25.0, 21.0),
-        # No side gives up before the handshake is through.
+        # No side gives up before the handshake is complete.
         state_timeouts=dict.fromkeys((*_BEFORE, *_TOKENS), (None, None)),
     ),
 }

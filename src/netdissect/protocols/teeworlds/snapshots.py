@@ -1,4 +1,4 @@
-"""Rebuilds the snapshots of one connection: joins parts, applies deltas to their bases. Bounded."""
+"""Rebuilds the snapshots of a connection: joins parts, applies deltas to their bases. Bounded."""
 
 from __future__ import annotations
 
@@ -16,42 +16,46 @@ from netdissect.wire.teeworlds_snapshots import (
 __all__ = ["MAX_PARTIAL", "MAX_SNAPSHOTS", "Part", "Snapshot", "Snapshots"]
 
 MAX_SNAPSHOTS = 200
-"""Snapshots kept as possible bases: a server uses one that is at most 3 s old, of 25 a second."""
+"""Snapshots kept as possible bases. A server sends 25 per second, and a base is at most 3 s old."""
 SPARE = 16
-"""Snapshots kept that are older than the base of the newest. Clients drop them all then; what comes
-late may rest on them. Source: Teeworlds `CClient::ProcessServerPacket`, `PurgeUntil`.
+"""Snapshots kept that are older than the base of the newest. A client drops them all, but a late
+snapshot may need them. Source: Teeworlds `CClient::ProcessServerPacket`, `PurgeUntil`.
 """
 MAX_PARTIAL = 8
-"""Snapshots of which parts are held at once; beyond, the oldest is incomplete."""
+"""Incomplete snapshots held at once; the oldest is given up for one more."""
 MAX_PARTS = 64
+"""Parts of one snapshot. Source: docs/protocols/teeworlds.md, snapshots."""
 
 
 class Part(NamedTuple):
-    """One snapshot message as it stands on the wire."""
+    """One snapshot message as it is on the wire."""
 
     tick: int
     delta: int
-    """Ticks since the base; tick + 1 = there is no base."""
+    """Ticks since the base; tick + 1 means that there is no base."""
     crc: int | None
     """Checksum; None for an empty snapshot."""
     data: bytes
     part: int = 0
+    """Index of the part."""
     parts: int = 1
+    """Number of parts of the snapshot."""
 
 
 class Snapshot(NamedTuple):
-    """What became of a snapshot message."""
+    """The result of a snapshot message."""
 
     tick: int
     base: int | None
-    """Tick of the base; None = it needs none."""
+    """Tick of the base; None where it needs none."""
     items: Items | None
     """All items; None where the base or parts are missing, or the data is damaged."""
     delta: Delta | None
     """The changes; None while parts are missing."""
     code: str | None
-    """Catalogue code of what is wrong, None = nothing."""
+    """Catalogue code of what is wrong; None where nothing is."""
     message: str = ""
+    """Sentence about `code`, or about the missing parts."""
 
 
 class Snapshots:
@@ -60,26 +64,28 @@ class Snapshots:
     def __init__(self, family: str) -> None:
         self.family = family
         self.counts: dict[str, int] = {}
-        """`rebuilt`, `crc_differs`, `no_base`, `damaged`, `incomplete`."""
-        self._known: dict[int, Items] = {}
+        """Snapshots by result: `rebuilt`, `crc_differs`, `no_base`, `damaged`, `incomplete`."""
+        self._complete: dict[int, Items] = {}
+        """Tick -> items of the snapshots that are possible bases."""
         self._partial: dict[int, dict[int, bytes]] = {}
+        """Tick -> index -> data of the parts of incomplete snapshots."""
         self._parts: dict[int, int] = {}
-        """Tick -> parts of a snapshot in `_partial`."""
-        self._told: set[int] = set()
-        """Ticks in `_partial` that `given_up` has named."""
+        """Tick in `_partial` -> number of parts of the snapshot."""
+        self._reported: set[int] = set()
+        """Ticks in `_partial` that `given_up` has returned."""
 
     def reset(self) -> None:
-        """Forget everything: a map change sets the ticks back."""
-        self._known.clear()
+        """Forget everything, because a map change resets the ticks."""
+        self._complete.clear()
         for tick in list(self._partial):
             self._forget(tick)
 
     def feed(self, part: Part) -> Snapshot:
-        """Take one snapshot message and return what it gives."""
+        """Process one snapshot message and return its result."""
         base = None if part.delta == part.tick + 1 else part.tick - part.delta
-        if part.parts > 1 and part.tick in self._known and part.tick not in self._partial:
-            # The network copied a part: its snapshot is there already.
-            return Snapshot(part.tick, base, self._known[part.tick], None, None)
+        if part.parts > 1 and part.tick in self._complete and part.tick not in self._partial:
+            # A duplicate of a part of a snapshot that is complete.
+            return Snapshot(part.tick, base, self._complete[part.tick], None, None)
         data = self._join(part)
         if data is None:
             held = self._partial.get(part.tick, {})
@@ -95,22 +101,23 @@ class Snapshots:
         return self._rebuild(part, base, delta)
 
     def given_up(self, tick: int) -> list[str]:
-        """Return what receivers lack of earlier snapshots now that one of `tick` comes.
+        """Return a sentence on each incomplete snapshot that receivers drop when `tick` comes.
 
-        They drop the parts that they have as soon as a newer snapshot begins. Source: Teeworlds
-        `CClient::ProcessServerPacket`. Each is told once; parts that come late still complete it.
+        They drop the parts that they have as soon as a newer snapshot begins. Each snapshot is
+        returned once; late parts can still complete it here.
+        Source: Teeworlds `CClient::ProcessServerPacket`.
         """
         lost = []
         for older, held in self._partial.items():
-            if older < tick and older not in self._told:
-                self._told.add(older)
+            if older < tick and older not in self._reported:
+                self._reported.add(older)
                 self._count("incomplete")
                 parts = self._parts[older]
                 lost.append(f"snapshot {older}: {_missing(held, parts)} of {parts} did not come")
         return lost
 
     def _join(self, part: Part) -> bytes | None:
-        """Return the whole data once all parts are there."""
+        """Add a part; return the data of the snapshot once all parts are there."""
         if part.parts <= 1:
             return part.data
         if not 0 <= part.part < part.parts <= MAX_PARTS:
@@ -126,26 +133,31 @@ class Snapshots:
         return None
 
     def _forget(self, tick: int) -> None:
-        """Hold the parts of a snapshot no longer."""
+        """Drop the parts of an incomplete snapshot."""
         del self._partial[tick], self._parts[tick]
-        self._told.discard(tick)
+        self._reported.discard(tick)
 
     def _unchanged(self, part: Part, base: int | None) -> Snapshot:
+        """Return the result of an empty snapshot, which equals its base."""
         if base is None:
-            # A 0.6.5 server telling an older client its token: no snapshot.
+            # A 0.6.5 server sends its token to an older client in this form: it is no snapshot.
             return Snapshot(part.tick, None, None, Delta(), None)
-        items = self._known.get(base)
+        items = self._complete.get(base)
         if items is None:
-            self._count("no_base")
-            return Snapshot(part.tick, base, None, Delta(), "teeworlds-snap-base", _lacks(base))
+            return self._without_base(part, base, Delta())
         self._keep(part.tick, items, base)
         return Snapshot(part.tick, base, items, Delta(), None)
 
+    def _without_base(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
+        self._count("no_base")
+        text = f"snapshot {base} is not in the capture"
+        return Snapshot(part.tick, base, None, delta, "teeworlds-snap-base", text)
+
     def _rebuild(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
-        before: Items | None = {} if base is None else self._known.get(base)
+        """Return the result of applying a delta to its base."""
+        before: Items | None = {} if base is None else self._complete.get(base)
         if before is None:
-            self._count("no_base")
-            return Snapshot(part.tick, base, None, delta, "teeworlds-snap-base", _lacks(base))
+            return self._without_base(part, base, delta)
         items = apply(before, delta)
         found = checksum(items)
         if found != part.crc:
@@ -157,14 +169,15 @@ class Snapshots:
         return Snapshot(part.tick, base, items, delta, None)
 
     def _keep(self, tick: int, items: Items, base: int | None) -> None:
-        known = self._known
-        known.pop(tick, None)
-        known[tick] = items
-        if base is not None and len(known) > SPARE:
-            for older in [each for each in known if each < base][:-SPARE]:
-                del known[older]
-        while len(known) > MAX_SNAPSHOTS:
-            del known[next(iter(known))]
+        """Keep a snapshot as a possible base, and drop those that are no longer needed."""
+        kept = self._complete
+        kept.pop(tick, None)
+        kept[tick] = items
+        if base is not None and len(kept) > SPARE:
+            for older in [each for each in kept if each < base][:-SPARE]:
+                del kept[older]
+        while len(kept) > MAX_SNAPSHOTS:
+            del kept[next(iter(kept))]
 
     def _count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -172,11 +185,7 @@ class Snapshots:
 
 def _missing(held: dict[int, bytes], parts: int) -> str:
     """Return which parts are not held: "parts 1 and 3" (counted from 0, as on the wire)."""
-    lacking = [str(index) for index in range(min(parts, MAX_PARTS)) if index not in held]
-    if len(lacking) <= 1:
-        return f"part {''.join(lacking)}"
-    return f"parts {', '.join(lacking[:-1])} and {lacking[-1]}"
-
-
-def _lacks(base: int | None) -> str:
-    return f"snapshot {base} is not in the capture"
+    missing = [str(index) for index in range(min(parts, MAX_PARTS)) if index not in held]
+    if len(missing) <= 1:
+        return f"part {''.join(missing)}"
+    return f"parts {', '.join(missing[:-1])} and {missing[-1]}"

@@ -1,8 +1,8 @@
-"""The strict test of a packet: whether a real sender of a dialect would have sent exactly this.
+"""The strict test of a packet: whether a real sender of a dialect would have sent these bytes.
 
-Reserved bits are zero, a compressed payload decodes and ends with its end symbol, the chunks fill
-the payload exactly and their number is that of the header, every message id is known. *Source:*
-docs/protocols/teeworlds.md, joining in the middle of a capture.
+Reserved bits must be zero. A compressed payload must decode and end with its end symbol. The chunks
+must fill the payload exactly, be as many as the header states, and have known message ids.
+Source: docs/protocols/teeworlds.md, joining in the middle of a capture.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from netdissect.wire.teeworlds import (
 )
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["Accepted", "accepts", "connless", "declines"]
+__all__ = ["Accepted", "accepts", "connless", "is_declined"]
 
 _PADDED: Final = 1 + tw.PADDED_OCTETS
 _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
@@ -28,31 +28,34 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     tw.DDNET: {0: (5,), 1: (9,), 2: (9,), 3: (5,)},
     tw.D07: {0: (1,), 1: (_PADDED,), 2: (1, 5), 5: (5, _PADDED)},
 }
-"""Dialect -> control id -> bytes of the body with the id. Close is looked at by `_close`."""
+"""Dialect -> control id -> legal sizes of the body with the id, bytes. `_close` tests a close."""
 _CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
 _CONNLESS_06: Final = (tw.NO_TOKEN[:2] + tw.NO_TOKEN, b"xe")
+"""First bytes of connectionless packets."""
 _SENDERS: Final = {
     tw.CONNECT: frozenset({0}), tw.ACCEPTED: frozenset({1}), tw.ACCEPT: frozenset({0})
 }  # fmt: skip
-"""Control id -> who sends it, as far as only one side does."""
+"""Control id -> the only side that sends it: 0 client, 1 server."""
 _NO_ACK: Final = {tw.D07: (1, 5), tw.D06: (1,), tw.D065: (1,), tw.DDNET: (1,)}
-"""Control messages whose ack is 0."""
+"""Dialect -> control ids whose ack is always 0."""
+_FIRST_PRINTABLE: Final = 32
+"""Bytes below this are control characters, which no close reason holds."""
 
 
 class Accepted:
-    """A packet that passed: whether it is control, and which side its messages name as sender."""
+    """A packet that passed the test."""
 
     __slots__ = ("control", "senders")
 
     def __init__(self, control: int | None, senders: frozenset[int]) -> None:
         self.control = control
-        """Control id, None for chunks."""
+        """Control id; None for a packet of chunks."""
         self.senders = senders
-        """0 client, 1 server: what its messages are sent by."""
+        """Sides that alone send these messages: 0 client, 1 server."""
 
 
 def accepts(payload: bytes, dialect: str) -> Accepted | None:  # noqa: C901, PLR0911 - vetoes
-    """Return what a packet is if a sender of the dialect could have sent it, else None."""
+    """Return the packet if a sender of the dialect could have sent it, else None."""
     form: tw.Form = tw.FORMS[dialect]
     start = form.head
     if not start <= len(payload) <= tw.MAX_PACKET or payload[0] & tw.CONNLESS_FLAG:
@@ -89,6 +92,7 @@ def accepts(payload: bytes, dialect: str) -> Accepted | None:  # noqa: C901, PLR
 def _control(  # noqa: PLR0911 - vetoes
     payload: bytes, body: bytes, dialect: str, start: int
 ) -> Accepted | None:
+    """Test a control packet whose body begins at `start`."""
     if not body:
         return None
     number = body[0]
@@ -111,14 +115,14 @@ def _control(  # noqa: PLR0911 - vetoes
 
 
 def _close(body: bytes, dialect: str) -> bool:
-    """Return whether a close has a form that a sender writes: a reason of text, or none."""
+    """Return whether a close is one that a sender writes: with a reason of text, or without."""
     rest = body[1:]
     if dialect == tw.DDNET and len(rest) == tw.TOKEN_OCTETS and rest[-1]:
         return True
     if not rest:
         return dialect != tw.DDNET
     stop = rest.find(b"\0")
-    if stop < 1 or any(octet < 32 for octet in rest[:stop]):  # noqa: PLR2004 - controls
+    if stop < 1 or any(octet < _FIRST_PRINTABLE for octet in rest[:stop]):
         return False
     try:
         rest[:stop].decode("utf-8")
@@ -131,7 +135,7 @@ def _close(body: bytes, dialect: str) -> bool:
 def _chunks(  # noqa: PLR0911 - vetoes
     body: bytes, count: int, family: str, bits: int
 ) -> Accepted | None:
-    """Return the senders of the messages if the chunks fill the body exactly."""
+    """Test whether `count` chunks of known messages fill the body exactly."""
     position, end = 0, len(body)
     mask = (1 << bits) - 1
     senders: set[int] = set()
@@ -162,7 +166,7 @@ def _chunks(  # noqa: PLR0911 - vetoes
 
 
 def _known(body: bytes, position: int, end: int, family: str) -> MessageRow | None:
-    """Return the row of a message whose id is known and whose first fields can be read."""
+    """Return the row of the message body[position:end] if its id is known and its fields fit."""
     try:
         head, position = TEEWORLDS.read(body, position, end)
     except VarintError:
@@ -178,10 +182,11 @@ def _known(body: bytes, position: int, end: int, family: str) -> MessageRow | No
 
 
 _INTS: Final = frozenset(("int", "bool", "tick", "enum", "flags", "tune_param"))
+"""Types of fields that are one variable-length integer."""
 
 
 def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
-    """Return whether the fields of a message fit it, as far as they are plain ones."""
+    """Return whether the fields of a message fit into it, up to the first of a variable size."""
     for field in row.fields:
         if field.get("optional") and position >= end:
             return True
@@ -205,9 +210,11 @@ def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
     return position <= end
 
 
-def declines(payload: bytes, offered: str) -> bool:
-    """Return whether a packet shows that the token which the client offered was declined: as 0.6
-    has none, a sender of 0.6 could have sent it and one of the offered dialect could not.
+def is_declined(payload: bytes, offered: str) -> bool:
+    """Return whether a packet shows that the server declined the offered dialect and its token.
+
+    Then a sender of 0.6, which has no token, could have sent it, and one of the offered dialect
+    could not.
     """
     return (
         offered != tw.D06

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
+from netdissect.protocols.eoudp.dialects import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausible_timestamp
 

@@ -12,7 +12,7 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.model.claims import Hints
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.netplay import PROTOCOL
-from netdissect.protocols.netplay.framers import MAX_TEXT_OCTETS
+from netdissect.protocols.netplay.framing import MAX_TEXT_OCTETS
 from netdissect.wire.netplay import split_frame
 from streams import cut, damaged, streams
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.events import Event
 
-__all__ = ["DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
+__all__ = ["DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Row", "row_of"]
 
 DIALECT_TITLES: Final = {
     "exodia-late": "Exodia v1.2.0 to v1.3.3, branches main, server, demo",
@@ -108,30 +108,6 @@ ROWS: Final = {
     )
 }  # fmt: skip
 """Dialect -> row."""
-
-
-class Learnt(NamedTuple):
-    """`Hints.extra` of EOUDP."""
-
-    order: str | None = None
-    """Byte order of the contents of a document flow; None before a string has shown it."""
-    openers: tuple[bytes | None, bytes | None] = (None, None)
-    """First message of the current epoch of each direction without its time stamp where copies get
-    a fresh one; None before anything was sent.
-    """
-    connect: bytes = b""
-    """Last CONNECT."""
-    pending: bool = False
-    """True from a CONNECT until the server numbers afresh."""
-    accepted: bool = False
-    """True once the server has accepted the client."""
-    undecided: tuple[bool, bool] = (False, False)
-    """Directions whose dialect is a guess."""
-    far: tuple[int, int] = (0, 0)
-    """Last id of each direction that is wider than 32 bits."""
-    strangers: tuple[tuple[str, int], tuple[str, int]] = (("", 0), ("", 0))
-    """The dialect of the last datagrams of each direction that were not in its own, and how many.
-    """
 
 
 def row_of(dialect: str) -> Row:
