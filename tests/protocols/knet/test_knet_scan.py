@@ -15,6 +15,7 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.model.segments import StreamPiece
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
 from netdissect.protocols.knet.framing import VleFramer
@@ -347,9 +348,8 @@ def test_fragments_that_came_early_count_for_the_bound() -> None:
 # -- TCP ---------------------------------------------------------------------------------------------
 
 
-class Piece:
-    def __init__(self, data: bytes, offset: int, gap: int = 0) -> None:
-        self.data, self.offset, self.gap_octets, self.frames = data, offset, gap, (offset,)
+def piece(data: bytes, offset: int, gap: int = 0) -> StreamPiece:
+    return StreamPiece(offset, data, (offset,), gap)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -358,7 +358,7 @@ def test_framing_at_any_cut(size: int) -> None:
     framer = VleFramer()
     found = []
     for start in range(0, len(stream), size):
-        found += framer.feed(Piece(stream[start : start + size], start))  # type: ignore[arg-type]
+        found += framer.feed(piece(stream[start : start + size], start))
     assert [octets for octets, *_ in found] == [b"\x01\x01", b"\x02\x01", b"\x14" + bytes(127), b"\x14"]
     assert [offset for *_, offset in found] == [1, 4, 8, 137]
     assert framer.finish() == []
@@ -367,26 +367,26 @@ def test_framing_at_any_cut(size: int) -> None:
 @pytest.mark.parametrize("length", ["00", "ffffffff", "81808002"])
 def test_an_impossible_length_ends_the_stream(length: str) -> None:
     framer = VleFramer()
-    found = framer.feed(Piece(b"\x02\x01\x01" + bytes.fromhex(length) + b"\x02\x01\x02", 0))  # type: ignore[arg-type]
+    found = framer.feed(piece(b"\x02\x01\x01" + bytes.fromhex(length) + b"\x02\x01\x02", 0))
     assert [faults for *_, faults, _ in found][-1][0][0] == "knet-tcp-length"
-    assert framer.feed(Piece(b"\x02\x01\x03", 20)) == []  # type: ignore[arg-type]
+    assert framer.feed(piece(b"\x02\x01\x03", 20)) == []
 
 
 def test_a_stream_is_taken_up_behind_a_gap() -> None:
     framer = VleFramer()
-    framer.feed(Piece(b"\x05\x14ab", 0))  # type: ignore[arg-type]
-    assert framer.feed(Piece(b"xyz\xff\x00", 100, gap=90)) == []  # type: ignore[arg-type]
-    found = framer.feed(Piece(b"\x02\x01\x09", 105))  # type: ignore[arg-type]
+    framer.feed(piece(b"\x05\x14ab", 0))
+    assert framer.feed(piece(b"xyz\xff\x00", 100, gap=90)) == []
+    found = framer.feed(piece(b"\x02\x01\x09", 105))
     assert found[0][0] == b"\x01\x09"
 
 
 def test_octets_behind_a_gap_that_happen_to_be_a_message_are_none() -> None:
     framer = VleFramer()
-    framer.feed(Piece(b"\x05\x14ab", 0))  # type: ignore[arg-type]
+    framer.feed(piece(b"\x05\x14ab", 0))
     middle = [b"xyz", b"\x03\x14ab", b"qqq", b"\x01\x02", b"\x01\x14", b"\x02\x14c", b"\x01\x15"]
     found = []
     for place, octets in enumerate(middle):
-        found += framer.feed(Piece(octets, 100 + place, gap=90 * (place == 0)))  # type: ignore[arg-type]
+        found += framer.feed(piece(octets, 100 + place, gap=90 * (place == 0)))
     assert [octets for octets, *_ in found] == [b"\x14", b"\x14c", b"\x15"]
     assert framer.skipped == len(b"".join(middle[:4]))
 

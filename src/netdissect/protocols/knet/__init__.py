@@ -1,4 +1,4 @@
-"""kNet (KristalliNet) over UDP and TCP: rows, recognition and `scan`."""
+"""kNet (KristalliNet) over UDP and TCP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
-from netdissect.protocols.knet.recognition import recognise
+from netdissect.protocols.knet.recognition import may_stand_alone, recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.scanner import KnetScanner
@@ -32,7 +32,8 @@ _TITLES = {
     "knet-spec": "the published document's own layout; never recognised, only on request",
 }
 
-_UNDER_WAY: Final = DecoderState(Phase.OPEN)
+_ESTABLISHED: Final = DecoderState(Phase.OPEN)
+"""Stands for every state in which no connect datagram is expected."""
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -41,7 +42,7 @@ def _types(dialect: str) -> tuple[str, ...]:
 
 
 class Knet(Protocol):
-    """The protocol as the pipeline sees it. Source: docs/protocols/knet.md."""
+    """kNet. Source: docs/protocols/knet.md."""
 
     name = "knet"
     title = "kNet (KristalliNet)"
@@ -64,52 +65,45 @@ class Knet(Protocol):
             "tcp": "netdissect.fuzz.servers.knet_tcp:KnetTcpServer",
         }
     )
-    scanner = staticmethod(KnetScanner)
-
-    def for_layers(self, extra: Any) -> Any:
-        """Return how a connect datagram is told; see `Protocol.for_layers`."""
-        if extra is None or extra.is_new or extra.expects_connect:
-            return extra
-        return _UNDER_WAY
-
-    def may_stand_alone(self, payload: bytes) -> bool:
-        """Return whether this may be a server's first datagram, the only one that tells: PacketID 0
-        or 1 with pings 1 and 2.
-        """
-        if len(payload) < 3 or payload[0] & 0x3F > 1 or payload[1] or payload[2]:  # noqa: PLR2004 - flags and PacketID
-            return False
-        return b"\x01" in payload[3:] and b"\x02" in payload[3:]
-
     recognise = staticmethod(recognise)
+    may_stand_alone = staticmethod(may_stand_alone)
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one datagram, or of one TCP message where it is said to be one."""
+        """Return the events of one datagram, or of one TCP message in the dialect knet-tcp."""
         if hints.dialects[direction] == "knet-tcp":
             return scan_stream(payload, direction, hints)
         return scan(payload, direction, hints)
 
-    def initial_hints(self, claim: Claim) -> Hints:
-        """Return the hints of a new connection; its first datagram may be known to ask for it."""
-        hints = super().initial_hints(claim)
-        return Hints(hints.dialects, DecoderState(Phase.CONNECT_FIRST)) if claim.attempt else hints
-
-    def over(self, transport: str) -> Protocol:
-        """Return what tracks the protocol over a transport, whatever dialect it is said to be."""
-        return _OVER_TCP if transport == "tcp" else self
-
-    fragment = staticmethod(fragment)
+    scanner = staticmethod(KnetScanner)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a stream; all dialects share it."""
         del dialect, direction
         return VleFramer()
 
-    inspector = staticmethod(TransferInspector)
     assembler = staticmethod(Transfers)
+
+    def over(self, transport: str) -> Protocol:
+        """Return the protocol as it is tracked over a transport, whatever its dialect."""
+        return _OVER_TCP if transport == "tcp" else self
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints of a new connection; the claim may know its first datagram."""
+        hints = super().initial_hints(claim)
+        return Hints(hints.dialects, DecoderState(Phase.CONNECT_FIRST)) if claim.attempt else hints
+
+    def for_layers(self, extra: Any) -> Any:
+        """Return what tells layers whether a datagram is a connect datagram."""
+        if extra is None or extra.is_new or extra.expects_connect:
+            return extra
+        return _ESTABLISHED
+
+    inspector = staticmethod(TransferInspector)
+    fragment = staticmethod(fragment)
 
 
 class _KnetOverTcp(Knet):
-    """The same over TCP: messages of a stream, without numbers of their own."""
+    """kNet over TCP: the messages of a stream have no numbers of their own."""
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a stream."""
@@ -117,7 +111,7 @@ class _KnetOverTcp(Knet):
         return POLICIES["knet-tcp"]
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one TCP message. See `scan_stream`."""
+        """Return the events of one TCP message."""
         return scan_stream(payload, direction, hints)
 
 

@@ -1,6 +1,6 @@
-"""One kNet message datagram to its events, wherever it stands in its connection.
+"""One kNet message datagram to its events, regardless of its position in the connection.
 
-Layout comes from the derived readers alone. `scan` adds what the position means.
+Layouts come from the derived readers alone. `scan` adds what the position means.
 """
 
 from __future__ import annotations
@@ -33,35 +33,37 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
-           "flow_control", "kind_of", "parts_last"]  # fmt: skip
+__all__ = ["READERS", "Reader", "Values", "control", "datagram", "fault", "flow_control",
+           "malformed", "parts_last", "type_of"]  # fmt: skip
 
 
 _READ_ID: Final = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
 _PING_OCTETS: Final = 2
-_ID_OCTETS: Final = 4
-"""Contents of control messages with their message ID."""
+"""Size of a ping or its reply with the message ID, bytes."""
+_END_ID_OCTETS: Final = 4
+"""Size of the message ID of a Disconnect or DisconnectAck, bytes."""
 _RATE_OCTETS: Final = 2
-_ACK_CONTENT: Final = 8
-"""A PacketAck with its message ID."""
-_CONTRARY: Final = 2
-"""Control messages of another dialect's numbering that show that it is spoken."""
-_FEWEST: Final = 2
-"""Fragments of a transfer at least."""
-_SHORT: Final = 128
-"""Message IDs of one byte."""
+"""Size of a FlowControlRequest without its message ID, bytes."""
+_ACK_OCTETS: Final = 8
+"""Size of a PacketAck with its message ID, bytes."""
+_MIN_CONTRADICTIONS: Final = 2
+"""Control messages that only another dialect numbers so, before that dialect is assumed."""
+_MIN_FRAGMENTS: Final = 2
+"""Smallest number of fragments of a transfer."""
+_SHORT_IDS: Final = 128
+"""Number of message IDs that take one byte."""
 _LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
 
 Values = tuple[Any, ...]
-"""What a derived reader returns."""
+"""The fields that a derived reader returns."""
 
 
 class Reader:
-    """What reading one dialect takes."""
+    """How to read one dialect."""
 
     __slots__ = ("control", "controls", "datagram", "dialect", "first_id", "legacy", "message",
-                 "names", "odd")  # fmt: skip
+                 "odd", "types")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -76,77 +78,81 @@ class Reader:
             read.odd_Knet2010Datagram if legacy else read.odd_KnetDatagram
         )
         self.controls = CONTROLS[dialect]
-        self.control = bytes(identifier in self.controls for identifier in range(_SHORT))
+        self.control = bytes(message_id in self.controls for message_id in range(_SHORT_IDS))
         """Whether a message ID of one byte is that of a control message."""
-        self.names = [message_type(identifier, dialect) for identifier in range(_SHORT)]
+        self.types = [message_type(message_id, dialect) for message_id in range(_SHORT_IDS)]
         """Type of each message ID of one byte."""
         self.first_id = FIRST_IDS[dialect]
+        """First PacketID of a sender."""
 
 
 READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
-"""Dialect -> how to read it."""
+"""Dialect -> its reader."""
 
 
-class _Found:
-    """What the messages of a datagram have given so far."""
+class _Datagram:
+    """The events of a datagram, collected message by message."""
 
-    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "ordered",
-                 "parts")  # fmt: skip
+    __slots__ = ("base", "direction", "events", "hints", "in_order", "number", "ordered", "parts",
+                 "reader")  # fmt: skip
 
     def __init__(
-        self, how: Reader, number: int, base: int | None, direction: int, hints: Hints
+        self, reader: Reader, number: int, base: int | None, direction: int, hints: Hints
     ) -> None:
-        self.how = how
+        self.reader = reader
         self.number = number
+        """PacketID."""
         self.base = base or 0
+        """Reliable number to which the deltas of the messages are added."""
         self.direction = direction
         self.hints = hints
         self.events: list[Event] = []
         self.parts: list[Event] = []
-        self.asked = 0
+        """PART events, for the assembler."""
+        self.in_order = 0
         """Messages of the application with the InOrder bit."""
         self.ordered: list[int] = []
         """Reliable numbers of those that have one."""
 
-    def fragment(self, message: Values) -> None:
-        """Take a fragment."""
-        kind = _part(message, self.base, self.how, self.parts)
-        # A fragment of 2010 carries the number 0 of a message that was never queued: all have it.
-        self._add(kind, None if self.how.legacy else message[5], message[9])
+    def add_fragment(self, message: Values) -> None:
+        """Add the events of a fragment."""
+        type_ = _add_part(message, self.base, self.reader, self.parts)
+        # All fragments of 2010 carry the number 0 of a message that was never queued.
+        self._add(type_, None if self.reader.legacy else message[5], message[9])
 
-    def whole(self, message: Values) -> None:
-        """Take a message that is no fragment."""
+    def add_message(self, message: Values) -> None:
+        """Add the events of a message that is no fragment."""
         _, _, in_order, is_reliable, _, delta, _, _, _, content, _ = message
-        identifier = content[0]
-        if identifier > 0x7F:  # noqa: PLR2004 - the number goes on
-            identifier = _READ_ID(content, 0, len(content))[0]
-        kind = kind_of(identifier, self.how)
-        self._add(kind, delta if is_reliable else None, content)
-        if self.how.legacy and is_reliable and self.base + delta == 0:
-            # A message with the number of all fragments.
+        message_id = content[0]
+        if message_id >= _SHORT_IDS:
+            message_id = _READ_ID(content, 0, len(content))[0]
+        type_ = type_of(message_id, self.reader)
+        self._add(type_, delta if is_reliable else None, content)
+        if self.reader.legacy and is_reliable and self.base + delta == 0:
+            # The receiver knows the number of all fragments from now on.
             self.parts.append((Ev.PART, None, None, 0, SHARED, b""))
-        if identifier in self.how.controls:
+        if message_id in self.reader.controls:
             numbers = (self.number, self.base + delta if is_reliable else None)
-            control(kind, content, numbers, self.direction, self.hints, self.events)
+            control(type_, content, numbers, self.direction, self.hints, self.events)
         elif in_order:
-            self.asked += 1
+            self.in_order += 1
             if is_reliable:
                 self.ordered.append(self.base + delta)
 
-    def _add(self, kind: str, delta: int | None, content: bytes) -> None:
+    def _add(self, type_: str, delta: int | None, content: bytes) -> None:
         if delta is None:
-            self.events.append((Ev.MESSAGE, kind))
+            self.events.append((Ev.MESSAGE, type_))
             return
-        self.events.append((Ev.UNIT, kind, "reliable", self.base + delta, None, content))
+        self.events.append((Ev.UNIT, type_, "reliable", self.base + delta, None, content))
 
 
 def datagram(
-    values: Values, payload: bytes, direction: int, hints: Hints, how: Reader
+    values: Values, payload: bytes, direction: int, hints: Hints, reader: Reader
 ) -> list[Event]:
-    """Return the events of a datagram from the values of its reader; PARTs stand last."""
+    """Return the events of a datagram from the values of its reader, with the PARTs last."""
     _, reliable, low, high, base, messages, _ = values
     number = high << 6 | low
-    found = _Found(how, number, base, direction, hints)
+    found = _Datagram(reader, number, base, direction, hints)
     events = found.events
     events.append(
         (Ev.UNIT, None, "datagram", number, None, payload)
@@ -154,16 +160,16 @@ def datagram(
         else (Ev.PLAIN_UNIT, None, "datagram", number, payload)
     )
     for message in messages:
-        # In 2010 what is not reliable is no fragment, but for a first one.
-        if message[0] or (message[1] and (message[3] or not how.legacy)):
-            found.fragment(message)
+        # In 2010 an unreliable message is a fragment only if it is a first one.
+        if message[0] or (message[1] and (message[3] or not reader.legacy)):
+            found.add_fragment(message)
         else:
-            found.whole(message)
-    if found.asked:
-        events.insert(1, (Ev.ORDERED, "reliable", found.ordered, found.asked))
-    if number == how.first_id and direction:
-        _opening(events)
-    how.odd(values, direction, events)
+            found.add_message(message)
+    if found.in_order:
+        events.insert(1, (Ev.ORDERED, "reliable", found.ordered, found.in_order))
+    if number == reader.first_id and direction:
+        _add_restart(events)
+    reader.odd(values, direction, events)
     fault = size_fault(len(payload))
     if fault is not None:
         events.append((Ev.NOTE, *fault))
@@ -171,26 +177,28 @@ def datagram(
 
 
 def parts_last(events: list[Event]) -> list[Event]:
-    """Return the same events with the PARTs behind all others, where they are looked for."""
+    """Return the same events with the PARTs last, where the pipeline expects them."""
     parts = [event for event in events if event[0] == Ev.PART]
     return [*(event for event in events if event[0] != Ev.PART), *parts] if parts else events
 
 
-def kind_of(identifier: int, how: Reader) -> str:
+def type_of(message_id: int, reader: Reader) -> str:
     """Return the type of a message ID."""
-    return how.names[identifier] if identifier < _SHORT else message_type(identifier, how.dialect)
+    if message_id < _SHORT_IDS:
+        return reader.types[message_id]
+    return message_type(message_id, reader.dialect)
 
 
-def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
-    """Note a fragment for the assembler; return the type under which it counts."""
+def _add_part(message: Values, base: int, reader: Reader, parts: list[Event]) -> str:
+    """Add the PART of a fragment; return the type under which the fragment counts."""
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
-    number = (SHARED if how.legacy else base + delta) if is_reliable else None
-    if not start or count >= _FEWEST:
+    number = (SHARED if reader.legacy else base + delta) if is_reliable else None
+    if not start or count >= _MIN_FRAGMENTS:
         parts.append((Ev.PART, transfer, None if start else index, count, number, content))
     if not start:
         return "fragment"
-    identifier = _READ_ID(content, 0, len(content))[0]
-    return f"{kind_of(identifier, how)}(first fragment)"
+    message_id = _READ_ID(content, 0, len(content))[0]
+    return f"{type_of(message_id, reader)}(first fragment)"
 
 
 # -- control messages ------------------------------------------------------------------------------
@@ -200,7 +208,17 @@ def control(
     kind: str, content: bytes, numbers: tuple[int, int | None], direction: int, hints: Hints,
     events: list[Event],
 ) -> None:  # fmt: skip
-    """Add what a control message means; `numbers`: PacketID and reliable number."""
+    """Add what a control message means beyond its type.
+
+    Args:
+        kind: its type.
+        content: message ID and what follows.
+        numbers: PacketID of the datagram, reliable number of the message.
+        direction: which side sends it.
+        hints: those of the connection.
+        events: where to add.
+
+    """
     size = len(content)
     if kind == PACKET_ACK:
         values = _READ_ACK(content, 0, size)
@@ -226,30 +244,31 @@ def control(
 
 
 def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Event]) -> None:
-    """Add what a FlowControlRequest means, or what it is in the dialect that has another message of
-    this number: the PacketAck of 2010, the PingReply of 2.x. Sections 1 and 4.1.
+    """Add what a FlowControlRequest means, unless it has the form of another dialect's message.
+
+    Its message ID is that of the PacketAck in 2010 and of the PingReply in 2.x. Sections 1 and 4.1.
     """
     dialect = hints.dialects[direction]
     legacy = dialect == LEGACY
-    form = len(content) == _PING_OCTETS if legacy else (
-        len(content) == _ACK_CONTENT and not content[3] & 0xC0
+    is_other = len(content) == _PING_OCTETS if legacy else (
+        len(content) == _ACK_OCTETS and not content[3] & 0xC0
     )
     state: DecoderState = hints.extra or DecoderState()
-    if not form or dialect == SPECIFICATION:
+    if not is_other or dialect == SPECIFICATION:
         flow_control(content, dialect, events)
         return
     seen = list(state.contradictions)
     seen[direction] += 1
     dialects = list(hints.dialects)
-    if seen[direction] < _CONTRARY:
+    if seen[direction] < _MIN_CONTRADICTIONS:
         flow_control(content, dialect, events)
     else:
         dialects[direction] = "knet-2.x" if legacy else LEGACY
         seen[direction] = 0
         text = f"reads as {dialects[direction]} from here on, not as {dialect}"
         events.append((Ev.NOTE, "knet-dialect-revised", text))
-    learnt = state.replace(contradictions=(seen[0], seen[1]))
-    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learnt)))
+    learned = state.replace(contradictions=(seen[0], seen[1]))
+    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learned)))
 
 
 def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
@@ -273,73 +292,73 @@ def _end(
     events: list[Event],
 ) -> None:  # fmt: skip
     """Add what Disconnect and DisconnectAck mean."""
-    read.odd_KnetDisconnect((content[_ID_OCTETS:],), direction, events)
+    read.odd_KnetDisconnect((content[_END_ID_OCTETS:],), direction, events)
     state: DecoderState = hints.extra or DecoderState()
     if kind == DISCONNECT:
-        learnt = state.replace(Phase.DISCONNECTING, (direction, *numbers))
+        learned = state.replace(Phase.DISCONNECTING, (direction, *numbers))
         events.append((Ev.STATE, "disconnect", DISCONNECT))
     else:
-        closing = state.disconnect
-        if closing is None or closing[0] == direction:
+        disconnect = state.disconnect
+        if disconnect is None or disconnect[0] == direction:
             text = "DisconnectAck without Disconnect"
             events.append((Ev.NOTE, "knet-disconnect-ack-alone", text))
-        elif closing[2] is not None:
+        elif disconnect[2] is not None:
             # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
-            events.append((Ev.ACK, "reliable", closing[2], 0))
-        learnt = state.replace(Phase.CLOSED)
+            events.append((Ev.ACK, "reliable", disconnect[2], 0))
+        learned = state.replace(Phase.CLOSED)
         events.append((Ev.STATE, "disconnect-ack", DISCONNECT_ACK))
-    if learnt != state:
-        events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
+    if learned != state:
+        events.append((Ev.HINTS, Hints(hints.dialects, learned)))
 
 
-def _opening(events: list[Event]) -> None:
-    """Say that the server may begin anew where its first datagram asks ping 1. Section 5.6."""
+def _add_restart(events: list[Event]) -> None:
+    """Add a RESTART to a server's first datagram with ping 1: it may be a new one. Section 5.6."""
     if any(event[0] == Ev.PROBE and event[2] == 1 for event in events):
         events.insert(0, (Ev.RESTART, "datagram"))
 
 
-# -- what is malformed ----------------------------------------------------------------------------
+# -- malformed datagrams ---------------------------------------------------------------------------
 
 
-def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of a malformed datagram: what comes before the fault counts."""
+def malformed(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a malformed datagram; everything before the fault counts."""
     if not payload:
         note: Event = (Ev.NOTE, *EMPTY_DATAGRAM)
-        return [note, (Ev.STATE, "empty", None), *_deafened(direction, hints)]
-    how = READERS[hints.dialects[direction]]
+        return [note, (Ev.STATE, "empty", None), *_stopped_reading(direction, hints)]
+    reader = READERS[hints.dialects[direction]]
     size = len(payload)
     header = None
     for end in (3, 5, 7):
         if end <= size:
-            header = header or how.datagram(payload, 0, end)
+            header = header or reader.datagram(payload, 0, end)
     if header is None:
-        return _headless(payload, direction, hints)
-    place, messages = header[-1], []
-    # A reliable header that took no message may have read one into its end: begin behind the base.
-    while (message := how.message(payload, place, size)) is not None:
+        return _cut_header(payload, direction, hints)
+    position, messages = header[-1], []
+    # Read the messages one by one: the reader of datagrams returns none where one is malformed.
+    while (message := reader.message(payload, position, size)) is not None:
         messages.append(message)
-        place = message[-1]
-    values = (*header[:5], messages, place)
-    events = datagram(values, payload, direction, hints, how)
+        position = message[-1]
+    values = (*header[:5], messages, position)
+    events = datagram(values, payload, direction, hints, reader)
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
-    kept.append((Ev.NOTE, fault(payload[place:]), f"malformed at byte {place}"))
-    # Receivers of 2010 catch the exception, and read on with the next datagram.
+    kept.append((Ev.NOTE, fault(payload[position:]), f"malformed at byte {position}"))
+    # Receivers of 2010 catch the exception and go on with the next datagram.
     closes = hints.dialects[1 - direction] != LEGACY
     if closes and not any(event[0] == Ev.HINTS for event in kept):
-        kept += _deafened(direction, hints)
+        kept += _stopped_reading(direction, hints)
     return parts_last(kept)
 
 
-def _deafened(direction: int, hints: Hints) -> list[Event]:
-    """Return the hints after what makes a client read nothing more. Sections 5.6 and 12."""
+def _stopped_reading(direction: int, hints: Hints) -> list[Event]:
+    """Return the hints after a datagram that makes a client stop reading. Sections 5.6 and 12."""
     state = hints.extra
     if not direction or state is None or state.phase not in _LIVE:
         return []
     return [(Ev.HINTS, Hints(hints.dialects, state.replace(Phase.STOPPED_READING)))]
 
 
-def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of a datagram whose header is cut."""
+def _cut_header(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a datagram that ends inside its header."""
     note: Event = (Ev.NOTE, *header_fault(len(payload)))
     if len(payload) < 3:  # noqa: PLR2004 - the header
         return [note]
@@ -350,7 +369,7 @@ def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 def fault(rest: bytes) -> str:
-    """Return the code of what is wrong with the message at the start of `rest`."""
+    """Return the code of the fault of the malformed message at the start of `rest`."""
     if len(rest) < 2:  # noqa: PLR2004 - the message header
         return "truncated"
     length = (rest[1] & 7) << 8 | rest[0]

@@ -1,7 +1,7 @@
-"""`scan` of the published document's own layout, for flows that are said to speak it.
+"""`scan` of the layout in the published document, which only a decode-as rule selects.
 
-Reliability is per datagram here: messages have no numbers. Source: docs/protocols/knet.md section
-11; kNet doc/src/KristalliNetUDP.dox.
+In this layout only datagrams have numbers, messages have none. Source: docs/protocols/knet.md
+section 11; kNet doc/src/KristalliNetUDP.dox.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, kind_of
+from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, type_of
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
     ACK_OCTETS,
@@ -37,12 +37,14 @@ _INPUTS: Final = {
     DISCONNECT_ACK: "disconnect-ack",
     **dict(zip(HANDSHAKE.values(), ("connect-syn", "connect-syn-ack", "connect-ack"), strict=True)),
 }
-"""Message -> input of the state machine."""
-_HOW: Final = READERS[SPECIFICATION]
-_FEWEST: Final = 2
+"""Type -> input of the state machine."""
+_READER: Final = READERS[SPECIFICATION]
+_MIN_FRAGMENTS: Final = 2
+"""Smallest number of fragments of a transfer."""
 _PING_OCTETS: Final = 1
+"""Size of a ping or its reply without the message ID, bytes."""
 _READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
-"""Of as many bytes it never returns None."""
+"""Reader of a PacketAck of the right size, of which it never returns None."""
 
 
 def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -51,7 +53,7 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     head = read.read_KnetSpecHeader(payload, 0, size)
     if head is None:
         return [(Ev.NOTE, *(size_fault(size) or header_fault(size, document=True)))]
-    low, _, reliable, high, *_, place = head
+    low, _, reliable, high, *_, position = head
     number = high << 16 | low
     unit: Event = (Ev.PLAIN_UNIT, None, "datagram", number, payload)
     if reliable:
@@ -59,60 +61,60 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     events: list[Event] = [unit]
     parts: list[Event] = []
     messages = []
-    while place < size:
-        message = read.read_KnetSpecMessage(payload, place, size)
+    while position < size:
+        message = read.read_KnetSpecMessage(payload, position, size)
         if message is None:
-            events.append((Ev.NOTE, fault(payload[place:]), f"malformed at byte {place}"))
+            events.append((Ev.NOTE, fault(payload[position:]), f"malformed at byte {position}"))
             break
         messages.append(message)
         _message(message, events, parts)
-        place = message[-1]
+        position = message[-1]
     else:
         read.odd_KnetSpecDatagram((messages,), direction, events)
-    fault_of_all = size_fault(size)
-    if fault_of_all is not None:
-        events.append((Ev.NOTE, *fault_of_all))
+    oversize = size_fault(size)
+    if oversize is not None:
+        events.append((Ev.NOTE, *oversize))
     if hints.extra is None or hints.extra.phase == Phase.START:
         if not any(event[0] == Ev.STATE for event in events):
             events.append((Ev.STATE, "speaks", None))
-        # Never Phase.OPEN: that is where the layout of the programs is read in haste.
+        # Not Phase.OPEN, in which the fast path would read the layout of the programs.
         events.append((Ev.HINTS, Hints(hints.dialects, DecoderState(Phase.IDENTIFYING))))
     return events + parts
 
 
 def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) -> None:
-    """Add what one message means."""
+    """Add the events of one message."""
     start, fragment, *_, count, transfer, index, content, _ = message
     if fragment and not start:
         events.append((Ev.MESSAGE, "fragment"))
         parts.append((Ev.PART, transfer, index, None, None, content))
         return
-    identifier, after = KNET_7_7_16.read(content, 0, len(content))
-    kind = kind_of(identifier, _HOW)
+    message_id, after = KNET_7_7_16.read(content, 0, len(content))
+    type_ = type_of(message_id, _READER)
     if start:
-        events.append((Ev.MESSAGE, f"{kind}(first fragment)"))
+        events.append((Ev.MESSAGE, f"{type_}(first fragment)"))
         read.odd_KnetSpecMessage(message, None, events)
-        if count >= _FEWEST:
+        if count >= _MIN_FRAGMENTS:
             parts.append((Ev.PART, transfer, None, count, None, content))
         return
-    events.append((Ev.MESSAGE, kind))
-    if kind == FLOW_CONTROL:
+    events.append((Ev.MESSAGE, type_))
+    if type_ == FLOW_CONTROL:
         flow_control(content, SPECIFICATION, events)
-    elif kind in _INPUTS:
-        if kind in (DISCONNECT, DISCONNECT_ACK):
+    elif type_ in _INPUTS:
+        if type_ in (DISCONNECT, DISCONNECT_ACK):
             read.odd_KnetDisconnect((content[after:],), None, events)
-        events.append((Ev.STATE, _INPUTS[kind], kind))
-    elif kind in _PINGS or kind == PACKET_ACK:
-        _control(kind, content, after, events)
+        events.append((Ev.STATE, _INPUTS[type_], type_))
+    elif type_ in _PINGS or type_ == PACKET_ACK:
+        _control(type_, content, after, events)
 
 
-def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None:
-    """Add what a ping, its reply or a PacketAck means."""
+def _control(type_: str, content: bytes, after: int, events: list[Event]) -> None:
+    """Add what a ping, its reply or a PacketAck means beyond its type."""
     size = len(content) - after
-    if size != (ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
+    if size != (ACK_OCTETS if type_ == PACKET_ACK else _PING_OCTETS):
         read.odd_KnetWrongSize((), None, events)
-    elif kind == PACKET_ACK:
+    elif type_ == PACKET_ACK:
         _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))
         events.append((Ev.ACK, "datagram", high << 16 | low, more << 2 | bits))
     else:
-        events.append((_PINGS[kind], "ping", content[-1]))
+        events.append((_PINGS[type_], "ping", content[-1]))

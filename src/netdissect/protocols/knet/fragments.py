@@ -1,4 +1,4 @@
-"""What bytes may be that are no datagram: one variable-length number. For `decode` alone."""
+"""Bytes that are no datagram: one variable-length integer. For `decode`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintErro
 __all__ = ["fragment"]
 
 _SIZES: Final = (1, 2, 4)
-"""Bytes of kNet's numbers. Source: docs/protocols/knet.md section 3."""
+"""Sizes of kNet's integers, bytes. No datagram has one of them. Source: docs/protocols/knet.md
+section 3.
+"""
 
 
 def fragment(payload: bytes, *, packet: bool) -> Fragment | None:
-    """Return the number that the bytes are: by the first encoding that takes them all, and by all.
+    """Return the values of bytes that are no packet; see `Protocol.fragment`.
 
-    Nothing on the wire says which encoding it is. A datagram has three bytes at least, and a whole
-    one of four does not exist.
+    Nothing on the wire tells the encoding: `value` is that of the first one that uses all bytes,
+    `readings` has all of them.
     """
     if packet or len(payload) not in _SIZES:
         return None

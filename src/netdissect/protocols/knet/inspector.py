@@ -1,4 +1,4 @@
-"""Adds the rejoined message to the tree of the datagram whose fragment completes it."""
+"""Adds the reassembled message to the tree of the datagram whose fragment completes it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PART = Ev.PART
 
 
 class TransferInspector:
-    """The transfers of one connection. Datagrams come in the order of the capture."""
+    """The inspector of one connection. Datagrams come in the order of the capture."""
 
     def __init__(self) -> None:
         self._transfers = Transfers()
 
     def wants(self, events: list[Event]) -> bool:
-        """Return whether there is a fragment, or may be one behind a fault."""
+        """Return whether a datagram has a fragment, or may have one at a fault."""
         for event in events:
             kind: i64 = event[0]
             if kind == Ev.PART or kind == Ev.NOTE:  # noqa: PLR1714 - compiled, two comparisons
@@ -32,7 +32,7 @@ class TransferInspector:
         return False
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
-        """Leave every datagram to `inspect`: fragments are few."""
+        """Return False: fragments are rare enough to leave every datagram to `inspect`."""
         del payload, dialect, events
         return False
 
@@ -49,7 +49,7 @@ class TransferInspector:
 
 
 def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
-    """Return a fragment as the assembler takes it, None for any other message."""
+    """Return the PART of a fragment with these fields; None for any other message."""
     transfer, octets = fields.get("transfer_id"), fields.get("payload")
     if transfer is None or not isinstance(octets, bytes):
         return None
@@ -57,30 +57,31 @@ def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
     if not fields.get("fragment_start"):
         return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
     count = fields.get("fragment_count") or 0
-    if count < 2:  # noqa: PLR2004 - no transfer
+    if count < 2:  # noqa: PLR2004 - transfers have two fragments or more
         return None
     content = KNET_7_7_16.write(fields.get("message_id") or 0) + octets
     return (_PART, transfer, None, count, number, content)
 
 
 def _add(dissection: Dissection, view: MessageView, octets: bytes) -> None:
-    """Show a whole message: its ID by name, its payload."""
+    """Add a reassembled message: its message ID, the names of that, and its payload."""
     try:
-        number, start = KNET_7_7_16.read(octets, 0, len(octets))
+        message_id, start = KNET_7_7_16.read(octets, 0, len(octets))
     except VarintError:
         return
     dialect = dissection.dialect
     index = len(dissection.buffers)
     dissection.buffers.append(Buffer("reassembled", octets))
-    values: dict[str, Any] = {"type": message_type(number, dialect), "message_id": number}
-    name = APPLICATIONS[dialect].get(number)
+    values: dict[str, Any] = {"type": message_type(message_id, dialect), "message_id": message_id}
+    name = APPLICATIONS[dialect].get(message_id)
     if name is not None:
         values["application_name"] = name
     node = FieldNode("reassembled", None, 0, 8 * len(octets), buffer=index, generated=True)
     for key, value in values.items():
-        real = key == "message_id"
+        on_wire = key == "message_id"
+        size = 8 * start if on_wire else 0
         node.children.append(
-            FieldNode(key, value, 0, 8 * start if real else 0, buffer=index, generated=not real)
+            FieldNode(key, value, 0, size, buffer=index, generated=not on_wire)
         )
     payload = octets[start:]
     node.children.append(

@@ -1,4 +1,4 @@
-"""What the reference receiver makes of fragments. It knows transfers by their number alone.
+"""Models how the reference receiver reassembles fragments: by the transfer number alone.
 
 Source: docs/protocols/knet.md, "Fragments"; kNet `FragmentedReceiveManager` and
 `UDPMessageConnection::ExtractMessages` at revision 6f121b4 (2010) and at the head (2.x).
@@ -12,60 +12,63 @@ from typing import Final
 __all__ = ["MAX_NUMBERS", "SHARED", "Receiver"]
 
 SHARED: Final = -1
-"""Stands for the reliable number that all fragments of 2010 have in common."""
+"""Stands for the reliable number 0, which all fragments of 2010 share."""
 MAX_NUMBERS: Final = 65_536
-"""Reliable numbers of fragments remembered; beyond, the oldest is forgotten."""
-_PACKETS: Final = 0xFFFF
-"""The receiver remembers one PacketID for each value of its low bits."""
+"""Reliable numbers that are remembered; the oldest is forgotten for one more."""
+_SLOT_MASK: Final = 0xFFFF
+"""Bits of a PacketID that select a slot: the receiver remembers one PacketID per slot."""
 
 
-class _Filling:
-    """A transfer that the receiver has opened."""
+class _OpenTransfer:
+    """A transfer that the receiver is reassembling."""
 
-    __slots__ = ("count", "indices", "owner", "strange")
+    __slots__ = ("count", "foreign", "indices", "owner")
 
     def __init__(self, owner: int, count: int) -> None:
         self.owner = owner
-        """Transfer of the sender that opened it."""
+        """Identity of the sender's transfer whose first fragment opened it."""
         self.count = count
+        """Fragments that complete it."""
         self.indices: dict[int, None] = {0: None}
-        """Fragment numbers in the order of their arrival."""
-        self.strange = 0
-        """Fragments of other transfers among them."""
+        """Fragment numbers in the order of arrival."""
+        self.foreign = 0
+        """Fragments that belong to other transfers of the sender."""
 
 
 class Receiver:
     """The receiver of one direction."""
 
-    __slots__ = ("_heard", "_numbers", "_open", "_shared", "delivered", "mixed")
+    __slots__ = ("_numbers", "_packet_ids", "_shared_seen", "_transfers", "delivered", "foreign")
 
     def __init__(self) -> None:
-        self._heard: dict[int, int] = {}
+        self._packet_ids: dict[int, int] = {}
+        """Slot -> last PacketID."""
         self._numbers: OrderedDict[int, None] = OrderedDict()
-        """A plain dict leaves a gap for what is taken from its front, and the next look at its
-        front walks over all of them.
+        """Known reliable numbers. In a plain dict, finding the first entry walks over all entries
+        that were deleted at its front.
         """
-        self._open: dict[int, _Filling] = {}
-        self._shared = False
-        """Whether the number that fragments of 2010 share has come."""
+        self._transfers: dict[int, _OpenTransfer] = {}
+        """Transfer number -> the transfer that it identifies now."""
+        self._shared_seen = False
+        """Whether the reliable number `SHARED` is known."""
         self.delivered: tuple[int, list[int]] | None = None
-        """The transfer that the last fragment completed, and its fragments in their order."""
-        self.mixed = 0
-        """Fragments of other transfers in it."""
+        """(owner, fragment numbers in order) of the transfer that the last fragment completed."""
+        self.foreign = 0
+        """Fragments in it that belong to other transfers."""
 
-    def hears(self, packet_id: int) -> bool:
-        """Take a datagram; return False for one whose number it knows: it reads nothing of it."""
-        slot = packet_id & _PACKETS
-        if self._heard.get(slot) == packet_id:
+    def accept_datagram(self, packet_id: int) -> bool:
+        """Process a PacketID; return False if it is known, so that the datagram is not read."""
+        slot = packet_id & _SLOT_MASK
+        if self._packet_ids.get(slot) == packet_id:
             return False
-        self._heard[slot] = packet_id
+        self._packet_ids[slot] = packet_id
         return True
 
-    def number(self, number: int) -> bool:
-        """Take a reliable number; return whether it is new."""
+    def accept_number(self, number: int) -> bool:
+        """Process a reliable number; return whether it is new."""
         if number == SHARED:
-            new, self._shared = not self._shared, True
-            return new
+            is_new, self._shared_seen = not self._shared_seen, True
+            return is_new
         if number in self._numbers:
             return False
         self._numbers[number] = None
@@ -73,29 +76,39 @@ class Receiver:
             self._numbers.popitem(last=False)
         return True
 
-    def begin(self, name: int, count: int, number: int, owner: int) -> None:
-        """Take a first fragment: it opens a transfer, and throws away an older one of its name."""
-        if self.number(number):
-            self._open.pop(name, None)
-            self._open[name] = _Filling(owner, count)
+    def begin(self, transfer: int, count: int, number: int, owner: int) -> None:
+        """Process a first fragment: it opens a transfer and discards an open one of its number.
 
-    def add(self, name: int, index: int, number: int, owner: int | None) -> str | None:
-        """Take a later fragment; return `early` where nothing is open that it could belong to,
-        `misfiled` where it goes to another transfer.
+        Args:
+            transfer: transfer number.
+            count: number of fragments.
+            number: reliable number.
+            owner: identity of the sender's transfer.
+
+        """
+        if self.accept_number(number):
+            self._transfers.pop(transfer, None)
+            self._transfers[transfer] = _OpenTransfer(owner, count)
+
+    def add(self, transfer: int, index: int, number: int, owner: int | None) -> str | None:
+        """Process a later fragment; arguments as for `begin`, and its fragment number.
+
+        Return `early` if no transfer with its number is open, `misfiled` if it is added to another
+        transfer than its own, else None.
         """
         self.delivered = None
-        # In 2010 only whole messages and first fragments are thrown away for a known number.
-        if not self.number(number) and number != SHARED:
+        # Receivers of 2010 discard only whole messages and first fragments for a known number.
+        if not self.accept_number(number) and number != SHARED:
             return None
-        filling = self._open.get(name)
-        if filling is None:
+        open_ = self._transfers.get(transfer)
+        if open_ is None:
             return "early"
-        strange = owner != filling.owner
-        if index not in filling.indices:
-            filling.indices[index] = None
-            filling.strange += strange
-            if len(filling.indices) >= filling.count:
-                del self._open[name]
-                self.delivered = (filling.owner, list(filling.indices))
-                self.mixed = filling.strange
-        return "misfiled" if strange else None
+        is_foreign = owner != open_.owner
+        if index not in open_.indices:
+            open_.indices[index] = None
+            open_.foreign += is_foreign
+            if len(open_.indices) >= open_.count:
+                del self._transfers[transfer]
+                self.delivered = (open_.owner, list(open_.indices))
+                self.foreign = open_.foreign
+        return "misfiled" if is_foreign else None

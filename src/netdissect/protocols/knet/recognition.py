@@ -1,7 +1,7 @@
-"""Whether a flow is kNet, which dialect, and which side is the client.
+"""Whether a flow is kNet, in which dialect, and which side is the client.
 
-kNet has no magic: structure, consistency, the server's opening and PacketIDs that rise by one speak
-for it. Source: docs/protocols/knet.md section 13.
+kNet has no magic number. The evidence is the structure and consistency of datagrams, the server's
+first datagram, and PacketIDs that rise by one. Source: docs/protocols/knet.md section 13.
 """
 
 from __future__ import annotations
@@ -24,48 +24,59 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["recognise"]
+__all__ = ["may_stand_alone", "recognise"]
 
 OPENING: Final = 84
 OPENING_ANSWERED: Final = 96
 CONVERSATION: Final = 66
 ACKNOWLEDGED: Final = 80
-ATTEMPTS: Final = 62
+UNANSWERED: Final = 62
 NUMBERED: Final = 61
 TCP_OPENING: Final = 64
 TCP_MIDDLE: Final = 64
 TCP_PINGS: Final = 85
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
-WEIGHTS: Final = {
+
+_DIALECTS: Final = ("knet-2.x", LEGACY)
+_WEIGHTS: Final = {
     PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 3, DISCONNECT: 3, DISCONNECT_ACK: 3,
 }  # fmt: skip
-"""What a well-formed control message weighs: one of eight bytes is less often chance than two."""
+"""Weight of a well-formed control message: the longer it is, the less likely is coincidence."""
 _RELIABLE_WEIGHT: Final = 1
-_ENOUGH: Final = 4
-_FEWEST: Final = 3
-"""Weight and consistent datagrams of a conversation: two are chance too often."""
-_DIALECTS: Final = ("knet-2.x", LEGACY)
+"""Weight of a reliable datagram."""
+_MIN_WEIGHT: Final = 4
+"""Weight that proves a conversation."""
+_MIN_DATAGRAMS: Final = 3
+"""Consistent datagrams of a conversation: two are too often coincidence."""
 _MODULUS: Final = 1 << PACKET_ID_BITS
-_STEP: Final = 64
-"""PacketIDs of one sender advance by less than this from one captured datagram to the next."""
-_PING_STEP: Final = 8
-_ATTEMPTS_NEEDED: Final = 3
-_GOES_ON: Final = 8
-"""Datagrams that begin with the reliable message after those of the one before."""
-_MAX_STREAM: Final = 128 * 1024
+_MAX_STEP: Final = 64
+"""Largest step of a sender's PacketIDs from one captured datagram to the next."""
+_MAX_PING_STEP: Final = 8
+"""The same for the numbers of its pings."""
+_MIN_ATTEMPTS: Final = 3
+"""Consecutive datagrams that prove an unanswered client."""
+_MIN_CONTINUED: Final = 8
+"""Datagrams whose reliable messages continue those of the one before, as proof of one side."""
+_MAX_STREAM_OCTETS: Final = 128 * 1024
+"""Stream bytes that are examined per direction."""
 _PING_NS: Final = 3_500_000_000
-"""How often a side asks. Section 8."""
-_TIMED_NEEDED: Final = 3
+"""Interval of a side's pings. Source: section 8."""
+_MIN_TIMED: Final = 3
+"""Pings and replies in this interval that prove a stream of which one side was captured."""
 _PINGS: Final = (b"\x02\x01", b"\x02\x02")
-"""Length and ID of a ping and of its reply in a stream."""
+"""Length and message ID of a ping and of its reply in a stream."""
 _CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNECT: 0,
                          DISCONNECT_ACK: 0, FLOW_CONTROL: 2}  # fmt: skip
+"""Size of a control message without its message ID, bytes."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
+"""Time within which a PacketAck follows the datagram that it names."""
+_MIN_OCTETS: Final = 3
+"""Size of a datagram's header, bytes."""
 
 
-# Written out: what a dataclass makes is not compiled.
+# No dataclass: mypyc does not compile the methods that it generates.
 class _Datagram:
-    """A datagram that passes all tests."""
+    """A datagram that is well formed and consistent."""
 
     __slots__ = ("base", "controls", "first", "next", "number", "octets", "position", "reliable",
                  "side", "time_ns")  # fmt: skip
@@ -76,47 +87,61 @@ class _Datagram:
         base: int | None, following: int, controls: list[tuple[str, bytes]], octets: bytes,
     ) -> None:  # fmt: skip
         self.position = position
+        """Index in the sample."""
         self.side = side
         self.time_ns = time_ns
         self.number = number
+        """PacketID."""
         self.first = first
-        """Whether it has the number with which a sender begins."""
+        """Whether a sender begins with this PacketID."""
         self.reliable = reliable
         self.base = base
+        """Number of its first reliable message."""
         self.next = following
-        """Reliable message after its last one."""
+        """Number of the reliable message that follows its last one."""
         self.controls = controls
         """(name, payload) of its control messages."""
         self.octets = octets
 
 
 class _Side:
-    """What one dialect makes of what one side has sent."""
+    """The datagrams of one side, read in one dialect."""
 
-    __slots__ = ("datagrams", "how", "odd", "signs")
+    __slots__ = ("datagrams", "odd", "reader", "signs")
 
-    def __init__(self, how: Reader) -> None:
-        self.how = how
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
         self.datagrams: list[_Datagram] = []
         self.odd: list[tuple[int, int, bytes]] = []
-        """(position, side, bytes) of what did not pass."""
+        """(position, side, bytes) of the datagrams that are malformed or inconsistent."""
         self.signs = 0
-        """Control messages that no other dialect numbers so."""
+        """Control messages that no other dialect numbers in this way."""
 
 
 class _Both:
-    """What both sides have sent, each read in its own dialect."""
+    """The datagrams of both sides, each read in its own dialect."""
 
-    __slots__ = ("datagrams", "doubtful", "hows", "odd")
+    __slots__ = ("datagrams", "doubtful", "odd", "readers")
 
     def __init__(
-        self, hows: tuple[Reader, Reader], datagrams: list[_Datagram],
+        self, readers: tuple[Reader, Reader], datagrams: list[_Datagram],
         odd: list[tuple[int, int, bytes]], doubtful: tuple[bool, bool],
     ) -> None:  # fmt: skip
-        self.hows = hows
+        self.readers = readers
         self.datagrams = datagrams
         self.odd = odd
         self.doubtful = doubtful
+        """Sides that fit both dialects equally well."""
+
+
+def may_stand_alone(payload: bytes) -> bool:
+    """Return whether a datagram may be a server's first, the only one that proves a flow alone.
+
+    It has PacketID 0 or 1 and holds pings 1 and 2.
+    """
+    if len(payload) < _MIN_OCTETS or payload[0] & 0x3F > 1 or payload[1] or payload[2]:
+        return False
+    return b"\x01" in payload[_MIN_OCTETS:] and b"\x02" in payload[_MIN_OCTETS:]
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
@@ -128,54 +153,52 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         return None
     claim = _judge(found, len(sample), final=final)
     if claim is not None and claim.client is not None:
-        _note_attempt(claim, found, final=final)
+        _set_attempt(claim, found, final=final)
     return claim
 
 
 def _dialects(sample: Sequence[Sample]) -> _Both | None:
-    """Return the sample with each side read in the dialect that fits it best; None where next to
-    nothing fits any.
-    """
+    """Return the sample with each side read in its best dialect; None if nothing can be read."""
     usual, legacy = (READERS[name] for name in _DIALECTS)
     chosen = [_side(sample, side, usual) for side in (0, 1)]
     doubtful = [False, False]
-    other: list[_Side | None] = [None, None]
+    alternatives: list[_Side | None] = [None, None]
     for side, found in enumerate(chosen):
         if found.odd or not found.signs:
-            second = other[side] = _side(sample, side, legacy)
+            second = alternatives[side] = _side(sample, side, legacy)
             doubtful[side] = _fit(second) == _fit(found)
             if _fit(second) > _fit(found):
                 chosen[side] = second
-    for side, mine in enumerate(other):
-        # A side that says nothing of its own speaks as the other does.
-        sure = doubtful[side] and not doubtful[1 - side]
-        if mine is not None and sure and chosen[1 - side].how is legacy:
-            chosen[side] = mine
+    for side, alternative in enumerate(alternatives):
+        # A side that fits both dialects speaks that of the other side.
+        follows = doubtful[side] and not doubtful[1 - side]
+        if alternative is not None and follows and chosen[1 - side].reader is legacy:
+            chosen[side] = alternative
     datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=_position)
     if not datagrams:
         return None
     odd = sorted(chosen[0].odd + chosen[1].odd)
-    return _Both((chosen[0].how, chosen[1].how), datagrams, odd, (doubtful[0], doubtful[1]))
+    return _Both((chosen[0].reader, chosen[1].reader), datagrams, odd, (doubtful[0], doubtful[1]))
 
 
-def _side(sample: Sequence[Sample], side: int, how: Reader) -> _Side:
-    """Return what a dialect makes of one side."""
-    made = _Side(how)
+def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
+    """Return one side of the sample, read in one dialect."""
+    result = _Side(reader)
     for position, (sender, time_ns, octets) in enumerate(sample):
         if sender != side:
             continue
-        found = _read(octets, how, position, side, time_ns)
+        found = _read(octets, reader, position, side, time_ns)
         if found is None:
-            made.odd.append((position, side, octets))
+            result.odd.append((position, side, octets))
             continue
-        made.datagrams.append(found)
-        sign = PING_REQUEST if how.legacy else PING_REPLY
-        made.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
-    return made
+        result.datagrams.append(found)
+        sign = PING_REQUEST if reader.legacy else PING_REPLY
+        result.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
+    return result
 
 
 def _fit(side: _Side) -> tuple[int, int]:
-    """Return how well a dialect fits."""
+    """Return a measure of how well a dialect fits a side."""
     return len(side.datagrams), side.signs
 
 
@@ -183,9 +206,11 @@ def _position(found: _Datagram) -> int:
     return found.position
 
 
-def _note_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
-    """Note with the claim what the first datagram is: before the server has spoken, the client's is
-    its connect datagram, also where it parses as messages. Section 5.1.
+def _set_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
+    """Set `Claim.attempt` if the first datagram is the client's connect datagram.
+
+    What a client sends before the server has spoken is one, even if it parses as messages.
+    Section 5.1.
     """
     if any(place == 0 and side == claim.client for place, side, _ in found.odd):
         claim.attempt = True
@@ -198,15 +223,15 @@ def _note_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
     if claim.attempt:
         return
     speaks = any(one.side != claim.client and one.first for one in found.datagrams)
-    # The next one will tell whether the numbers go on from this one.
+    # The client's next datagram tells: its PacketID continues from this one or starts anew.
     claim.waits = speaks and len(mine) == 1 and not final
 
 
 def _read(
-    octets: bytes, how: Reader, position: int, side: int, time_ns: int
+    octets: bytes, reader: Reader, position: int, side: int, time_ns: int
 ) -> _Datagram | None:
-    """Return a datagram that is well formed and consistent in itself, else None."""
-    values = how.datagram(octets, 0, len(octets))
+    """Return a datagram if it is well formed and consistent, else None."""
+    values = reader.datagram(octets, 0, len(octets))
     if values is None or not values[5]:
         return None
     in_order, reliable, low, high, base, messages, _ = values
@@ -214,33 +239,33 @@ def _read(
     deltas = [message[5] for message in messages if message[3]]
     if flags[0] != bool(reliable) or (deltas and min(deltas) != 0):
         return None
-    if not how.legacy and flags[1] != bool(in_order):
+    if not reader.legacy and flags[1] != bool(in_order):
         return None
     controls: list[tuple[str, bytes]] = []
     for message in messages:
-        control = _message(message, how)
+        control = _control(message, reader)
         if control is None:
             return None
         if control:
             controls.append(control)
     number = high << 6 | low
-    first = number == how.first_id or not (how.legacy or number)
+    first = number == reader.first_id or not (reader.legacy or number)
     following = (base or 0) + max(deltas, default=-1) + 1
     return _Datagram(
         position, side, time_ns, number, first, bool(reliable), base, following, controls, octets
     )
 
 
-def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | tuple[()] | None:
-    """Return (name, payload) of a control message, () for others, None for what is not kNet's."""
+def _control(message: tuple[Any, ...], reader: Reader) -> tuple[str, bytes] | tuple[()] | None:
+    """Return (name, payload) of a control message, () for others, None for an impossible one."""
     start, fragment, _, is_reliable, unused, _, count, transfer, index, content, _ = message
     if unused:
         return None
-    if start or (fragment and not (how.legacy and not is_reliable)):
+    if start or (fragment and not (reader.legacy and not is_reliable)):
         whole = is_reliable and transfer and fragment and (not start or count)
         return () if whole and (start or index) else None
-    number, after = KNET_7_7_16.read(content, 0, len(content))
-    name = how.controls.get(number)
+    message_id, after = KNET_7_7_16.read(content, 0, len(content))
+    name = reader.controls.get(message_id)
     if name is None:
         return ()
     payload = content[after:]
@@ -253,30 +278,30 @@ def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | tuple
 
 
 def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
-    """Return the claim that the reading of the sample supports."""
+    """Return the claim that a sample of `size` datagrams supports."""
     score, client = 0, None
     reasons: list[str] = []
     roles = "protocol"
     for rule in (_opening, _acknowledged, _conversation):
-        points, reason, who = rule(found, size)
-        if points:
-            score = max(score, points)
+        rule_score, reason, who = rule(found, size)
+        if rule_score:
+            score = max(score, rule_score)
             reasons.append(reason)
             client = who if client is None else client
     if not score and final:
-        score, reason, client = _attempts(found, size)
+        score, reason, client = _unanswered(found, size)
         if not score:
             score, reason = _numbered(found, size)
         reasons.append(reason)
         roles = "first_frame"
     if not score:
         return None
-    if any(place == 0 and side == client for place, side, _ in found.odd):
+    if any(position == 0 and side == client for position, side, _ in found.odd):
         roles = "handshake"
     if client is None:
-        # Both sides send the same kinds of messages: ports may tell.
+        # Both sides send the same kinds of messages. The ports may tell the client.
         roles = "first_frame"
-    first, second = found.hows
+    first, second = found.readers
     return Claim(
         protocol="knet",
         score=score,
@@ -289,11 +314,11 @@ def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
 
 
 def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
-    """Look for a server's first datagram with pings 1 and 2, perhaps both answered."""
+    """Look for a server's first datagram, with pings 1 and 2, and for the answers to both."""
     del size
     for one in found.datagrams:
-        asked = [payload for name, payload in one.controls if name == PING_REQUEST]
-        if not one.first or asked[:2] != [b"\x01", b"\x02"]:
+        pings = [payload for name, payload in one.controls if name == PING_REQUEST]
+        if not one.first or pings[:2] != [b"\x01", b"\x02"]:
             continue
         client = 1 - one.side
         answers = {
@@ -305,14 +330,14 @@ def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
         }
         if answers >= {b"\x01", b"\x02"}:
             return OPENING_ANSWERED, "the server's pings 1 and 2 are answered", client
-        if not one.number and not found.hows[one.side].legacy:
-            continue  # In 2010 these are a client's replies to pings 1 and 2.
+        if not one.number and not found.readers[one.side].legacy:
+            continue  # In 2010 these would be a client's replies to pings 1 and 2.
         return OPENING, f"PacketID {one.number} holds pings 1 and 2", client
     return 0, "", None
 
 
 def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
-    """PacketAcks that name reliable datagrams of the other side soon after they were sent."""
+    """Look for PacketAcks that name reliable datagrams of the other side soon after their time."""
     if 3 * len(found.datagrams) < 2 * size:
         return 0, "", None
     sent = {(one.side, one.number): one.time_ns for one in found.datagrams if one.reliable}
@@ -328,17 +353,17 @@ def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 
 def _conversation(found: _Both, size: int) -> tuple[int, str, int | None]:
-    """Consistent datagrams, control messages among them, PacketIDs and pings in small steps."""
+    """Weigh consistent datagrams with control messages, and PacketIDs and pings in small steps."""
     datagrams = found.datagrams
     controls = sum(bool(one.controls) for one in datagrams)
-    if len(datagrams) < _FEWEST or not controls:
+    if len(datagrams) < _MIN_DATAGRAMS or not controls:
         return 0, "", None
-    doubtful = [one for one in found.odd if one[2] != NULL_CONNECT and one[0] > 0]
+    odd = [one for one in found.odd if one[2] != NULL_CONNECT and one[0] > 0]
     weight = sum(
-        _RELIABLE_WEIGHT * one.reliable + sum(WEIGHTS.get(name, 0) for name, _ in one.controls)
+        _RELIABLE_WEIGHT * one.reliable + sum(_WEIGHTS.get(name, 0) for name, _ in one.controls)
         for one in datagrams
     )
-    if weight < _ENOUGH or not _runs(datagrams) or 4 * len(doubtful) > size:
+    if weight < _MIN_WEIGHT or not _advances(datagrams) or 4 * len(odd) > size:
         return 0, "", None
     if not _rising(datagrams) or not _pings_rise(datagrams):
         return 0, "", None
@@ -347,53 +372,54 @@ def _conversation(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 
 def _pings_rise(datagrams: list[_Datagram]) -> bool:
-    """Return whether the pings that a side asks are numbered in small steps."""
+    """Return whether the pings of each side are numbered in small steps."""
     last: list[int | None] = [None, None]
     for one in datagrams:
         for name, payload in one.controls:
             if name != PING_REQUEST:
                 continue
             before, number = last[one.side], payload[0]
-            if before is not None and _PING_STEP < (number - before) % 256 < 256 - _PING_STEP:
+            step = 0 if before is None else (number - before) % 256
+            if _MAX_PING_STEP < step < 256 - _MAX_PING_STEP:
                 return False
             last[one.side] = number
     return True
 
 
 def _rising(datagrams: list[_Datagram]) -> bool:
-    """Return whether the PacketIDs of each side move in small steps only."""
+    """Return whether the PacketIDs of each side change in small steps."""
     last: list[int | None] = [None, None]
     for found in datagrams:
         before = last[found.side]
         if before is not None:
             step = (found.number - before) % _MODULUS
-            if _STEP < step < _MODULUS - _STEP:
+            if _MAX_STEP < step < _MODULUS - _MAX_STEP:
                 return False
-            if step > _STEP:
-                continue
+            if step > _MAX_STEP:
+                continue  # It was reordered.
         last[found.side] = found.number
     return True
 
 
-def _runs(datagrams: list[_Datagram]) -> int:
-    """Return how often a side's next PacketID is a little higher than its last."""
+def _advances(datagrams: list[_Datagram]) -> int:
+    """Return how often a side's PacketID is a little higher than its previous one."""
     last: list[int | None] = [None, None]
-    runs = 0
+    count = 0
     for found in datagrams:
         before = last[found.side]
-        runs += before is not None and 0 < (found.number - before) % _MODULUS <= _STEP
+        count += before is not None and 0 < (found.number - before) % _MODULUS <= _MAX_STEP
         last[found.side] = found.number
-    return runs
+    return count
 
 
-def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
-    """Look for an unanswered client: a connect datagram, then datagrams from the first ID on."""
+def _unanswered(found: _Both, size: int) -> tuple[int, str, int | None]:
+    """Look for an unanswered client: a connect datagram, then all PacketIDs from the first on."""
     datagrams = found.datagrams
     sender = datagrams[0].side
     numbers = [one.number for one in datagrams]
-    first = found.hows[sender].first_id
-    alone = all(one.side == sender for one in datagrams)
-    if not alone or len(numbers) < _ATTEMPTS_NEEDED or numbers != list(
+    first = found.readers[sender].first_id
+    is_alone = all(one.side == sender for one in datagrams)
+    if not is_alone or len(numbers) < _MIN_ATTEMPTS or numbers != list(
         range(first, first + len(numbers))
     ):
         return 0, "", None
@@ -402,50 +428,53 @@ def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
     if others or not reliable or reliable[0] != 0 or size - len(datagrams) > 1:
         return 0, "", None
     reason = f"{len(numbers)} datagrams numbered from the first PacketID on"
-    return ATTEMPTS, reason, sender
+    return UNANSWERED, reason, sender
 
 
 def _numbered(found: _Both, size: int) -> tuple[int, str]:
-    """Datagrams of one side whose reliable messages go on where those of the one before ended: an
-    application's own messages, of which control messages need not be heard.
+    """Look for datagrams whose reliable messages continue those of the datagram before.
+
+    Needs no control messages, so it can prove a flow with only messages of an application.
     """
     if 3 * len(found.datagrams) < 2 * size or not _rising(found.datagrams):
         return 0, ""
     last: list[_Datagram | None] = [None, None]
-    on, elsewhere = 0, 0
+    continued, others = 0, 0
     for one in found.datagrams:
         before = last[one.side]
         if not one.reliable:
             continue
-        if before is not None and (one.number - before.number) % _MODULUS <= _STEP:
-            on += one.base == before.next
-            elsewhere += one.base != before.next
+        if before is not None and (one.number - before.number) % _MODULUS <= _MAX_STEP:
+            continued += one.base == before.next
+            others += one.base != before.next
         last[one.side] = one
-    if on < _GOES_ON or on < 2 * elsewhere:
+    if continued < _MIN_CONTINUED or continued < 2 * others:
         return 0, ""
-    return NUMBERED, f"{on} datagrams whose reliable messages go on from those before"
+    return NUMBERED, f"{continued} datagrams whose reliable messages go on from those before"
 
 
 # -- TCP -------------------------------------------------------------------------------------------
 
 
 def _stream(sample: Sequence[Sample], *, final: bool) -> Claim | None:
-    """Look for ping 1 or its reply at the start of both directions; in the middle of a stream for
-    two pings that were answered; where one direction is heard alone, for pings on a timer.
+    """Return the claim on a TCP flow.
+
+    The evidence is ping 1 or its reply at the start of both directions; mid-stream, two answered
+    pings; in a capture of one direction, pings that follow their timer.
     """
     streams = (bytearray(), bytearray())
     pieces: list[tuple[int, int, int, int]] = []
     for side, time_ns, octets in sample:
         start = len(streams[side])
-        streams[side].extend(octets[: _MAX_STREAM - start])
+        streams[side].extend(octets[: _MAX_STREAM_OCTETS - start])
         pieces.append((side, time_ns, start, len(streams[side])))
-    answered, is_timer = _answered(pieces, streams)
+    answered, by_timer = _answered(pieces, streams)
     if all(_pings(stream, 0, 1) in ([(1, 1)], [(2, 1)]) for stream in streams) and answered:
         score = TCP_PINGS if answered > 1 else TCP_OPENING
         reason = f"both streams begin with ping 1 or its reply; {answered} pings answered"
-    elif answered > 1 and is_timer:
+    elif answered > 1 and by_timer:
         score, reason = TCP_MIDDLE, f"{answered} pings answered"
-    elif final and not all(streams) and (timed := _timed(pieces, streams)) >= _TIMED_NEEDED:
+    elif final and not all(streams) and (timed := _timed(pieces, streams)) >= _MIN_TIMED:
         score, reason = TCP_MIDDLE, f"one side alone, {timed} pings and replies on their timer"
     else:
         return None
@@ -462,28 +491,29 @@ def _stream(sample: Sequence[Sample], *, final: bool) -> Claim | None:
 def _answered(
     pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
 ) -> tuple[int, bool]:
-    """Return how many pings with which pieces begin were answered, and whether each side asks as
-    seldom as a timer does. `pieces`: (side, time, start, end in the stream).
+    """Return how many pings were answered, and whether both sides send pings as rarely as a timer.
+
+    Only pings at the start of a piece count. `pieces`: (side, time, start and end in the stream).
     """
-    asked: dict[tuple[int, int], int] = {}
-    newest: list[int | None] = [None, None]
-    answered, is_timer = 0, True
+    sent_ns: dict[tuple[int, int], int] = {}
+    last_ns: list[int | None] = [None, None]
+    answered, by_timer = 0, True
     for side, time_ns, start, end in pieces:
         for kind, number in _pings(streams[side], start, end):
             if kind == 1:
-                last = newest[side]
-                is_timer &= last is None or time_ns - last > _PING_NS // 2
-                asked[side, number] = newest[side] = time_ns
+                last = last_ns[side]
+                by_timer &= last is None or time_ns - last > _PING_NS // 2
+                sent_ns[side, number] = last_ns[side] = time_ns
             else:
-                at = asked.pop((1 - side, number), None)
+                at = sent_ns.pop((1 - side, number), None)
                 answered += at is not None and 0 <= time_ns - at < _PING_NS
-    return answered, is_timer
+    return answered, by_timer
 
 
 def _timed(
     pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
 ) -> int:
-    """Return how many pings, and replies, have the next number after the time between two."""
+    """Return how many pings and replies come one interval after the previous number."""
     last: dict[int, tuple[int, int]] = {}
     timed = 0
     for side, time_ns, start, end in pieces:
@@ -495,12 +525,14 @@ def _timed(
     return timed
 
 
-def _pings(stream: bytearray, place: int, end: int) -> list[tuple[int, int]]:
-    """Return (message ID, number) of the pings and replies in a row that begin between two places;
-    none where an impossible length follows them. Section 8.
+def _pings(stream: bytearray, start: int, end: int) -> list[tuple[int, int]]:
+    """Return (message ID, number) of the pings and replies with which stream[start:end] begins.
+
+    None where an impossible length follows them. Section 8.
     """
     found = []
-    while place < end and place + 2 < len(stream) and bytes(stream[place : place + 2]) in _PINGS:
-        found.append((stream[place + 1], stream[place + 2]))
-        place += 3
-    return [] if place < end and stream[place : place + 1] == b"\0" else found
+    at = start
+    while at < end and at + 2 < len(stream) and bytes(stream[at : at + 2]) in _PINGS:
+        found.append((stream[at + 1], stream[at + 2]))
+        at += 3
+    return [] if at < end and stream[at : at + 1] == b"\0" else found

@@ -1,4 +1,4 @@
-"""kNet's reliability rules as rows. Source: docs/protocols/knet.md sections 5 and 6."""
+"""kNet's reliability rules. Source: docs/protocols/knet.md sections 5 and 6."""
 
 from __future__ import annotations
 
@@ -21,18 +21,23 @@ from netdissect.wire.knet import ACK_BITS, DIALECTS, FIRST_IDS, PACKET_ID_BITS, 
 __all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
 
 TIMEOUT_MS: Final = 5000.0
-"""A reliable datagram that is not acknowledged so long is forgotten; its messages are sent again in
-a new one. Source: section 6.4; kNet `UDPMessageConnection::ProcessPacketTimeouts`.
+"""A sender forgets a reliable datagram that is unacknowledged after this time, and sends its
+messages again in a new one. Source: section 6.4;
+kNet `UDPMessageConnection::ProcessPacketTimeouts`.
 """
 RESTART_GUARD_MS: Final = 1000.0
-"""A server's opening repeated so soon is a network copy, or that of a ghost connection object which
-early datagrams have made. Source: section 5.6; captures `udp_early_data_ghost*`.
+"""A server's first datagram that is repeated within this time is a duplicate, or comes from a ghost
+connection object that early datagrams have created. Source: section 5.6; captures
+`udp_early_data_ghost*`.
 """
 RELIABLE_BITS: Final = 31
+"""Size of a reliable number, bits."""
 DOCUMENT_TIMEOUT_MS: Final = 2000.0
-"""DatagramTimeOut of the published document. Section 6.9."""
+"""`DatagramTimeOut` of the published document. Source: section 6.9."""
 DOCUMENT_ACK_BITS: Final = 34
-"""Sequence bits of its PacketAck, two of them above the PacketID. Section 11, item 7."""
+"""Sequence bits of the document's PacketAck, two of them above the PacketID. Source: section 11,
+item 7.
+"""
 
 PENDING, OK = "ConnectionPending", "ConnectionOK"
 DISCONNECTING, PEER_CLOSED, CLOSED = (
@@ -52,16 +57,16 @@ MACHINE: Final = StateMachine(
         ((_NEW, PENDING), "accept", 1, OK),
         ((PENDING, *_LIVE), "disconnect", BOTH, DISCONNECTING),
         ((PENDING, *_LIVE, DISCONNECTING), "disconnect-ack", BOTH, CLOSED),
-        # An empty datagram is the end of the stream for a client. Section 5.6.
+        # A client takes an empty datagram for the end of the stream. Section 5.6.
         (OK, "empty", 1, PEER_CLOSED),
-        # Port unreachable closes a client at once, a server ignores it. Sections 5.3 and 5.4.
+        # Port unreachable closes a client at once; a server ignores it. Sections 5.3 and 5.4.
         ((PENDING, *_LIVE), "unreachable", 0, CLOSED),
     ),
     handshake=state_words(unanswered=PENDING, accepted=OK),
     answers=frozenset({"disconnect-ack"}),
     begins=frozenset({"connect"}),
 )
-"""Section 5, seen from the wire: the state of the side that moved last, in the library's words."""
+"""The states of section 5, by the library's names: that of the side whose state changed last."""
 
 _TIMED_OUT, _REFUSED = "ConnectionClosed (silence)", "refused"
 _STREAMING = (_NEW, PENDING, OK)
@@ -89,8 +94,8 @@ TCP_MACHINE: Final = StateMachine(
     handshake=state_words(unanswered=PENDING, accepted=OK, rejected=_REFUSED),
     begins=frozenset({"speaks"}),
 )
-"""Section 8: there is no Disconnect, the stream is closed half by half: the side that sends FIN is
-in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as well.
+"""The states of section 8. Without a Disconnect each side closes its half of the stream: the side
+that sends FIN is in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it sends FIN.
 """
 
 _SYN, _SYN_ACK, _CLOSING = "ConnectionSyn", "ConnectionSynAck", "ConnectionClosing"
@@ -114,16 +119,16 @@ DOCUMENT_MACHINE: Final = StateMachine(
 """The states of the published document. Section 11, items 8, 10 to 12."""
 
 _SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, pings_ms=3500.0)
-"""Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due; pings go
-on until then.
+"""A side gives up after more than 15 s without a datagram. It checks whenever its ping is due,
+every 3.5 s, and sends pings until then. Source: section 5.5.
 """
 _STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
-"""The same over TCP, where the side that gives up closes its half. Section 8."""
+"""The same over TCP, where the side that gives up closes its half. Source: section 8."""
 _ACK_HELD_MS: Final = 33.0
-"""Acknowledgements are collected for 33 to 50 ms. Section 6.7."""
+"""Acknowledgements are collected for 33 to 50 ms. Source: section 6.7."""
 _NONE: Final = (None, None)
 _PING: Final = ProbeRule("ping", 8, 3500.0)
-"""Section 6.7."""
+"""Source: section 6.7."""
 
 
 def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
@@ -152,9 +157,9 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         ack_held_ms=_ACK_HELD_MS,
         resend=ResendRule(initial_ms=TIMEOUT_MS),
         first_seq=0,
-        # Section 6.1: numbers of messages that newer data replaced are never seen.
+        # Section 6.1: the numbers of messages that newer data replaced are never sent.
         consecutive=False,
-        reach=1024,  # what has priority overtakes so many
+        reach=1024,  # messages that one with priority can overtake
         acked_with="datagram",
         memory=1024,
         remarks={"sequence-jump": "what has priority overtakes the messages that wait"},
@@ -194,9 +199,9 @@ _DOCUMENT = Policy(
     machine=DOCUMENT_MACHINE,
     state_timeouts=dict.fromkeys((_NEW, _SYN, _SYN_ACK, _CLOSING, CLOSED, _REFUSED), _NONE),
 )
-"""The published document: messages have no numbers, its constants stand in section 6.9."""
+"""The published document, in which messages have no numbers. Its constants are in section 6.9."""
 POLICIES: Final = {
     **{dialect: _policy(dialect) for dialect in DIALECTS},
     SPECIFICATION: _DOCUMENT,
 }
-"""Dialect -> rules."""
+"""Dialect -> its rules."""
