@@ -19,7 +19,7 @@ import console_docs
 from livetraffic import needs_capture
 from netdissect import analyze
 from netdissect.cli import cli
-from netdissect.pipeline.servers_live import MAX_SERVERS, OTHER, ServerTotals
+from netdissect.pipeline.server_totals import MAX_SERVERS, OTHER, ServerTotals
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser")
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"

@@ -10,7 +10,7 @@ from agreement import CAPTURES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.numbering import Begun, common_numbers
+from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.stages import Pipeline
 
@@ -21,8 +21,8 @@ RENEWED = "knet/udp_same_endpoint_reconnect.server.pcap"
 """What shows that a connection is a new one comes behind its first datagram."""
 
 
-def begun(frames: list[int], known: array[int] | None = None) -> Begun:
-    found = Begun(known)
+def begun(frames: list[int], known: array[int] | None = None) -> ConnectionNumbers:
+    found = ConnectionNumbers(known)
     for frame in frames:
         found.add(frame)
     return found
@@ -36,13 +36,13 @@ def test_shares_get_the_numbers_of_their_common_order() -> None:
 @given(st.lists(st.integers(1, 60), max_size=60))
 def test_what_is_known_beforehand_gives_the_same_numbers(frames: list[int]) -> None:
     numbers = common_numbers([begun(frames)])[0]
-    again = Begun(array("q", sorted(frames)))
+    again = ConnectionNumbers(array("q", sorted(frames)))
     assert [again.add(frame) for frame in frames] == list(numbers)
     assert begun(frames).in_order == (frames == sorted(frames))
 
 
 def test_a_file_that_has_changed_meanwhile_gives_no_number_twice() -> None:
-    found = Begun(array("q", [1, 5]))
+    found = ConnectionNumbers(array("q", [1, 5]))
     assert [found.add(frame) for frame in (5, 3, 1, 7)] == [2, 3, 1, 4]
 
 

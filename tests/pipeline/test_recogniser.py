@@ -77,7 +77,7 @@ def test_looks_become_rarer() -> None:
     pipeline = Pipeline(Options(strict=True))
     pipeline.run(flow([(n & 1, NOISE) for n in range(64 * 300)], key(50000)))
     assert pipeline.other_datagrams == 64 * 300
-    (stranger,) = {id(one): one for one in pipeline.recogniser._takers.by_key.values()}.values()
+    (stranger,) = {id(one): one for one in pipeline.recogniser._handlers.by_key.values()}.values()
     assert stranger._looks == 3
 
 

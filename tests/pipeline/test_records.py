@@ -19,11 +19,11 @@ from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.records import DatagramRecord, MessageRecord, assign_annotations
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
-from netdissect.pipeline import held as held_module
+from netdissect.pipeline import holding as held_module
 from netdissect.pipeline import records as records_module
 from netdissect.pipeline.early import early_records
 from netdissect.pipeline.iterate import iter_both, iter_records
-from netdissect.pipeline.options import NOT_KNOWN
+from netdissect.pipeline.options import UNKNOWN_PLACEMENT
 from netdissect.pipeline.records import Records
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
 from twocaptures import rewritten
@@ -87,7 +87,7 @@ def test_a_look_ahead_places_captures_as_reports_do(name: str, processes: int) -
         each.connection: (*each.near, each.misses_frames, each.close_resends)
         for each in whole.connections
     }
-    known = {number: near for number, near in placed.items() if near != NOT_KNOWN}
+    known = {number: near for number, near in placed.items() if near != UNKNOWN_PLACEMENT}
     assert known
     assert ahead.near == known
     assert ahead.begins == whole.begins

@@ -10,7 +10,7 @@ from netdissect.browse.pane import NARROW, Pane, Text, padded
 from netdissect.model.dissection import FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN, Index
-from netdissect.pipeline.secrets import masked
+from netdissect.pipeline.passwords import mask_passwords
 from netdissect.render.console import Line, fit_end
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
@@ -134,7 +134,7 @@ class Packets(Pane):
         party = self.index.party(row)
         found = self._records.get(row)
         if found is None or (found.connection, found.dialect) != (party.connection, party.dialect):
-            found = self._records[row] = masked(self.index.record(row))
+            found = self._records[row] = mask_passwords(self.index.record(row))
             if len(self._records) > MAX_RECORDS:
                 del self._records[next(iter(self._records))]
         return found
@@ -151,7 +151,7 @@ class Packets(Pane):
 
     def uncached_summary(self, row: int) -> str:
         """Return the same as `summary`, for any thread: nothing is kept."""
-        record = masked(self.index.record(row))
+        record = mask_passwords(self.index.record(row))
         return datagram_summary(record, record.messages)
 
     # -- messages ----------------------------------------------------------------------------------

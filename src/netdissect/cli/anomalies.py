@@ -17,7 +17,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
 
 if TYPE_CHECKING:
-    from netdissect.pipeline.contents import ContentFindings
+    from netdissect.pipeline.anomalies import ContentFindings
 
 __all__ = ["command"]
 
@@ -61,10 +61,10 @@ def command(
     netdissect anomalies game.pcap -Y 'conn.id == 2' --json
     """
     with request.session() as session:
-        from netdissect.pipeline import contents as deep  # noqa: PLC0415
+        from netdissect.pipeline.anomalies import ContentFindings  # noqa: PLC0415
 
         every = request.display_filter is None
-        contents = deep.ContentFindings() if content or not every else None
+        contents = ContentFindings() if content or not every else None
         whole = _found(session, request.display_filter, contents)
         # Of all: what is listed is no condition.
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in whole)

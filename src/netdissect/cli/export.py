@@ -146,12 +146,12 @@ def _first_look(session: Session) -> Reports:
 
 
 def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
-    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.render.read import frame_note  # noqa: PLC0415
 
     for record in session.records():
         if record.protocol is not None:
-            yield record.frame, frame_note(record if secrets else masked(record))
+            yield record.frame, frame_note(record if secrets else mask_passwords(record))
 
 
 def _names(session: Session) -> dict[str, str]:

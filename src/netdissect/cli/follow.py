@@ -40,7 +40,7 @@ def command(
     """
     from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
-    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
 
     one_view(("--json", request.as_json), ("--as", form))
     with request.session(streams=True) as session:
@@ -59,7 +59,8 @@ def command(
         )
         visible = shown(secrets, request.as_json)
         rows = islice(
-            ((record if visible else masked(record), item) for record, item in found), request.limit
+            ((record if visible else mask_passwords(record), item) for record, item in found),
+            request.limit,
         )
         if request.as_json:
             from netdissect.export import json  # noqa: PLC0415

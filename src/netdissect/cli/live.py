@@ -27,7 +27,7 @@ _LATE = (
     "hashlib",
     "netdissect.cli.read",
     "netdissect.pipeline.iterate",
-    "netdissect.pipeline.secrets",
+    "netdissect.pipeline.passwords",
     "netdissect.render.read",
     "netdissect.render.units",
     "unicodedata",

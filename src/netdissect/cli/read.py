@@ -112,7 +112,7 @@ def wanted(
     """Yield the datagrams that are wanted, each with the messages that are; without passwords
     unless they are `shown`, the first ones `early`: see `Session.records`.
     """
-    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
 
     match.restrict(session)
     session.others = everything
@@ -121,7 +121,7 @@ def wanted(
             continue
         if match.datagram(record, session.first_ns):
             items = match.messages(record)
-            yield record if shown else masked(record), items
+            yield record if shown else mask_passwords(record), items
 
 
 def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:

@@ -188,7 +188,7 @@ def _of_two(
 def _subject(report: ConnectionReport, found: PlotData, *, told: bool) -> Subject:
     """Return what is said of one connection; only those that are told have a part of their own."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
-    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.report.subject import Subject  # noqa: PLC0415
 
     number = report.connection
@@ -199,9 +199,9 @@ def _subject(report: ConnectionReport, found: PlotData, *, told: bool) -> Subjec
     worst_first, scene = found.scenes.get(number, (None, None))
     if scene is not None:
         subject.worst, subject.cut = worst_first, scene.cut
-        subject.scene = [masked(record) for record in scene.records()]
+        subject.scene = [mask_passwords(record) for record in scene.records()]
     end = found.ends.get(number)
-    ending = [] if end is None else [masked(record) for record in end.records()]
+    ending = [] if end is None else [mask_passwords(record) for record in end.records()]
     subject.frame = _frame(subject, ending)
     return subject
 

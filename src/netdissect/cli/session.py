@@ -28,11 +28,11 @@ from netdissect.system import lean, sandbox
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Analysis, Intervals, Options, Reading
-    from netdissect.pipeline.early import Early
+    from netdissect.pipeline.counting import Count
+    from netdissect.pipeline.early import EarlyRecord
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
     from netdissect.pipeline.scenes import Scenes, Told
-    from netdissect.pipeline.spans import Count
 
 __all__ = ["Choices", "Session"]
 
@@ -286,7 +286,7 @@ class Session:
         file = Path(self.file)
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
 
-    def _early(self) -> list[Early]:
+    def _early(self) -> list[EarlyRecord]:
         """Return the records that are shown before the first pass."""
         from netdissect.pipeline.early import early_records  # noqa: PLC0415
 
@@ -351,8 +351,8 @@ class Session:
 
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.counting import DatagramCounter, count_datagrams  # noqa: PLC0415
         from netdissect.pipeline.reports import Reports  # noqa: PLC0415
-        from netdissect.pipeline.spans import Counted, tell  # noqa: PLC0415
 
         reports = Reports()
 
@@ -360,12 +360,12 @@ class Session:
             ended(report)
             reports.append(report)
 
-        counted = Counted(count, sums=lambda _: sums)
+        counted = DatagramCounter(count, sums=lambda _: sums)
         options = self.choices.options(on_report=over)
         if self.only is not None:
             options = self.with_first_look(options)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-        tell(self.reader, counted, pipeline)
+        count_datagrams(self.reader, counted, pipeline)
         self.collect(reports, pipeline.limits_hit)
 
     def first_look(self, **hooks: Any) -> Reports | None:
@@ -433,12 +433,12 @@ class Session:
             most: size of the file in bytes up to which a first pass is made; None = any size.
 
         """
-        from netdissect.pipeline import informed, look_ahead  # noqa: PLC0415
+        from netdissect.pipeline import look_ahead, with_placements  # noqa: PLC0415
 
         if self.live or not self.own:
             return options
         if self._first_pass is not None:
-            options = informed(options, self._first_pass)
+            options = with_placements(options, self._first_pass)
         elif most is None:
             with self._first_progress() as watch:
                 options = look_ahead(self.file, options, processes=None, watch=watch)

@@ -43,7 +43,7 @@ def command(
     if frame is None and request.display_filter is None:
         raise click.UsageError("Missing argument FRAME, or -Y.")
     from netdissect.cli.read import shown  # noqa: PLC0415
-    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.render.show import has_field, show_record  # noqa: PLC0415
 
     with request.session() as session:
@@ -73,7 +73,7 @@ def command(
             )
             raise UsageError(f"frame {frame} holds no datagram or message {why}")
         visible = shown(secrets, request.as_json)
-        records = (record if visible else masked(record) for record in chain(first, found))
+        records = (record if visible else mask_passwords(record) for record in chain(first, found))
         if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 

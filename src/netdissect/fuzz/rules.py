@@ -16,7 +16,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import Direction, Packet
 from netdissect.pipeline import DecodeAs, Options, Pipeline, Recorder
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.protocols import registry
 
 __all__ = ["RulesMonitor"]
@@ -101,7 +101,7 @@ class RulesMonitor(Monitor):
 
     # --- called by the pipeline ---------------------------------------------------------------
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Judge one datagram, given what the tracker has found about it."""
         findings = {code for code, frame in self._findings if frame == item.frame}
         self._findings.clear()

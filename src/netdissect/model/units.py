@@ -86,7 +86,7 @@ class UnitRecord:
     outcome: str
     """`acked`, `unacked`, `unknown` or `given_up`."""
     delivered_order: int | None
-    """Position in the order of delivery, from 0, if the receiver's order can be seen."""
+    """Always None: no protocol so far shows the order in which its receiver delivers."""
     next_resend_due_ns: int | None
     """When the next retransmission would have been due without acknowledgement; None without a
     timer.

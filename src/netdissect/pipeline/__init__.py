@@ -20,7 +20,7 @@ from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionRep
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode_as, reading
+from netdissect.pipeline.options import Analysis, Options, Placement, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -39,13 +39,13 @@ __all__ = [
     "analyze",
     "decode_as",
     "first_look",
-    "informed",
     "iter_timeline",
     "look_ahead",
     "open_capture",
     "opened",
     "processes_for",
     "reading",
+    "with_placements",
 ]
 
 
@@ -188,14 +188,14 @@ def first_look(
         return analyze(reader, options=quiet, processes=processes, anomalies=False)
 
 
-def informed(
+def with_placements(
     options: Options, found: Analysis, reports: Iterable[ConnectionReport] | None = None
 ) -> Options:
     """Return the options with what a first look at the whole of a capture has shown; `reports`:
     those of the connections that are wanted, None = all.
     """
     reports = found.connections if reports is None else reports
-    known = ByConnection[Near]()
+    known = ByConnection[Placement]()
     for report in reports:
         known.put(report.connection, (*report.near, report.misses_frames, report.close_resends))
     return replace(options, near=known, begins=found.begins)

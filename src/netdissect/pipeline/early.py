@@ -16,15 +16,15 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
 from netdissect.pipeline import Source, opened
-from netdissect.pipeline.held import advance
+from netdissect.pipeline.holding import advance
 from netdissect.pipeline.messages import reliability
-from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.options import NOT_KNOWN, PLACES, Near, Options
+from netdissect.pipeline.observer import Datagram
+from netdissect.pipeline.options import PLACEMENTS, UNKNOWN_PLACEMENT, Options, Placement
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.recorder import LINGER_NS
 
-__all__ = ["MAX_EARLY", "MAX_PACKETS", "Early", "early_records"]
+__all__ = ["MAX_EARLY", "MAX_PACKETS", "EarlyRecord", "early_records"]
 
 MAX_EARLY: Final = 64
 """Datagrams that leave early: what fits a large terminal."""
@@ -38,7 +38,7 @@ _AT_ONCE: Final = 16
 """Packets after which it is looked whether that was enough."""
 
 
-class Early(NamedTuple):
+class EarlyRecord(NamedTuple):
     """A datagram that leaves early."""
 
     record: DatagramRecord | None
@@ -53,7 +53,8 @@ class _Run:
     """One tracking of the first packets: a `Maker` that notes what is told of what leaves."""
 
     def __init__(
-        self, records: Records, options: Options, place: Near, *, makes: bool, most: int = MAX_EARLY
+        self, records: Records, options: Options, place: Placement, *, makes: bool,
+        most: int = MAX_EARLY,
     ) -> None:
         """Take whether it makes the records, too, and how many datagrams are enough."""
         # One packet begins no more than one connection: these are all numbers that there can be.
@@ -77,7 +78,7 @@ class _Run:
             if not self.over:
                 advance(packets[at : at + _AT_ONCE], 0, self.pipeline, self, timeline=False)
 
-    def next(self, item: Seen) -> DatagramRecord | None:
+    def next(self, item: Datagram) -> DatagramRecord | None:
         """Take a datagram that leaves."""
         pipeline = self.pipeline
         if pipeline.begun.count != self._begun:
@@ -99,7 +100,9 @@ class _Run:
         return None
 
 
-def early_records(source: Source, make: Callable[[], Records], options: Options) -> list[Early]:
+def early_records(
+    source: Source, make: Callable[[], Records], options: Options
+) -> list[EarlyRecord]:
     """Return the first datagrams of a file, in order, that nothing after them can change.
 
     Args:
@@ -111,7 +114,7 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
     packets: list[Packet] = []
     firsts: list[int | None] = []
     held = 0
-    run = _Run(make(), options, NOT_KNOWN, makes=True)
+    run = _Run(make(), options, UNKNOWN_PLACEMENT, makes=True)
     with opened(source) as reader:
         for taken in Decapsulator().batches(reader.batches()):
             known = len(packets)
@@ -125,7 +128,7 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
             if run.over or len(packets) >= MAX_PACKETS or held >= MAX_OCTETS:
                 break
     sure = len(run.told)
-    for place in PLACES[1:]:
+    for place in PLACEMENTS[1:]:
         if not sure:
             break
         other = _Run(make(), options, place, makes=False, most=sure)
@@ -133,16 +136,16 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
         both = zip(run.told[:sure], other.told, strict=False)
         same = [one == another for one, another in both]
         sure = same.index(False) if False in same else len(same)
-    found: list[Early] = []
+    found: list[EarlyRecord] = []
     skip = (0, 0)
     for told, record, first_ns in zip(run.told[:sure], run.made, firsts, strict=False):
         left = skip[1] if told[0] == skip[0] else 0
         skip = (told[0], left + (record is not None))
-        found.append(Early(record, first_ns, skip))
+        found.append(EarlyRecord(record, first_ns, skip))
     return found
 
 
-def _told(item: Seen) -> tuple[Any, ...]:
+def _told(item: Datagram) -> tuple[Any, ...]:
     """Return what is told of a datagram beside what its bytes tell."""
     connection = item.connection
     if connection is None:

@@ -21,13 +21,13 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline.column import PIECE, Column
 from netdissect.pipeline.messages import records_of, whole_message
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 from netdissect.track.recorder import Recorder
 
 __all__ = [
-    "ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "UNKNOWN", "Index", "Party",
+    "ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "UNKNOWN", "Index", "Sender",
 ]  # fmt: skip
 
 MAX_ROWS = 20_000_000
@@ -68,7 +68,7 @@ _KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
 
 
 @dataclass(slots=True)
-class Party:
+class Sender:
     """Who sends the datagrams of a row: one direction of a connection, or of an unknown flow."""
 
     connection: int | None
@@ -130,7 +130,7 @@ class Index(Records):
         )  # fmt: skip
         self._oldest = 0
         """Frame of the first row; those before it are no longer known."""
-        self.parties: list[Party] = []
+        self.parties: list[Sender] = []
         self._free: list[int] = []
         """Places among the parties whose rows are all forgotten."""
         self.joined: dict[int, tuple[int, ...]] = {}
@@ -162,7 +162,7 @@ class Index(Records):
 
     # -- filling -----------------------------------------------------------------------------------
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Take a datagram after the tracker has; a row rests on neither its events nor its units,
         which are most of its memory while it waits for an earlier flow to be recognised.
         """
@@ -226,7 +226,7 @@ class Index(Records):
         self.acked[row] = self.acked[row] or acked
         self.firsts[row] = self.firsts[row] or first
 
-    def _list(self, item: Seen) -> None:
+    def _list(self, item: Datagram) -> None:
         if self._ring and self.rows - self.first >= MAX_ROWS:
             self.forget(self.first + max(PIECE, MAX_ROWS // 64))
         if self.rows - self.first >= MAX_ROWS or item.frame > MAX_FRAME:
@@ -327,7 +327,7 @@ class Index(Records):
         if frame > self._oldest:
             self.forget(self.keys.find(frame, self.first, self.rows))
 
-    def _party(self, item: Seen) -> int:
+    def _party(self, item: Datagram) -> int:
         connection, packet = item.connection, item.packet
         name: tuple[int, int] | bytes
         if connection is not None:
@@ -339,7 +339,7 @@ class Index(Records):
             full = len(self.parties) >= MAX_PARTIES and not self._free
             if connection is not None:
                 ends = connection.endpoints
-                party = Party(
+                party = Sender(
                     connection.number,
                     item.direction,
                     connection.transport,
@@ -352,7 +352,7 @@ class Index(Records):
                     ("?", "?") if full or packet is None else map(str, flow_endpoints(packet[3]))
                 )
                 tcp = packet is not None and packet[5] is not None
-                party = Party(None, None, "tcp" if tcp else "udp", source, sink)
+                party = Sender(None, None, "tcp" if tcp else "udp", source, sink)
             # Too many to be told apart: the others share the last one.
             if full:
                 return self._known.setdefault(b"", len(self.parties) - 1)
@@ -462,7 +462,7 @@ class Index(Records):
         # One at a time: a list of a million numbers takes 40 MB for a moment.
         return array("I", (row for row, owner in enumerate(owners, first) if owner in mine))
 
-    def party(self, row: int) -> Party:
+    def party(self, row: int) -> Sender:
         """Return who sent the datagram of a row."""
         return self.parties[self.owners[row]]
 

@@ -12,7 +12,7 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Source, look_ahead, opened
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.held import advance
+from netdissect.pipeline.holding import advance
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline

@@ -18,7 +18,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.live import ConnectionSnapshot, LiveView, ServerFigures, ViewRequest
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.pipeline.servers_live import ServerTotals
+from netdissect.pipeline.server_totals import ServerTotals
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.conclusion import snapshot
 from netdissect.track.connection import Connection

@@ -10,14 +10,14 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.records import MessageRecord, Reliability, assign_annotations
 from netdissect.model.units import Copy, UnitRecord
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 
 __all__ = ["messages_of", "records_of", "reliability", "whole_message"]
 
 _TYPED: Final = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT})
 
 
-def messages_of(item: Seen, tree: Dissection, reliable: frozenset[str]) -> list[MessageRecord]:
+def messages_of(item: Datagram, tree: Dissection, reliable: frozenset[str]) -> list[MessageRecord]:
     """Return the messages of a datagram, each with its unit and its findings.
 
     Args:
@@ -54,7 +54,7 @@ def records_of(
     return found
 
 
-def _facts(item: Seen, reliable: frozenset[str], count: int) -> list[Reliability | None]:
+def _facts(item: Datagram, reliable: frozenset[str], count: int) -> list[Reliability | None]:
     """Return for each message what the tracker knows about its unit.
 
     The typed events of `scan` stand in the order of the messages. A unit around them (type None)

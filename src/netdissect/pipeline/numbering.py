@@ -8,10 +8,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-__all__ = ["Begun", "common_numbers"]
+__all__ = ["ConnectionNumbers", "common_numbers"]
 
 
-class Begun:
+class ConnectionNumbers:
     """First frame of each connection of a pipeline, in the order in which they were recognised."""
 
     __slots__ = ("_kept", "_known", "_told", "count", "frames")
@@ -55,7 +55,7 @@ class Begun:
         return all(frames[place] <= frames[place + 1] for place in range(len(frames) - 1))
 
 
-def common_numbers(shares: Sequence[Begun]) -> list[array[int]]:
+def common_numbers(shares: Sequence[ConnectionNumbers]) -> list[array[int]]:
     """Return for each share the numbers that its connections have among those of all shares."""
     numbers = [array("q", bytes(8 * len(share.frames))) for share in shares]
     order = sorted(

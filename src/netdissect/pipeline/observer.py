@@ -14,10 +14,10 @@ from netdissect.protocols.base import Fault
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 
-__all__ = ["Observer", "Seen"]
+__all__ = ["Datagram", "Observer"]
 
 
-class Seen:
+class Datagram:
     """One datagram, or one message of a stream, as the pipeline took it."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Seen:
 class Observer(Protocol):
     """Somebody who wants to see every datagram of a known protocol (`read`)."""
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Take a datagram after the tracker has."""
 
     def other(self, packet: Packet) -> None:

@@ -23,11 +23,11 @@ from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
 __all__ = [
-    "NOT_KNOWN",
-    "PLACES",
+    "PLACEMENTS",
+    "UNKNOWN_PLACEMENT",
     "Analysis",
-    "Near",
     "Options",
+    "Placement",
     "Reading",
     "decode_as",
     "reading",
@@ -39,12 +39,12 @@ _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
 """Kinds of copies of units that came more than once."""
 
 
-Near: TypeAlias = tuple[bool | None, bool | None, bool, tuple[bool, bool]]
+Placement: TypeAlias = tuple[bool | None, bool | None, bool, tuple[bool, bool]]
 """Whether (client, server) is next to the capture, None = not known; whether it misses frames; by
 direction, whether the network brings resends close to the copies before them.
 """
-NOT_KNOWN: Final[Near] = (None, None, False, (False, False))
-PLACES: Final[tuple[Near, ...]] = tuple(
+UNKNOWN_PLACEMENT: Final[Placement] = (None, None, False, (False, False))
+PLACEMENTS: Final[tuple[Placement, ...]] = tuple(
     product((None, False, True), (None, False, True), (False, True), ((False, False),))
 )
 """All there are but for resends, the one that is not known first."""
@@ -75,7 +75,7 @@ class Options:
     else: where a part of a capture is read whose connections have numbers already. None = none
     have.
     """
-    near: Mapping[int, Near] | None = None
+    near: Mapping[int, Placement] | None = None
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
     such look. What hangs on it is then told right from the start.
     """
@@ -120,7 +120,7 @@ class Analysis:
     """In order of first frame."""
     begins: array[int] = field(default_factory=lambda: array("q"))
     """Frames at which connections begin, in order: see `Options.begins`."""
-    near: dict[int, Near] = field(default_factory=dict)
+    near: dict[int, Placement] = field(default_factory=dict)
     """Connection -> where the capture was taken, of those that tell: see `Options.placing`."""
     repeated: set[int] | None = None
     """Connections with a unit that came more than once; None where not looked for, or too many."""

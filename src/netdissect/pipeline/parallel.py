@@ -1,13 +1,15 @@
 """One capture, several processes: each reads the whole file and tracks its share of the flows.
 
-`analyze_shares` forks them; a survey has its workers do the same with `read_share`, `Elsewhere` and
-`merged`.
+`analyze_shares` forks them. A survey distributes the work among its own workers, with `read_share`,
+`UnclaimedFlows` and `merged`.
 
-Reading and taking off the headers costs a tenth of tracking, so it pays to do it in every process
-and to send nothing but finished reports between them. The answer is that of one process: flows are
-shared out by their addresses and ports, both directions alike; TCP by the address and port of its
-server, because there one flow tells what another was for; connections are numbered by
-their first frames.
+Reading a capture and decoding the headers costs a tenth of tracking, so every process does it, and
+only finished reports are sent between them. The result equals that of one process:
+
+* UDP flows are distributed by addresses and ports, both directions alike;
+* TCP flows are distributed by the address and port of the server, because one flow may show what
+  another flow to the same server was for;
+* connections are numbered by their first frames.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from netdissect.flow.stats import FlowStats
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.numbering import Begun, common_numbers
+from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.share import AllBut, Share
+from netdissect.pipeline.share import OnlyFlows, Share
 from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline, usable_cores
@@ -45,8 +47,8 @@ from netdissect.system.parent import Lifeline, usable_cores
 __all__ = [
     "MAX_SHARES",
     "MIN_OCTETS",
-    "Elsewhere",
-    "Part",
+    "ShareResult",
+    "UnclaimedFlows",
     "analyze_shares",
     "merged",
     "processes_for",
@@ -61,11 +63,11 @@ MAX_SHARES = 8
 
 
 @dataclass(slots=True)
-class Part:
+class ShareResult:
     """What one process found of its share."""
 
     analysis: Analysis
-    begun: Begun
+    begun: ConnectionNumbers
     servers: Servers
     strays: list[FlowKey]
     """Keys of the UDP flows of nobody."""
@@ -81,7 +83,7 @@ def processes_for(path: str) -> int:
     return min(MAX_SHARES, usable_cores())
 
 
-def share_of(index: int, count: int, elsewhere: Elsewhere | None = None) -> Decapsulator:
+def share_of(index: int, count: int, elsewhere: UnclaimedFlows | None = None) -> Decapsulator:
     """Return what takes off the headers for share `index` of `count` alone, without the flows that
     are known to be read elsewhere: nobody would recognise them, and what waits for that is held.
     """
@@ -116,7 +118,7 @@ def analyze_shares(
         parts.extend(child.part() for child in children)
         for name, why in (fault for part in parts for fault in part.disabled.items()):
             disable(name, why)
-        elsewhere = Elsewhere.of(parts)
+        elsewhere = UnclaimedFlows.of(parts)
         if elsewhere is not None:
             parts.append(elsewhere.read(reader.info.path, options, wanted=wanted))
         whole, numbers = merged(parts, options)
@@ -136,7 +138,7 @@ def analyze_shares(
 
 def read_share(
     reader: CaptureReader, options: Options, share: tuple[int, int], *, wanted: bool = True
-) -> Part:
+) -> ShareResult:
     """Analyse share (index, of how many) of a capture, with anomalies where they are `wanted`."""
     mine, servers = share_of(*share), Servers(weak=False)
     return _taken(reader, options, mine, servers, wanted=wanted, shares=share[1])
@@ -150,7 +152,7 @@ def _taken(
     *,
     wanted: bool,
     shares: int = 1,
-) -> Part:
+) -> ShareResult:
     """Analyse what a decapsulator leaves of a capture."""
     anomalies = Anomalies()
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
@@ -160,11 +162,11 @@ def _taken(
         pipeline.finish(reader.info.last_time_ns)
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
-    return Part(analysis, pipeline.begun, servers, strays, dict(faults))
+    return ShareResult(analysis, pipeline.begun, servers, strays, dict(faults))
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class UnclaimedFlows:
     """The flows of nobody that go to a server which some share knows: they are a share more, so
     that they are found as one process would have found them.
     """
@@ -174,7 +176,7 @@ class Elsewhere:
     """What each share knows of servers."""
 
     @classmethod
-    def of(cls, parts: Sequence[Part]) -> Self | None:
+    def of(cls, parts: Sequence[ShareResult]) -> Self | None:
         """Return those of all shares; None where there are none."""
         made = cls(frozenset(), tuple(part.servers for part in parts))
         servers = made.servers()
@@ -196,9 +198,9 @@ class Elsewhere:
 
     def share(self) -> Decapsulator:
         """Return what takes off the headers for these flows alone."""
-        return Decapsulator(AllBut(self.keys))
+        return Decapsulator(OnlyFlows(self.keys))
 
-    def read(self, path: str, options: Options, *, wanted: bool = True) -> Part:
+    def read(self, path: str, options: Options, *, wanted: bool = True) -> ShareResult:
         """Analyse them."""
         chosen = self.share()
         with open_capture(path) as again:
@@ -244,13 +246,13 @@ class _Child:
             # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
             os._exit(status)
 
-    def part(self) -> Part:
+    def part(self) -> ShareResult:
         """Wait for the part; its reports stay in the pipe."""
         with _complaint():
             # Not in the read: there, a signal would wait for the whole part.
             wait(self.pipe.fileno())
             # The bytes come from a process of our own, over a pipe that nobody else holds.
-            part: Part = pickle.load(self.pipe)  # noqa: S301
+            part: ShareResult = pickle.load(self.pipe)  # noqa: S301
         return part
 
     def reports(self, whole: Reports, numbers: Sequence[int]) -> None:
@@ -278,7 +280,7 @@ def _complaint() -> Iterator[None]:
         raise RuntimeError("a process that analysed a share of the capture failed") from None
 
 
-def merged(parts: Sequence[Part], options: Options) -> tuple[Analysis, list[array[int]]]:
+def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, list[array[int]]]:
     """Return one analysis of all parts but their reports, and for each part the numbers that one
     process would have given its connections.
     """

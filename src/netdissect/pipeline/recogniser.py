@@ -17,14 +17,14 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
+from netdissect.pipeline.handlers import DatagramHandler, Flow
 from netdissect.pipeline.options import Options
-from netdissect.pipeline.ports import Flow, Taker
 from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
-__all__ = ["Recogniser", "Stranger", "turned"]
+__all__ = ["Recogniser", "UnknownFlow", "turned"]
 
 MAX_SAMPLED = 20_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
@@ -64,7 +64,7 @@ Name = tuple[str, FlowKey]
 """Transport and key of either direction."""
 
 
-class Stranger(Taker):
+class UnknownFlow(DatagramHandler):
     """Takes the datagrams of a flow that no protocol has claimed."""
 
     __slots__ = ("_key", "_left", "_looks", "_recogniser")
@@ -116,7 +116,7 @@ class Recogniser:
         }
         """Transport -> the protocols over it, with what asks each about a flow of one packet."""
         self._table = table
-        self._takers = table.takers
+        self._handlers = table.handlers
         """A stranger's place is there from its second packet on; a sampled flow has none."""
         self._begin = begin
         self._alone = alone
@@ -183,7 +183,7 @@ class Recogniser:
         """Return whether a flow was judged and belongs to nobody; `way` as for `sampled`."""
         return name in self._others or (way or turned(name)) in self._others
 
-    def stranger(self, name: Name, way: Name) -> Taker | None:
+    def stranger(self, name: Name, way: Name) -> DatagramHandler | None:
         """Return what takes this direction of a UDP flow that belongs to nobody, and from now on
         both (`way` is the other); None for any other flow. Of a flow of one packet nothing is made
         before.
@@ -196,11 +196,11 @@ class Recogniser:
         if not others["udp", key]:
             return None
         others[name] = True
-        found = self._takers.get(key)
+        found = self._handlers.get(key)
         if found is None:
-            found = Stranger(self, key, 0)
-            self._takers.put(key, found)
-        self._takers.put(name[1], found)
+            found = UnknownFlow(self, key, 0)
+            self._handlers.put(key, found)
+        self._handlers.put(name[1], found)
         return found
 
     def strays(self) -> list[FlowKey]:
@@ -457,7 +457,7 @@ class Recogniser:
                 self._other(packet)
         flow.packets, flow.sample = [], []
         if flow.transport == "udp":
-            self._takers.put(flow.key, Stranger(self, flow.key, flow.looks))
+            self._handlers.put(flow.key, UnknownFlow(self, flow.key, flow.looks))
         self._disown((flow.transport, flow.key))
 
     def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
@@ -488,12 +488,12 @@ class Recogniser:
             self._hit("MAX_OTHER", 1)
             (transport, key), _ = others.popitem(last=False)
             if transport == "udp":
-                self._takers.drop(key)
+                self._handlers.drop(key)
 
     def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
         """Hold what comes next of a flow that nobody claimed."""
         for way in (key, reverse_key(key)):
-            self._takers.drop(way)
+            self._handlers.drop(way)
             self._others.pop(("udp", way), None)
         self.new_flow("udp", key, time_ns, looks)
 
@@ -511,7 +511,7 @@ class Recogniser:
             quiet += packet[2] < since
         for name in self._evict("MAX_QUIET_SAMPLED", quiet):
             if name[0] == "udp" and name in self._others:
-                self._takers.drop(name[1])
+                self._handlers.drop(name[1])
                 if self.servers.partial:
                     self._others[name] = False
                 else:

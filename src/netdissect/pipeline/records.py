@@ -22,9 +22,9 @@ from netdissect.model.records import (
     DatagramRecord,
     Finding,
 )
-from netdissect.pipeline.held import Held
+from netdissect.pipeline.holding import DatagramQueue
 from netdissect.pipeline.messages import messages_of
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import Recorder
@@ -53,7 +53,7 @@ class _Unwanted(NamedTuple):
 
     frame: int
     dialect: str
-    item: Seen
+    item: Datagram
 
 
 class _Decoding:
@@ -61,7 +61,7 @@ class _Decoding:
 
     __slots__ = ("_follows", "_item", "_maker")
 
-    def __init__(self, maker: Records, item: Seen, follows: bool) -> None:  # noqa: FBT001 - private
+    def __init__(self, maker: Records, item: Datagram, follows: bool) -> None:  # noqa: FBT001 - private
         self._maker = maker
         self._item = item
         self._follows = follows
@@ -93,7 +93,7 @@ class Records:
         self.lazy = lazy and not strict
         self.schemas = dict(schemas or {})
         self.strict = strict
-        self.held = Held(live=live)
+        self.held = DatagramQueue(live=live)
         self.bounds = bounds or Bounds()
         """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
@@ -115,7 +115,7 @@ class Records:
 
     # -- called by the pipeline --------------------------------------------------------------------
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Take one datagram of a known protocol."""
         if self._findings:
             mine = (finding for where, finding in self._findings if where == item.frame)
@@ -126,7 +126,7 @@ class Records:
             item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)
 
-    def _may_matter(self, item: Seen) -> bool:
+    def _may_matter(self, item: Datagram) -> bool:
         """Return whether somebody who asks for some kinds of copies may want a datagram, or one
         after it needs it: a first copy stays one, others may turn out to be of another kind.
         """
@@ -141,7 +141,7 @@ class Records:
 
     def other(self, packet: Packet) -> None:
         """Take a datagram of no known protocol."""
-        item = Seen(packet[1], packet[2], packet[4])
+        item = Datagram(packet[1], packet[2], packet[4])
         item.packet = packet
         self.held.add(item)
 
@@ -150,7 +150,7 @@ class Records:
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
-    def next(self, item: Seen) -> DatagramRecord | None:
+    def next(self, item: Datagram) -> DatagramRecord | None:
         """Return the record of a datagram that leaves; None where nobody wants it."""
         if self._is_wanted(item) and not self._left_early(item.frame):
             return self.record_of(item)
@@ -161,7 +161,7 @@ class Records:
                 self._pass(item.connection, _Unwanted(item.frame, dialect, item))
         return None
 
-    def _is_wanted(self, item: Seen) -> bool:
+    def _is_wanted(self, item: Datagram) -> bool:
         needs = self.needs
         if needs is None or not self.lazy:
             return True
@@ -203,7 +203,7 @@ class Records:
 
     # -- building ----------------------------------------------------------------------------------
 
-    def record_of(self, item: Seen) -> DatagramRecord:
+    def record_of(self, item: Datagram) -> DatagramRecord:
         """Return a datagram decoded, with what is known by now."""
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
@@ -303,7 +303,7 @@ class Records:
             facts = self._lately[known] = ConnectionFacts(*known)
         return facts
 
-    def decode(self, item: Seen, record: DatagramRecord, *, follows: bool) -> None:
+    def decode(self, item: Datagram, record: DatagramRecord, *, follows: bool) -> None:
         """Fill in the tree and the messages of a record; `follows`: its inspector has to have seen
         what came before.
         """
@@ -317,7 +317,7 @@ class Records:
         record.messages = messages_of(item, tree, self._reliable_spaces(protocol, dialect))
 
     def _tree(
-        self, item: Seen, connection: Connection, protocol: Protocol, dialect: str
+        self, item: Datagram, connection: Connection, protocol: Protocol, dialect: str
     ) -> Dissection:
         """Return the tree of a datagram, with what its inspector adds."""
         extra = None if item.hints is None else item.hints.extra
@@ -364,7 +364,7 @@ class Records:
         return self._reliable[key]
 
 
-def _agreed(item: Seen) -> tuple[Finding, ...]:
+def _agreed(item: Datagram) -> tuple[Finding, ...]:
     """Return the findings of a datagram, those on its copies by what these are taken for now."""
     findings = list(item.findings)
     codes = [finding.code for finding in findings]
@@ -398,7 +398,7 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         tree.annotations.append(note)
 
 
-def _unknown(item: Seen) -> DatagramRecord:
+def _unknown(item: Datagram) -> DatagramRecord:
     packet = item.packet
     faults = () if packet is None else packet[6]
     source, destination = ("", "") if packet is None else flow_texts(packet[3])

@@ -11,7 +11,7 @@ from typing import Any
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
 
 __all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
@@ -32,7 +32,7 @@ class Scene:
 
     __slots__ = ("_items", "_records", "cut")
 
-    def __init__(self, records: Scenes, items: list[Seen], *, cut: bool) -> None:
+    def __init__(self, records: Scenes, items: list[Datagram], *, cut: bool) -> None:
         self._records = records
         self._items = items
         self.cut = cut
@@ -64,12 +64,12 @@ class Scenes(Records):
         super().__init__(schemas=schemas, strict=strict, **more)
         self._told = told
         self._remember = remember
-        self._recent: deque[Seen] = deque(maxlen=MAX_RECENT)
+        self._recent: deque[Datagram] = deque(maxlen=MAX_RECENT)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take nothing: findings are told one by one elsewhere."""
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Take one datagram of a known protocol."""
         if item.connection is not None:
             number, octets = item.connection.number, len(item.payload)
@@ -84,7 +84,7 @@ class Scenes(Records):
         """Return the datagrams of a connection between two frames, as far as they are remembered;
         of too many those of `frames` and their neighbours.
         """
-        found: list[Seen] = []
+        found: list[Datagram] = []
         for item in reversed(self._recent):
             frame = item.frame
             if frame < first - MAX_DISORDER:

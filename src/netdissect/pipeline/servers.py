@@ -8,7 +8,7 @@ from typing import Final
 
 from netdissect.model.claims import Claim
 from netdissect.model.packets import ACK, SYN, FlowKey, flow_sides
-from netdissect.pipeline.ports import Flow
+from netdissect.pipeline.handlers import Flow
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import roles
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import FlowKey
 
-__all__ = ["AllBut", "Share"]
+__all__ = ["OnlyFlows", "Share"]
 
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
@@ -25,7 +25,7 @@ _IPV4_KEY: Final = 12
 _IPV6_KEY: Final = 36
 
 
-class Chosen:
+class FlowKeys:
     """Keys of UDP flows. Most packets are of none, which takes no key to tell."""
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
@@ -50,7 +50,7 @@ class Share(Choice):
         """Take which share of how many it is, and the keys of UDP flows that are in none."""
         self._index: i64 = index
         self._count: i64 = count
-        self._but = Chosen(but) if but else None
+        self._but = FlowKeys(but) if but else None
 
     def leaves_udp(self, key: FlowKey) -> bool:
         """Return whether a UDP flow belongs to another share."""
@@ -80,12 +80,12 @@ class Share(Choice):
         return self._other(server)
 
 
-class AllBut(Choice):
+class OnlyFlows(Choice):
     """Leaves all flows out but the UDP flows of some keys."""
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
         """Take the keys, of both directions."""
-        self._chosen = Chosen(keys)
+        self._chosen = FlowKeys(keys)
 
     def leaves_udp(self, key: FlowKey) -> bool:
         """Return whether it is none of them."""

@@ -21,10 +21,10 @@ from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import PacketSink
 from netdissect.pipeline.anomalies import Anomalies
-from netdissect.pipeline.numbering import Begun, common_numbers
+from netdissect.pipeline.handlers import Flow, Name, Restarts
+from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
-from netdissect.pipeline.options import NOT_KNOWN, Analysis, Near, Options
-from netdissect.pipeline.ports import Flow, Intake, Name
+from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options, Placement
 from netdissect.pipeline.recogniser import Recogniser, turned
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
@@ -69,7 +69,7 @@ class Pipeline(PacketSink):
         self.observer = observer
         self.protocols = registry.protocols(self.options.without)
         self.reports = Reports(lines=self.options.lines)
-        self.near: dict[int, Near] = {}
+        self.near: dict[int, Placement] = {}
         """See `Options.placing`."""
         self.repeated: set[int] | None = set() if self.options.placing else None
         self.counts: dict[str, dict[str, int]] = {}
@@ -77,7 +77,7 @@ class Pipeline(PacketSink):
         self.limits_hit: dict[str, int] = {}
         # Who is told of connections as they end has got their numbers with them.
         told = self.options.on_report is not None and shares == 1
-        self.begun = Begun(self.options.begins, kept=not told)
+        self.begun = ConnectionNumbers(self.options.begins, kept=not told)
         self.now_ns = 0
         """Time of the newest packet."""
         self._table = FlowTable(self._hit, shares)
@@ -87,7 +87,7 @@ class Pipeline(PacketSink):
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)
-        self._intake = Intake(
+        self._intake = Restarts(
             strict=self.options.strict, renew=self._renew, refuse=self._refuse, hit=self._hit
         )
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
@@ -113,20 +113,20 @@ class Pipeline(PacketSink):
         # Housekeeping is due: the long way does it.
         if time_ns > table.due_ns:
             return False
-        taker = table.takers.at[place_of(addresses, ports)]
-        if taker is None or taker.ports != ports or taker.addresses != addresses:
+        handler = table.handlers.at[place_of(addresses, ports)]
+        if handler is None or handler.ports != ports or handler.addresses != addresses:
             return False
         if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would cost more than the rest
             self.now_ns = time_ns
-        taker.take(frame, time_ns, payload)
+        handler.take(frame, time_ns, payload)
         return True
 
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
         """Take a UDP datagram in which nothing is odd."""
         self.tick(frame, time_ns)
-        taker = self._table.takers.get(key)
-        if taker is not None:
-            taker.take(frame, time_ns, payload)
+        handler = self._table.handlers.get(key)
+        if handler is not None:
+            handler.take(frame, time_ns, payload)
         else:
             self._udp((PacketKind.UDP, frame, time_ns, key, payload, None, ()))
 
@@ -183,7 +183,7 @@ class Pipeline(PacketSink):
         self.recogniser.finish()
         for flow in sorted(self._table.flows(), key=_first_frame):
             self._end(flow, self.now_ns)
-        self._table.takers.clear()
+        self._table.handlers.clear()
 
     def analysis(self, info: CaptureInfo, anomalies: Anomalies, flow: FlowStats) -> Analysis:
         """Return what is known after `finish`; `flow` is of what took the headers off."""
@@ -269,18 +269,18 @@ class Pipeline(PacketSink):
         _, frame, time_ns, key, payload, _, faults = packet
         name = "udp", key
         flow = self._table.get(name)
-        taker = self._table.takers.get(key)
-        if flow is None and taker is None:
+        handler = self._table.handlers.get(key)
+        if flow is None and handler is None:
             way = turned(name)
             held = self.recogniser.sampled(name, way)
-            taker = self.recogniser.stranger(name, way) if held is None else None
-            if taker is None:
+            handler = self.recogniser.stranger(name, way) if held is None else None
+            if handler is None:
                 self._hold(held, name, packet, [payload])
                 return
         if flow is not None and faults:
             self._intake.faulty(flow, packet)
-        elif taker is not None:
-            taker.take(frame, time_ns, payload)
+        elif handler is not None:
+            handler.take(frame, time_ns, payload)
             if flow is None and self.observer is not None:
                 self._other(packet)
 
@@ -388,7 +388,7 @@ class Pipeline(PacketSink):
         for direction, port in enumerate(flow.ways):
             key = flow.key_of(direction)
             if flow.transport == "udp":
-                self._table.takers.put(key, port)
+                self._table.handlers.put(key, port)
             else:
                 framer = protocol.framer(hints.dialects[direction], direction)
                 self._streams[key] = StreamPort(port, framer)
@@ -429,7 +429,8 @@ class Pipeline(PacketSink):
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""
         if self.options.near is not None:
-            client, server, misses, close = self.options.near.get(connection.number, NOT_KNOWN)
+            known = self.options.near.get(connection.number, UNKNOWN_PLACEMENT)
+            client, server, misses, close = known
             connection.place((client, server), misses=misses, close_resends=close)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
@@ -460,7 +461,7 @@ class Pipeline(PacketSink):
     def _placed(self, connection: Connection) -> None:
         """Keep what a first look is for, of a connection that has ended."""
         near = conclude_vantage(connection)
-        if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:
+        if near != UNKNOWN_PLACEMENT and len(self.near) < MAX_REPORTS:
             self.near[connection.number] = near
         if self.repeated is not None and connection.findings.repeated:
             self.repeated.add(connection.number)

@@ -7,7 +7,7 @@ from typing import Final
 
 from netdissect.model.packets import FIN, RST, SYN, Packet, PacketKind
 from netdissect.model.segments import StreamPiece, TcpSegment
-from netdissect.pipeline.ports import Port
+from netdissect.pipeline.handlers import DirectionHandler
 from netdissect.protocols.base import Framed, Framer, in_full
 
 __all__ = ["StreamPort"]
@@ -23,7 +23,7 @@ class StreamPort:
         "_connection", "_direction", "_framer", "_lane", "_ordinal", "_port", "_stream", "_texts",
     )  # fmt: skip
 
-    def __init__(self, port: Port, framer: Framer | None) -> None:
+    def __init__(self, port: DirectionHandler, framer: Framer | None) -> None:
         self._port = port
         self._framer = framer
         self._connection = port.connection

@@ -7,10 +7,10 @@ from typing import Final
 
 from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
-from netdissect.pipeline.ports import Flow, Name, Taker
+from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.track.connection import Connection
 
-__all__ = ["BRIEF", "KEYS_A_FRAME", "PLACES", "FlowTable", "Takers", "place_of"]
+__all__ = ["BRIEF", "KEYS_A_FRAME", "PLACES", "FlowTable", "HandlerTable", "place_of"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -47,7 +47,7 @@ PLACES: Final = 4096
 _IPV4_KEY: Final = 12
 
 
-class Takers:
+class HandlerTable:
     """UDP key -> what takes its datagrams; flows under recognition have nothing here.
 
     Over IPv4 those that were asked for last are found without a key too, by `place_of`. Where two
@@ -55,23 +55,23 @@ class Takers:
     """
 
     def __init__(self) -> None:
-        self.by_key: dict[FlowKey, Taker] = {}
-        self.at: list[Taker | None] = [None] * PLACES
+        self.by_key: dict[FlowKey, DatagramHandler] = {}
+        self.at: list[DatagramHandler | None] = [None] * PLACES
         """Those that were asked for last, each with the numbers it was asked for with."""
 
-    def get(self, key: FlowKey) -> Taker | None:
+    def get(self, key: FlowKey) -> DatagramHandler | None:
         """Return what takes datagrams with this key, None where nothing does."""
-        taker = self.by_key.get(key)
-        if taker is not None and len(key) == _IPV4_KEY:
+        handler = self.by_key.get(key)
+        if handler is not None and len(key) == _IPV4_KEY:
             addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
-            taker.addresses, taker.ports = addresses, ports
-            self.at[place_of(addresses, ports)] = taker
-        return taker
+            handler.addresses, handler.ports = addresses, ports
+            self.at[place_of(addresses, ports)] = handler
+        return handler
 
-    def put(self, key: FlowKey, taker: Taker) -> None:
+    def put(self, key: FlowKey, handler: DatagramHandler) -> None:
         """Have another one take the datagrams with this key."""
         self.drop(key)
-        self.by_key[key] = taker
+        self.by_key[key] = handler
 
     def drop(self, key: FlowKey) -> None:
         """Have nothing take the datagrams with this key any more."""
@@ -86,7 +86,7 @@ class Takers:
 
 
 def place_of(addresses: i64, ports: i64) -> i64:
-    """Return the place of a flow in `Takers`; both directions have different ones as a rule."""
+    """Return the index of a flow direction in `HandlerTable.at`."""
     return (3 * ((addresses >> 32) + (ports >> 16)) + addresses + ports) & PLACES - 1
 
 
@@ -97,7 +97,7 @@ class FlowTable:
 
     def __init__(self, hit: Callable[[str], None], shares: int = 1) -> None:
         """Take what counts that a bound was reached, and how many such tables share a capture."""
-        self.takers = Takers()
+        self.handlers = HandlerTable()
         self.due_ns = 0
         """From when on `leaving` is to be asked."""
         self.quiet_since = 0
@@ -141,7 +141,7 @@ class FlowTable:
         for key in (flow.key, reverse_key(flow.key)):
             self._flows.pop((flow.transport, key), None)
             if flow.transport == "udp":
-                self.takers.drop(key)
+                self.handlers.drop(key)
 
     def flows(self) -> list[Flow]:
         """Return every flow once."""

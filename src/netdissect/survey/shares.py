@@ -21,10 +21,10 @@ from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import PinnedFiles, pinned_files
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Analysis, Pipeline, Sums, informed, parallel
+from netdissect.pipeline import Analysis, Pipeline, Sums, parallel, with_placements
+from netdissect.pipeline.counting import count_datagrams
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.spans import tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.sources import Source, held
 from netdissect.survey.work import (
@@ -84,7 +84,7 @@ class _Agreed:
     """Without reports."""
     numbers: list[array[int]]
     """For each share: what its connections are called in the dataset."""
-    elsewhere: parallel.Elsewhere | None
+    elsewhere: parallel.UnclaimedFlows | None
 
 
 @dataclass(slots=True)
@@ -140,13 +140,13 @@ def _read(work: _Work | Outcome, index: int) -> None:
     _keep(work, index, part)
 
 
-def _keep(work: _Work, index: int, part: parallel.Part) -> None:
+def _keep(work: _Work, index: int, part: parallel.ShareResult) -> None:
     with part.analysis.connections as reports:
         part.analysis.connections = Reports()
         work.leave(work.part(index), part, reports=reports)
 
 
-def _opened(work: _Work, index: int) -> tuple[IO[bytes], parallel.Part]:
+def _opened(work: _Work, index: int) -> tuple[IO[bytes], parallel.ShareResult]:
     file = work.part(index).open("rb")
     # The bytes come from another worker of ours; whoever may write there has the dataset anyway.
     return file, pickle.load(file)  # noqa: S301
@@ -162,7 +162,7 @@ def _agree(work: _Work | Outcome, _parts: Sequence[None]) -> None:
         file.close()
         parts.append(part)
     options = work.plan.options()
-    elsewhere = parallel.Elsewhere.of(parts)
+    elsewhere = parallel.UnclaimedFlows.of(parts)
     if elsewhere is not None:
         with pinned_files(work.files):
             parts.append(elsewhere.read(work.source.path, options))
@@ -203,7 +203,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         agreed.found.anomalies.clear()
         staged.end_files()
         spans = Spans(plan.span_ns, agreed.found.info.first_time_ns, reports)
-        options = informed(plan.options(), agreed.found, reports)
+        options = with_placements(plan.options(), agreed.found, reports)
         options = replace(options, on_report=None if plan.units else spans.over)
         counted = spans.counted(plan, places)
         if agreed.elsewhere is not None and index == work.count:
@@ -216,7 +216,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         )
         with pinned_files(work.files):
             units = teller(spans, staged, places) if plan.units else None
-            tell(work.source.path, counted, pipeline, units, share)
+            count_datagrams(work.source.path, counted, pipeline, units, share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}
         told.connections, told.beyond_days = len(reports), staged.beyond_days
         told.drafts = staged.seal()

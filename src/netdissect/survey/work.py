@@ -13,9 +13,9 @@ from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import pinned_files
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, informed
+from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, with_placements
+from netdissect.pipeline.counting import OVER_NS, DatagramCounter, count_datagrams
 from netdissect.pipeline.reports import Reports
-from netdissect.pipeline.spans import OVER_NS, Counted, tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Held, Source, held
@@ -107,10 +107,11 @@ def _surveyed(source: Source, file: Held, plan: Plan, dataset: Dataset) -> Outco
         staged.end_files()
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
         counted = spans.counted(plan, places)
-        options = replace(informed(options, found), on_report=None if plan.units else spans.over)
+        over = None if plan.units else spans.over
+        options = replace(with_placements(options, found), on_report=over)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         units = teller(spans, staged, places) if plan.units else None
-        tell(file.path, counted, pipeline, units)
+        count_datagrams(file.path, counted, pipeline, units)
         return conclude(source, found, spans, staged, len(reports))
 
 
@@ -251,7 +252,7 @@ class Spans:
                 self.table(protocol).forget(report)
         self._tidied[protocol] = len(placed)
 
-    def counted(self, plan: Plan, places: Places) -> Counted:
+    def counted(self, plan: Plan, places: Places) -> DatagramCounter:
         """Return what has datagrams counted here. The first span is known, so their order does not
         matter; of units only their sums do, but where they get rows.
         """
@@ -260,7 +261,7 @@ class Spans:
             place = places.get(number)
             return None if place is None or place[1] is None else self.table(place[1])
 
-        return Counted(self.count, ordered=False, sums=None if plan.units else sums)
+        return DatagramCounter(self.count, ordered=False, sums=None if plan.units else sums)
 
     def count(
         self,

@@ -10,14 +10,14 @@ from typing import Final, Protocol
 from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, Recorder
 
-__all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "Held", "Maker", "advance"]
+__all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "DatagramQueue", "RecordMaker", "advance"]
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
@@ -32,7 +32,7 @@ _UNIT_OCTETS: Final = 1000
 """What a datagram, an event and a unit of it take beside their bytes."""
 
 
-class Held:
+class DatagramQueue:
     """Datagrams held back, in order of frames; none for longer than a call where it is `live`."""
 
     def __init__(self, *, live: bool = False) -> None:
@@ -41,9 +41,9 @@ class Held:
         """Datagrams that left before all was known of their units, because too many were held."""
         self._octets = 0
         """Memory of what is held."""
-        self._items: deque[Seen] = deque()
+        self._items: deque[Datagram] = deque()
         """Those that came in order of frames."""
-        self._late: list[tuple[int, int, Seen]] = []
+        self._late: list[tuple[int, int, Datagram]] = []
         """The others, as a heap: (frame, how many came before, datagram)."""
         self._newest = 0
         self._count = 0
@@ -60,7 +60,7 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self._items or self._late)
 
-    def add(self, item: Seen) -> None:
+    def add(self, item: Datagram) -> None:
         """Take one datagram."""
         item.octets = (
             _RECORD_OCTETS + 2 * len(item.payload)
@@ -75,7 +75,7 @@ class Held:
             self._count += 1
             heapq.heappush(self._late, (frame, self._count, item))
 
-    def take(self, now_ns: int, oldest_frame: int | None) -> Seen | None:
+    def take(self, now_ns: int, oldest_frame: int | None) -> Datagram | None:
         """Take out the oldest datagram, if it may leave.
 
         Args:
@@ -94,7 +94,7 @@ class Held:
                 self.early += 1
         return self.pop()
 
-    def is_unwanted(self, item: Seen) -> bool:
+    def is_unwanted(self, item: Datagram) -> bool:
         """Return whether a datagram matters neither to who asks nor to those after it."""
         needs, protocol = self.needs, item.protocol
         if needs is None or (protocol is not None and protocol not in self.alone):
@@ -104,11 +104,11 @@ class Held:
                 return False
         return True
 
-    def first(self) -> Seen:
+    def first(self) -> Datagram:
         """Return the oldest datagram: there is one."""
         return self._late[0][2] if self._is_late() else self._items[0]
 
-    def pop(self) -> Seen:
+    def pop(self) -> Datagram:
         """Take out the oldest datagram."""
         item = heapq.heappop(self._late)[2] if self._is_late() else self._items.popleft()
         self._octets -= item.octets
@@ -126,18 +126,18 @@ class Held:
         return bool(late) and (not self._items or late[0][0] < self._items[0].frame)
 
 
-class Maker(Protocol):
+class RecordMaker(Protocol):
     """What makes records of datagrams, and holds them until then."""
 
-    held: Held
+    held: DatagramQueue
     recorder: Recorder
 
-    def next(self, item: Seen) -> DatagramRecord | None:
+    def next(self, item: Datagram) -> DatagramRecord | None:
         """Return the record of a datagram; None where nobody wants it."""
 
 
 def advance(
-    packets: Sequence[Packet], at: int, pipeline: Pipeline, maker: Maker, *, timeline: bool
+    packets: Sequence[Packet], at: int, pipeline: Pipeline, maker: RecordMaker, *, timeline: bool
 ) -> tuple[int, list[DatagramRecord | UnitRecord | ConnectionEvent]]:
     """Have a pipeline take packets until one of them lets something leave.
 
@@ -177,7 +177,7 @@ def advance(
     return len(packets), found
 
 
-def _settled(item: Seen, now_ns: int) -> bool:
+def _settled(item: Datagram, now_ns: int) -> bool:
     """Return whether nothing more can be learnt about a datagram."""
     if now_ns - item.time_ns > HOLD_NS:
         return True

@@ -1,4 +1,4 @@
-"""Flows, and the only way that a datagram of a claimed one goes: `Port.take`."""
+"""Flows, and the only way that a datagram of a claimed one goes: `DirectionHandler.take`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, reverse_key
 from netdissect.model.reports import EndHint
-from netdissect.pipeline.observer import Observer, Seen
+from netdissect.pipeline.observer import Datagram, Observer
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
 
-__all__ = ["Flow", "Intake", "Name", "Port", "Taker"]
+__all__ = ["DatagramHandler", "DirectionHandler", "Flow", "Name", "Restarts"]
 
 MAX_HELD = 8
 """Datagrams per flow that wait for whether they begin a new connection."""
@@ -82,7 +82,7 @@ class Flow:
         """Frame that began the connection at hand on a flow that had one."""
         self.begun_at = 0
         """Datagrams of the connection at hand before the last of those that it has taken in."""
-        self.ways: list[Port] = []
+        self.ways: list[DirectionHandler] = []
         """What takes the datagrams of the connection at hand: (of the client, of the server)."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
@@ -106,7 +106,7 @@ class Flow:
         return self.key if direction == self.client else reverse_key(self.key)
 
 
-class Taker:
+class DatagramHandler:
     """What takes the datagrams of one direction of a UDP flow."""
 
     __slots__ = ("addresses", "ports")
@@ -120,7 +120,7 @@ class Taker:
         raise NotImplementedError
 
 
-class Port(Taker):
+class DirectionHandler(DatagramHandler):
     """One direction of a claimed flow: every datagram, and every message of a stream, is scanned,
     tracked, assembled and shown here, whether somebody watches or not.
     """
@@ -131,7 +131,7 @@ class Port(Taker):
     )  # fmt: skip
 
     def __init__(
-        self, intake: Intake, flow: Flow, protocol: Protocol, connection: Connection,
+        self, intake: Restarts, flow: Flow, protocol: Protocol, connection: Connection,
         direction: int, observer: Observer | None,
     ) -> None:  # fmt: skip
         self._intake = intake
@@ -236,9 +236,9 @@ class Port(Taker):
                 item.stream = (self.flow.key_of(direction), self.flow.ordinal, offset)
             self.observer.seen(item)
 
-    def _seen(self, connection: Connection, frame: int, time_ns: int, payload: bytes) -> Seen:
+    def _seen(self, connection: Connection, frame: int, time_ns: int, payload: bytes) -> Datagram:
         """Return what an observer is told of a datagram, where it asks for no events."""
-        item = Seen(frame, time_ns, payload)
+        item = Datagram(frame, time_ns, payload)
         item.connection, item.protocol, item.direction = connection, self.protocol, self.direction
         if connection.recorder is not None:
             item.touched = tuple(connection.recorder.touched)
@@ -278,7 +278,7 @@ class Port(Taker):
         self.connection.findings.add("dissector-bug", frame, time_ns, self.direction, text)
 
 
-class Intake:
+class Restarts:
     """What ports have in common: where connections begin anew."""
 
     def __init__(
@@ -303,7 +303,8 @@ class Intake:
     ) -> None:
         """Make the ports of a connection that begins, and that somebody may observe."""
         flow.ways = [
-            Port(self, flow, protocol, connection, direction, observer) for direction in (0, 1)
+            DirectionHandler(self, flow, protocol, connection, direction, observer)
+            for direction in (0, 1)
         ]
 
     def faulty(self, flow: Flow, packet: Packet) -> None:
@@ -320,7 +321,7 @@ class Intake:
             port.take(frame, time_ns, payload)
 
     def restart(
-        self, port: Port, frame: int, time_ns: int, payload: bytes, events: list[Event]
+        self, port: DirectionHandler, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
         """Take a datagram that begins, or may begin, a new connection on a claimed flow."""
         flow, connection, direction = port.flow, port.connection, port.direction

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from netdissect.cli import cli
 from netdissect.model.dissection import MASK, Buffer, Dissection, FieldNode
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.secrets import _blank, masked
+from netdissect.pipeline.passwords import _blank, mask_passwords
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures/teeworlds"
 RCON = CAPTURES / "tw07_rcon.pcap"
@@ -30,7 +30,7 @@ def test_every_form_of_a_password_is_masked() -> None:
         tree = record.dissection
         found = {m.fields["password"] for m in tree.messages if m.fields.get("password")}
         before, fields = [buffer.data for buffer in tree.buffers], tree.fields
-        masked(record)
+        mask_passwords(record)
         after = [buffer.data for buffer in tree.buffers]
         assert [len(data) for data in after] == [len(data) for data in before]
         if not found:
@@ -50,7 +50,7 @@ def test_every_form_of_a_password_is_masked() -> None:
 @pytest.mark.parametrize("name", ["tw065_client_to_064", "ddnet_rate_limited"])
 def test_what_is_no_secret_stays(name: str) -> None:
     (path,) = CAPTURES.glob(f"{name}.pcap*")
-    plain, hidden = list(iter_records(path)), map(masked, iter_records(path))
+    plain, hidden = list(iter_records(path)), map(mask_passwords, iter_records(path))
     for one, other in zip(plain, hidden, strict=True):
         assert one.payload == other.payload
         assert one.dissection.fields == other.dissection.fields

@@ -6,12 +6,12 @@ from netdissect.model.dissection import MASK, Dissection, FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
 
-__all__ = ["masked"]
+__all__ = ["mask_passwords"]
 
 _STAR = b"*"
 
 
-def masked(record: DatagramRecord) -> DatagramRecord:
+def mask_passwords(record: DatagramRecord) -> DatagramRecord:
     """Return the record with every password in it replaced; the record itself is changed."""
     if record.protocol is None:
         return record

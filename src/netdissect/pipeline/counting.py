@@ -14,12 +14,12 @@ from netdissect.model.packets import Packet
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.intervals import LATE_NS
 from netdissect.track.recorder import HOLD_NS, Recorder, Summing
 
-__all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "Counted", "tell"]
+__all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "DatagramCounter", "count_datagrams"]
 
 MAX_UNCOUNTED = 65_536
 """Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, they
@@ -38,7 +38,7 @@ _Held = tuple[int, int, str, int, int, int, bool]
 """(frame, what `Count` is called with)."""
 
 
-class Counted:
+class DatagramCounter:
     """Counts each datagram: an `Observer`."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Counted:
         self._held: list[_Held] = []
         """Those that wait, the first in the order of frames before all others."""
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         """Take one datagram of a known protocol."""
         connection = item.connection
         if connection is not None:
@@ -112,7 +112,7 @@ class _Teller:
     """Has what is ready counted and told, now and then."""
 
     def __init__(
-        self, counted: Counted, pipeline: Pipeline,
+        self, counted: DatagramCounter, pipeline: Pipeline,
         told: Callable[[UnitRecord | ConnectionEvent], None] | None,
     ) -> None:  # fmt: skip
         self._counted = counted
@@ -120,7 +120,7 @@ class _Teller:
         self._told = told
 
     def ready(self) -> None:
-        """Count and tell."""
+        """Count the datagrams that are ready, and report units and events."""
         self._counted.ready(self._pipeline.oldest_sampled)
         if self._told is None:
             return
@@ -128,9 +128,9 @@ class _Teller:
             self._told(item)
 
 
-def tell(
+def count_datagrams(
     source: Source,
-    counted: Counted,
+    counted: DatagramCounter,
     pipeline: Pipeline,
     told: Callable[[UnitRecord | ConnectionEvent], None] | None = None,
     share: Decapsulator | None = None,

@@ -18,10 +18,10 @@ from netdissect.model.intervals import Interval
 from netdissect.model.packets import Packet
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline import Intervals, Options, Pipeline, analyze, look_ahead
-from netdissect.pipeline import spans as spans_module
+from netdissect.pipeline import counting as spans_module
+from netdissect.pipeline.counting import DatagramCounter, count_datagrams
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.spans import Counted, tell
+from netdissect.pipeline.observer import Datagram
 from netdissect.track import intervals as intervals_module
 from netdissect.track.recorder import Recorder
 
@@ -53,10 +53,10 @@ class _Read:
         self.table.place(placed)
         self.datagrams: list[tuple[int, int, int, int, bool]] = []
         self.told = 0
-        counted = Counted(self._count, sums=(lambda _: self.table) if summed else None)
+        counted = DatagramCounter(self._count, sums=(lambda _: self.table) if summed else None)
         options = replace(options, on_report=lambda report: self.table.place((report,)))
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-        tell(path, counted, pipeline, self._told)
+        count_datagrams(path, counted, pipeline, self._told)
         self.limits_hit = pipeline.limits_hit
 
     def _count(
@@ -117,9 +117,9 @@ def test_units_that_are_but_summed_up_count_as_those_with_records(path: Path) ->
 
 def test_connections_that_are_left_out_count_nothing() -> None:
     table = Intervals(100_000_000)
-    counted = Counted(lambda *_: None, sums=lambda _: table)
+    counted = DatagramCounter(lambda *_: None, sums=lambda _: table)
     pipeline = Pipeline(Options(), recorder=counted.recorder, observer=counted)
-    tell(SAMPLE[0], counted, pipeline, lambda _: None)
+    count_datagrams(SAMPLE[0], counted, pipeline, lambda _: None)
     for report in pipeline.reports:
         table.leave_out(report.connection)
     assert table.rows() == []
@@ -175,7 +175,7 @@ def test_too_many_that_wait_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
     with open_capture(SAMPLE[0]) as reader:
         pipeline.run(list(Decapsulator().packets(reader)))
     frames: list[int] = []
-    counted = Counted(lambda *told: frames.append(told[3]))
+    counted = DatagramCounter(lambda *told: frames.append(told[3]))
     for item in known.items[10:]:
         counted.seen(item)
     counted.ready(known.items[9].frame)
@@ -188,9 +188,9 @@ class _Kept:
     """Keeps every datagram of a known protocol."""
 
     def __init__(self) -> None:
-        self.items: list[Seen] = []
+        self.items: list[Datagram] = []
 
-    def seen(self, item: Seen) -> None:
+    def seen(self, item: Datagram) -> None:
         self.items.append(item)
 
     def other(self, packet: Packet) -> None:
@@ -203,14 +203,14 @@ class _Kept:
 def test_what_comes_late_is_counted_first_at_a_cost_of_its_own() -> None:
     """A flow that is recognised late gives its datagrams after those of others that are held."""
     counted: list[int] = []
-    spans = Counted(lambda _number, _protocol, _way, time_ns, _octets, _again: counted.append(time_ns))
+    spans = DatagramCounter(lambda _number, _protocol, _way, time_ns, _octets, _again: counted.append(time_ns))
     known = _Kept()
     pipeline = Pipeline(Options(), recorder=Recorder(), observer=known)
     with open_capture(SAMPLE[0]) as reader:
         pipeline.run(list(Decapsulator().packets(reader)))
 
     def come(frame: int) -> None:
-        item = Seen(frame, frame, b"")
+        item = Datagram(frame, frame, b"")
         item.connection = known.items[0].connection
         spans.seen(item)
 
