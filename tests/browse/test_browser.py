@@ -341,7 +341,7 @@ def test_every_line_is_as_wide_as_the_screen(size: tuple[int, int], plain: bool)
 
 
 def test_a_tiny_window_says_so_and_a_small_one_says_something(lossy: Browser) -> None:
-    assert "make the window larger" in screen(lossy, 39, 10)
+    assert "window too small; q quits" in screen(lossy, 30, 5)
     small = screen(lossy, 40, 10)
     assert "Lost 11% →, 10% ←; closed by client" in small
     assert "[1 Conn]" in small
@@ -405,9 +405,42 @@ def test_a_faulty_filter_is_told_and_changes_nothing() -> None:
     assert browser.prompt is not None
     assert browser.prompt.fault
     assert browser.prompt.fault[:20] in screen(browser)
+    assert "msg.seq ▏=>" in screen(browser)  # the cursor is where the fault is
+    assert browser.prompt.fault == "greater or equal is written >="
     keys(browser, "escape")
     assert browser.prompt is None
     assert browser.expression == ""
+
+
+def test_escape_takes_back_the_last_step_of_a_filter() -> None:
+    browser = opened()
+    browser.filter("msg.resend")
+    wait(browser, "datagrams match")
+    keys(browser, "! !")
+    assert browser.expression == "((msg.resend) and not (conn.id == 1)) and not (conn.id == 1)"
+    keys(browser, "escape")
+    assert browser.expression == "(msg.resend) and not (conn.id == 1)"
+    wait(browser, "0 datagrams match")
+    keys(browser, "2")
+    assert "No datagram matches the filter. Esc takes it back." in screen(browser)
+    keys(browser, "escape")
+    assert browser.expression == "msg.resend"
+    browser.filter("msg.duplicate")  # typed: nothing of the other one is left
+    keys(browser, "escape")
+    assert browser.expression == ""
+    browser.index.close()
+
+
+def test_columns_leave_room_for_what_a_datagram_says() -> None:
+    browser = opened()
+    browser.open(PACKETS, frame=1044)
+    keys(browser, "c")
+    wide = screen(browser, 160, 50)
+    assert "127.0.0.1:51399 → 127.0.0.1:21109  Notify last" in wide
+    assert "again o…" not in wide
+    assert "acked #…" not in wide
+    assert "Notify" in screen(browser, 40, 10)
+    browser.index.close()
 
 
 def test_tab_completes_a_field(lossy: Browser) -> None:
@@ -878,6 +911,10 @@ def test_what_is_under_the_cursor_is_explained() -> None:
     assert "Recognised by" in screen(browser)
     keys(browser, "escape")
     assert not browser.help
+    browser.open(PACKETS, frame=3)
+    keys(browser, "e")
+    assert "Nothing was found in it" in screen(browser)
+    keys(browser, "q")
     browser.open(PACKETS, frame=221)
     keys(browser, "e")
     assert "Retransmission" in screen(browser)

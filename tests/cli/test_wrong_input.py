@@ -133,6 +133,8 @@ FILTERS: dict[str, str] = {
     "nosuch": "no field is called 'nosuch'",
     "frame.numbr == 4": "did you mean 'frame.number'",
     "msg.seq = 5": "equality is written ==",
+    "msg.seq => 5": "greater or equal is written >=",
+    "msg.seq =< 5": "less or equal is written <=",
     "msg.type == 'Ack'": "texts stand in double quotes",
     "msg.resend | msg.duplicate": "either of two is written ||",
     "msg.seq > abc": "msg.seq is a number, and this is none",

@@ -94,8 +94,8 @@ class Backend(Protocol):
     def connection(self, number: int) -> ConnectionReport | None:
         """Return the report of a connection; None if it is not known yet."""
 
-    def check(self, text: str) -> str | None:
-        """Return what is wrong with a filter; None if nothing is."""
+    def check(self, text: str) -> tuple[str, int] | None:
+        """Return what is wrong with a filter, and at which character; None if nothing is."""
 
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the frames that match a filter, each with the index (from 0) of the matching

@@ -44,8 +44,7 @@ class Browser:
         self.index = backend.index
         self.plain = plain
         self.clock = Clock("r", 0)
-        self.view = CONNECTIONS
-        self.focus = 0
+        self.view, self.focus = CONNECTIONS, 0
         self.full = False
         """Whether one pane fills the screen."""
         self.help = False
@@ -75,12 +74,14 @@ class Browser:
         """
         self._background = Background(self.say)
         self.cache = ResultCache(backend, self._background, self.rows_of)
-        self._generation = 0
         self.counting = False
         """Whether the findings are being counted."""
         self._uncounted = True
         """Whether the findings must be counted again."""
         self._filters: list[str] = []
+        """Filters for the history of the prompt."""
+        self._outer_filters: list[str] = []
+        """What the filter was before each addition that made it what it is."""
         self.searched = ""
         """Text that `n` searches for; "" = `n` goes to marks."""
         self.sought = ""
@@ -166,7 +167,7 @@ class Browser:
         self._rows = None
         self.packets.renumbered(None if here is None else moved(here))
         if self.expression:
-            self.filter(self.expression)
+            self._start_filter(self.expression)
         else:
             self._apply()
 
@@ -230,7 +231,9 @@ class Browser:
     def show_packet(self, width: int) -> None:
         """Show the datagram under the cursor, its tree and its bytes."""
         row = self.packets.row()
-        record, said = None, ""
+        record, said = None, "no datagram"
+        if row is None and self.expression:
+            said = "No datagram matches the filter. Esc takes it back."
         if row is not None:
             record, fate = self.packets.record(row), self.packets.fate(row)
             ends = f"{record.src} → {record.dst}"
@@ -331,10 +334,22 @@ class Browser:
         self.packets.show(rows, self.connection)
         self._uncounted = True
 
+    def add_filter(self, text: str) -> None:
+        """Show only that part of what is shown that matches a filter as well."""
+        before = self.expression
+        self._outer_filters.append(before)
+        self._start_filter(f"({before}) and {text}" if before else text)
+
+    def undo_filter(self) -> None:
+        """Take back the last addition to the filter; all of it if it was typed."""
+        self._start_filter(self._outer_filters.pop() if self._outer_filters else "")
+
     def filter(self, text: str) -> None:
         """Show only what matches a filter, in all views; "" = everything."""
-        self._generation += 1
-        generation = self._generation
+        self._outer_filters.clear()
+        self._start_filter(text)
+
+    def _start_filter(self, text: str) -> None:
         self.expression, self._matching, self.connections.matching = text, None, None
         if not text:
             self._apply()
@@ -348,7 +363,7 @@ class Browser:
         def work() -> Callable[[], None]:
             index = self.index
             for frame, nth in self.backend.select(text):
-                if generation != self._generation:
+                if self._matching is not found:  # another filter has started
                     break
                 while not self._is_listed(frame):
                     time.sleep(_FILTER_WAIT_S)
@@ -362,7 +377,7 @@ class Browser:
             return done
 
         def done() -> None:
-            if generation == self._generation:
+            if self._matching is found:
                 self.say(f"{len(found):,} datagrams match")
                 self._apply()
                 self.connections.take(self.connections.all)

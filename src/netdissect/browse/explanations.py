@@ -124,6 +124,8 @@ def _datagram(browser: Browser) -> tuple[str, list[str]]:
     for code, frames in sorted(index.hits.items()):
         if frame in frames:
             found += _code(browser, code)
+    if not found and browser.backend.loaded.done:
+        found.append("Nothing was found in it, and nothing in it was sent again, copied or lost.")
     return f"frame {frame}", found
 
 

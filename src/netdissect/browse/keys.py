@@ -204,8 +204,7 @@ def _filter_on_value(form: str, browser: Browser) -> None:
     if found is None:
         browser.say("there is no value here that a filter can ask for")
         return
-    added, before = form.format(found), browser.expression
-    browser.filter(f"({before}) and {added}" if before else added)
+    browser.add_filter(form.format(found))
 
 
 def _escape(browser: Browser) -> None:
@@ -213,7 +212,7 @@ def _escape(browser: Browser) -> None:
     if browser.help:
         browser.help = False
     elif browser.expression:
-        browser.filter("")
+        browser.undo_filter()
     elif browser.connection is not None:
         browser.scope(None)
 

@@ -29,7 +29,7 @@ _NO_OCTETS = 20
 def draw(browser: Browser, width: int, height: int) -> list[Line]:
     """Return the lines of the screen, each of exactly `width` columns."""
     if width < SMALLEST[0] or height < SMALLEST[1]:
-        said = [padded([("make the window larger; q quits", "")], width)]
+        said = [padded([("window too small; q quits", "")], width)]
         return said + [padded([], width)] * (height - 1)
     if browser.help:
         if browser.explanation is not None:

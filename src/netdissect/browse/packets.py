@@ -27,6 +27,8 @@ MAX_SUMMARIES = 2000
 
 _NO_TIME = 45
 """On a screen with fewer columns, the list has no times."""
+_MIN_TEXT = 20
+"""Columns of the text of a datagram: with fewer, other columns are left out."""
 _BYTES_PER_BIT_ROW = 6
 _ENDPOINT_COLUMNS = 16
 """A longer address is cut at its beginning."""
@@ -231,7 +233,7 @@ class Packets(Pane):
         """Return the heading."""
         time = f" {'time':>11}" if width >= _NO_TIME else ""
         who = " conn" if self.connection is None else ""
-        ends = f"{'from → to':<{2 * _ENDPOINT_COLUMNS + 3}}" if self.endpoints else ""
+        ends = f"{'from → to':<{2 * _ENDPOINT_COLUMNS + 3}}" if self._has_endpoints(width) else ""
         what = "what, by message" if self.by_message else "what"
         return [[(f"   frame{time}{who}{'size':>11}  {ends}{what}", "dim")]]
 
@@ -260,12 +262,16 @@ class Packets(Pane):
 
     @staticmethod
     def _filled(columns: Line, text: str, fate: str, width: int) -> Line:
-        room = width - sum(len(part) for part, _ in columns) - len(fate)
-        return [*columns, *padded([(text, "")], max(8, room)), (fate, "dim")]
+        room = width - sum(len(part) for part, _ in columns)
+        fate = fate if room - len(fate) >= _MIN_TEXT else ""
+        return [*columns, *padded([(text, "")], max(8, room - len(fate))), (fate, "dim")]
 
     def _text(self, row: int) -> str:
         party = self.index.party(row)
         return self.summary(row) if party.protocol else f"{party.src} → {party.dst}"
+
+    def _has_endpoints(self, width: int) -> bool:
+        return self.endpoints and width >= NARROW + _MIN_TEXT
 
     def _columns(self, row: int, width: int) -> Line:
         """Return what stands before the text of a datagram."""
@@ -281,7 +287,7 @@ class Packets(Pane):
             (f" {sign} ", style),
             (f"{index.length(row):>5} B  ", "dim"),
         ]
-        if self.endpoints:
+        if self._has_endpoints(width):
             ends = " → ".join(fit_end(end, _ENDPOINT_COLUMNS) for end in (party.src, party.dst))
             line += padded([(ends, "")], 2 * _ENDPOINT_COLUMNS + 3)
         return line
@@ -325,7 +331,7 @@ class Tree(Pane):
 
     def title(self) -> str:
         """Return what the datagram is."""
-        return "no datagram" if self.record is None else self.said
+        return self.said
 
     def show(self, record: DatagramRecord | None, said: str) -> None:
         """Show a datagram; the cursor keeps its place if it is another one."""

@@ -25,7 +25,7 @@ class Prompt:
         *,
         text: str = "",
         fields: Sequence[FieldInfo] = (),
-        check: Callable[[str], str | None] | None = None,
+        check: Callable[[str], tuple[str, int] | None] | None = None,
         history: Sequence[str] = (),
     ) -> None:
         """Take the label, and the function called with the text.
@@ -35,8 +35,8 @@ class Prompt:
             done: called with the text when Enter is pressed.
             text: what stands there already.
             fields: names that Tab completes.
-            check: returns what is wrong with a filter, or None. Only a filter has one, and only in
-                a filter a minus sign ends a name.
+            check: returns what is wrong with a filter and where, or None. Only a filter has one,
+                and only in a filter a minus sign ends a name.
             history: what was typed before, for Up and Down.
 
         """
@@ -73,8 +73,9 @@ class Prompt:
         if key == "escape":
             return True
         if key == "enter":
-            self.fault = self._check(self.text) if self._check and self.text.strip() else None
-            if self.fault is not None:
+            found = self._check(self.text) if self._check and self.text.strip() else None
+            if found is not None:
+                self.fault, self.at = found[0], min(found[1], len(self.text))
                 return False
             self.done(self.text.strip())
             return True

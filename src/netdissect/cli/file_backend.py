@@ -199,14 +199,14 @@ class FileBackend:
         """Return the report of a connection; None while it is not known."""
         return self._session.reports.by_number(number) if self.loaded.done else None
 
-    def check(self, text: str) -> str | None:
+    def check(self, text: str) -> tuple[str, int] | None:
         """Return what is wrong with a filter; None where it is right."""
         from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
 
         try:
             compile_filter(text, filter_names())
         except FilterError as error:
-            return safe(str(error), 300)
+            return safe(str(error), 300), error.start
         return None
 
     def select(self, text: str) -> Iterator[tuple[int, int]]:

@@ -129,6 +129,8 @@ _WORDS = {
     "in": "in",
 }
 _SLIPS = {
+    "=>": "greater or equal is written >=",
+    "=<": "less or equal is written <=",
     "=": "equality is written ==",
     "'": 'texts stand in double quotes: "..."',
     "|": "either of two is written ||, or the word or",
@@ -162,8 +164,9 @@ def _tokens(text: str) -> Iterator[_Token]:
             continue
         match = _TOKEN.match(text, at)
         if match is None:
-            slip = _SLIPS.get(text[at], "unexpected character")
-            raise FilterError(slip, text=text, start=at, end=at + 1)
+            slip = next((slip for slip in _SLIPS if text.startswith(slip, at)), text[at])
+            fault = _SLIPS.get(slip, "unexpected character")
+            raise FilterError(fault, text=text, start=at, end=at + len(slip))
         span = Span(at, match.end())
         at = match.end()
         kind = str(match.lastgroup)
