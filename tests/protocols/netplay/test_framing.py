@@ -174,7 +174,7 @@ def test_a_line_without_end_is_bounded() -> None:
         found += framer.feed(StreamPiece(offset, block, (1,)))
         offset += len(block)
     assert "message-too-long" in codes(found)
-    assert len(framer._held.data) <= MAX_TEXT_OCTETS + len(block)
+    assert len(framer._buffer.data) <= MAX_TEXT_OCTETS + len(block)
     found = framer.feed(StreamPiece(offset, b"\n" + TEXT * 2, (2,)))
     assert [message for _, message in messages(found)] == [TEXT] * 2
 
@@ -184,7 +184,7 @@ def test_noise_in_a_lost_stream_is_let_go() -> None:
     chance = random.Random(5)
     for index in range(300):
         framer.feed(StreamPiece(1000 * index, chance.randbytes(1000), (index,), 1))
-        assert len(framer._held.data) <= 8192
+        assert len(framer._buffer.data) <= 8192
 
 
 def _hold_to_its_bounds(count: int, seed: int) -> int:

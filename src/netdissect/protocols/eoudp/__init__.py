@@ -1,4 +1,4 @@
-"""EOUDP (Exodia On UDP): rows, recognition and `scan`. The format stands in `layers/eoudp`."""
+"""EOUDP (Exodia On UDP), in the dialects of the Exodia engine and of the published documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _types(dialect: str) -> tuple[str, ...]:
 
 
 class Eoudp(Protocol):
-    """The protocol as the pipeline sees it."""
+    """EOUDP. Source: docs/protocols/eoudp.md."""
 
     name = "eoudp"
     title = "EOUDP (Exodia On UDP)"
@@ -38,34 +38,37 @@ class Eoudp(Protocol):
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
 
-    def may_stand_alone(self, payload: bytes) -> bool:
-        """Return whether it fits any dialect."""
-        return bool(candidates(payload))
-
     recognise = staticmethod(recognise)
 
-    # No method around it: that would cost a tenth of what it does.
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """Return whether the datagram fits any dialect."""
+        return bool(candidates(payload))
+
+    # Not wrapped in a method, which would take a tenth of its time.
     scan = staticmethod(scan)
     scanner = staticmethod(EoudpScanner)
 
     def initial_hints(self, claim: Claim) -> Hints:
-        """Return the hints of a new connection: a side not heard yet speaks as the other does."""
+        """Return the hints of a new connection.
+
+        A side that has not spoken yet is taken to use the dialect of the other side.
+        """
         default = self.dialects[0].name
         first, second = claim.dialects
         pair = (first or second or default, second or first or default)
-        guessed = claim.doubtful
+        undecided = claim.doubtful
         if claim.client == 1:
-            pair, guessed = pair[::-1], guessed[::-1]
-        learnt = DecoderState(undecided=guessed)
-        return Hints((row_of(pair[0]).name, row_of(pair[1]).name), learnt)
+            pair, undecided = pair[::-1], undecided[::-1]
+        state = DecoderState(undecided=undecided)
+        return Hints((row_of(pair[0]).name, row_of(pair[1]).name), state)
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:
-        """Return the hints with the byte order of contents that the user names."""
-        learnt = hints.extra or DecoderState()
-        return Hints(hints.dialects, learnt._replace(order=reading.byte_order))
+        """Return the hints with the byte order of contents that the user states."""
+        state = hints.extra or DecoderState()
+        return Hints(hints.dialects, state._replace(order=reading.byte_order))
 
     def dialect_row(self, name: str) -> DialectRow | None:
-        """Return the row of a dialect; the reference writes its names without the prefix."""
+        """Return the row of a dialect by its name, with or without the prefix `eoudp-`."""
         return super().dialect_row(name.removeprefix("eoudp-"))
 
 

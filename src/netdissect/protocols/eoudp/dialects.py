@@ -1,6 +1,6 @@
-"""The dialects of EOUDP as rows: header reader, what must be acknowledged, who does it.
+"""The dialects of EOUDP as rows: how headers are read, and what is acknowledged.
 
-Source: docs/protocols/eoudp.md; the layouts come from the derived readers alone.
+Layouts come from the derived readers alone. Source: docs/protocols/eoudp.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIALECT_TITLES: Final = {
     "rfc01": "RFC_01 and the Details section of RFC_02",
     "rfc03": "RFC_03 as written",
 }
-"""Dialect -> who speaks it; the first is the default."""
+"""Dialect -> programs that speak it; the first is the default."""
 
 COMPONENT_OF: Final = 0x0C
 DELETE_COMPONENT: Final = 0x0F
@@ -34,53 +34,53 @@ DELETE_COMPONENT: Final = 0x0F
 REAL_COMMANDS: Final = frozenset(
     {0x00, 0x01, 0x02, 0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81, 0x82, 0x8B}
 )
-"""Commands in the programs' enumeration."""
+"""Commands that the programs define."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What `scan` and recognition need to know of one dialect."""
+    """One dialect."""
 
     name: str
     read: Callable[[bytes, int, int], tuple[Any, ...] | None]
     """Derived reader of the header."""
     odd: Callable[[Any, int, list[Event]], None]
-    """Its soft rules."""
+    """Soft rules of the header."""
     start: int
-    """Bytes before the content."""
+    """Offset of the content, bytes."""
     flagged: bool
-    """True where the header has the important flag; it then says what must be acknowledged."""
+    """Whether the header has the flag that says that a message must be acknowledged."""
     document: bool
-    """True for the dialects of the texts."""
+    """Whether the dialect is that of a document, not of a program."""
     long32: bool = False
-    """True where entity ids have four bytes."""
+    """Whether entity ids have four bytes instead of eight."""
     padding: int = 0
-    """Zeros at the end of the header."""
+    """Zero bytes at the end of the header."""
     wide_stamp: bool = False
-    """True where the time stamp has eight bytes."""
+    """Whether the time stamp has eight bytes instead of four."""
     must: frozenset[int] = frozenset()
-    """Commands that must be acknowledged, where no flag says so."""
+    """Commands that must be acknowledged, in a dialect without the flag."""
     acked: frozenset[int] | None = None
     """Commands that receivers do acknowledge; None = all that must be."""
     first_id: int = 0
-    """First id of a sender; the documents do not say, their peers in the captures start at 1."""
+    """First id of a sender. The documents do not state it; their peers in the captures use 1."""
 
     @property
     def lengths_at(self) -> int:
-        """Return where the name length of a component stands, after its entity; 0 in documents."""
+        """Return the offset of a component's name length, behind its entity; 0 in documents."""
         return 0 if self.document else self.start + (4 if self.long32 else 8)
 
     @property
     def stamp_end(self) -> int:
-        """Return the offset after the time stamp."""
+        """Return the offset of the end of the time stamp."""
         return 9 if self.wide_stamp else 5
 
 
-_NOBODY: Final = frozenset[int]()
-_BY_COMMAND: Final = frozenset({COMPONENT_OF, DELETE_COMPONENT})
-_EARLY: Final = frozenset({COMPONENT_OF})
-_RFC02: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81})
-_RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
+_NONE: Final = frozenset[int]()
+_ACKED_30: Final = frozenset({COMPONENT_OF, DELETE_COMPONENT})
+_MUST_EARLY: Final = frozenset({COMPONENT_OF})
+_MUST_RFC02: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81})
+_MUST_RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
 
 ROWS: Final = {
     row.name: row
@@ -88,21 +88,21 @@ ROWS: Final = {
         Row("exodia-late", read.read_EoudpLate, read.odd_EoudpLate,
             26, flagged=True, document=False, wide_stamp=True),
         Row("exodia-mid", read.read_EoudpMid, read.odd_EoudpMid,
-            22, flagged=True, document=False, acked=_NOBODY),
+            22, flagged=True, document=False, acked=_NONE),
         Row("exodia-30", read.read_Eoudp30, read.odd_Eoudp30,
-            30, flagged=True, document=False, padding=8, acked=_BY_COMMAND),
+            30, flagged=True, document=False, padding=8, acked=_ACKED_30),
         Row("exodia-early", read.read_EoudpEarly, read.odd_EoudpEarly,
-            22, flagged=False, document=False, padding=1, must=_EARLY),
+            22, flagged=False, document=False, padding=1, must=_MUST_EARLY),
         Row("exodia-late-long32", read.read_EoudpLateLong32, read.odd_EoudpLateLong32,
             26, flagged=True, document=False, long32=True, padding=8, wide_stamp=True),
         Row("exodia-mid-long32", read.read_EoudpMidLong32, read.odd_EoudpMidLong32,
-            22, flagged=True, document=False, long32=True, padding=8, acked=_NOBODY),
+            22, flagged=True, document=False, long32=True, padding=8, acked=_NONE),
         Row("exodia-early-long32", read.read_EoudpEarlyLong32, read.odd_EoudpEarlyLong32,
-            22, flagged=False, document=False, long32=True, padding=9, must=_EARLY),
+            22, flagged=False, document=False, long32=True, padding=9, must=_MUST_EARLY),
         Row("rfc02", read.read_EoudpRfc02, read.odd_EoudpRfc02,
-            21, flagged=False, document=True, must=_RFC02, first_id=1),
+            21, flagged=False, document=True, must=_MUST_RFC02, first_id=1),
         Row("rfc01", read.read_EoudpRfc01, read.odd_EoudpRfc01,
-            21, flagged=False, document=True, must=_RFC01, first_id=1),
+            21, flagged=False, document=True, must=_MUST_RFC01, first_id=1),
         Row("rfc03", read.read_EoudpRfc03, read.odd_EoudpRfc03,
             26, flagged=True, document=True, wide_stamp=True, first_id=1),
     )

@@ -1,7 +1,7 @@
-"""Which dialect a datagram can be, and whether a flow is EOUDP at all. Pure; needs no port.
+"""Whether a flow is EOUDP, in which dialect, and which side is the client.
 
-There is no magic number. What makes it certain is an 8-byte size that equals the datagram's, a
-content that has the size its command needs, and a time stamp that a sender could have written.
+EOUDP has no magic number. The evidence is an 8-byte size field that is right, a content of a size
+that its command can have, and a time stamp that a sender could have written.
 Source: docs/protocols/eoudp.md, "Recognition".
 """
 
@@ -18,39 +18,54 @@ from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausib
 
 __all__ = ["candidates", "decided", "recognise"]
 
-_LAST_SAMPLE: Final = 16
-"""Size of the largest sample that recognition is asked about."""
+ALL: Final = 95
+MOST: Final = 80
+SOME: Final = 40
+"""Scores by the share of datagrams that fit; see `model.claims.STRONG`."""
+ALL_EMPTY: Final = 70
+"""Score where all datagrams fit, but none has a content or a wall-clock time."""
+
+_CONNECT: Final = 0x81
+_CONNECT_ACCEPT: Final = 0x02
+_RFC01_DELETE: Final = 0x10
+"""Command that deletes a component in RFC_01."""
+_MAX_WAIT: Final = 16
+"""Sample size from which on a claim no longer waits for more datagrams."""
 _SHORTEST: Final = min(row.start for row in ROWS.values())
-_LOOKS: Final = [(row, row.start, row.start - row.padding - 1) for row in ROWS.values()]
-"""Dialect, where its content starts, and where the last byte of its size stands, the lowest."""
+"""Size of the shortest header, bytes."""
+_SIZE_CHECKS: Final = [(row, row.start, row.start - row.padding - 1) for row in ROWS.values()]
+"""(dialect, offset of its content, offset of the low byte of its size field)."""
 _LONG32_STEP: Final = 1 << 24
-"""An id of long32 read as one of exodia-late is a multiple of this."""
+"""An id of exodia-late-long32 that is read as one of exodia-late is a multiple of this."""
 
 _FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
 _FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
+"""Commands that one side sends."""
 
 
-def _known(row: Row, command: int) -> bool:
-    return command in (COMMANDS if row.document else REAL_COMMANDS)
+# -- one datagram ----------------------------------------------------------------------------------
 
 
 def candidates(payload: bytes) -> tuple[str, ...]:
-    """Return the dialects that a datagram may be, in the order of `ROWS`."""
+    """Return the dialects that a datagram may be in, in the order of `ROWS`."""
     size = len(payload)
     if size < _SHORTEST or payload[0] not in COMMANDS:
         return ()
     found = []
-    for row, start, last in _LOOKS:
-        # One byte throws out nearly all: to read a header takes a hundred times as long.
-        fits = size >= start and payload[last] == (size - start) & 0xFF
-        if fits and _possible(row, payload):
+    for row, start, low_byte in _SIZE_CHECKS:
+        # This byte excludes nearly all dialects. Reading a header takes a hundred times as long.
+        fits = size >= start and payload[low_byte] == (size - start) & 0xFF
+        if fits and _is_possible(row, payload):
             found.append(row.name)
     return tuple(found)
 
 
-def _possible(row: Row, payload: bytes) -> bool:
+def _is_possible(row: Row, payload: bytes) -> bool:
+    """Return whether a sender of a dialect could have sent the datagram."""
     head = row.read(payload, 0, len(payload))
-    if head is None or head[-2] + row.start != len(payload) or not _known(row, head[0]):
+    if head is None or head[-2] + row.start != len(payload):
+        return False
+    if head[0] not in (COMMANDS if row.document else REAL_COMMANDS):
         return False
     if row.flagged and head[3] > 1:
         return False
@@ -60,24 +75,24 @@ def _possible(row: Row, payload: bytes) -> bool:
         return False
     content = payload[row.start :]
     command = command_name(row.name, head[0], len(content))
-    return _revision(row, head[0], command) and bool(legal(row.name, command, content))
+    return _is_of_revision(row, head[0], command) and bool(legal(row.name, command, content))
 
 
-def _revision(row: Row, number: int, command: str) -> bool:
-    """Return whether a command belongs to this revision of the documents."""
+def _is_of_revision(row: Row, number: int, command: str) -> bool:
+    """Return whether a document defines a command."""
     if not row.document:
         return True
-    deletes_in_rfc01 = number == 0x10 and command == "DELETE_COMPONENT"  # noqa: PLR2004
-    if row.name == "rfc01" and number == 0x10:  # noqa: PLR2004
-        return deletes_in_rfc01
-    return number not in FOREIGN[row.name] and not deletes_in_rfc01
+    is_rfc01_delete = number == _RFC01_DELETE and command == "DELETE_COMPONENT"
+    if row.name == "rfc01" and number == _RFC01_DELETE:
+        return is_rfc01_delete
+    return number not in FOREIGN[row.name] and not is_rfc01_delete
 
 
-@lru_cache(maxsize=256)  # a flow is asked about again whenever a few more are there
+@lru_cache(maxsize=256)  # `recognise` sees the same datagrams again in each larger sample
 def decided(payload: bytes) -> tuple[str | None, bool]:
-    """Return (dialect, whether it is beyond doubt) of one datagram; None for no EOUDP.
+    """Return (dialect, is certain) of one datagram; None if it is no EOUDP.
 
-    Where bytes mean the same in several dialects the likelier one is named.
+    A datagram that means the same in several dialects gets the likeliest.
     """
     found = candidates(payload)
     if len(found) <= 1:
@@ -86,9 +101,9 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
     if names == {"exodia-late", "exodia-late-long32"}:
         return _late_or_long32(payload)
     if names & {"exodia-early", "exodia-mid"}:
-        # v1.1 flags its CONNECT; an unflagged one is v1.0's. The other empty messages of the two
-        # are the same bytes, and neither release sends them.
-        connect = payload[0] == 0x81 and "exodia-early" in names  # noqa: PLR2004 - CONNECT
+        # v1.1 sets the flag of its CONNECT, v1.0 has none. Other empty messages are equal in both
+        # releases, and neither sends them.
+        connect = payload[0] == _CONNECT and "exodia-early" in names
         return ("exodia-early", True) if connect else ("exodia-mid", False)
     return found[0], False
 
@@ -101,49 +116,88 @@ def _late_or_long32(payload: bytes) -> tuple[str, bool]:
     return "exodia-late", False
 
 
+# -- a flow ----------------------------------------------------------------------------------------
+
+
 class _Side:
-    """What one endpoint has sent in the sample."""
+    """Counts of the datagrams that one endpoint sent in the sample."""
 
     def __init__(self) -> None:
-        self.total = 0
         self.fitting = 0
+        """Datagrams that fit a dialect."""
         self.weak = 0
-        """Fitting ones that carry no content and no wall clock."""
-        self.sure: dict[str, int] = {}
+        """Of these, datagrams of documents without content: they have no wall-clock time either."""
+        self.certain: dict[str, int] = {}
+        """Dialect -> datagrams that are certainly in it."""
         self.likely: dict[str, int] = {}
+        """Dialect -> datagrams that are likely in it."""
         self.handshake = 0
-        """1 where it asks for a connection, -1 where it accepts one, 0 where neither was seen."""
+        """1 if it asks for a connection first, -1 if it accepts one first, 0 for neither."""
         self.leaning = 0
-        """Messages of clients less messages of servers."""
+        """Messages that clients send, less messages that servers send."""
 
-    def take(self, payload: bytes) -> None:
+    def add(self, payload: bytes) -> None:
         """Count one datagram."""
-        self.total += 1
-        dialect, sure = decided(payload)
+        dialect, is_certain = decided(payload)
         if dialect is None:
             return
         self.fitting += 1
         row = ROWS[dialect]
         self.weak += row.document and len(payload) == row.start
-        votes = self.sure if sure else self.likely
+        votes = self.certain if is_certain else self.likely
         votes[dialect] = votes.get(dialect, 0) + 1
         command = payload[0]
-        if command in (0x81, 0x02):
-            self.handshake = self.handshake or (1 if command == 0x81 else -1)  # noqa: PLR2004
+        if command in (_CONNECT, _CONNECT_ACCEPT):
+            self.handshake = self.handshake or (1 if command == _CONNECT else -1)
         event = command_name(dialect, command, len(payload) - row.start) == "EVENT"
         self.leaning += command in _FROM_CLIENT or event
         self.leaning -= command in _FROM_SERVER
 
     def dialect(self) -> str | None:
-        """Return the dialect that most of its datagrams are, None where none fits."""
+        """Return the dialect of most datagrams; None if none fits any."""
         best, most = None, 0
-        for name, count in (self.sure or self.likely).items():
+        for name, count in (self.certain or self.likely).items():
             if count > most:
                 best, most = name, count
         return best
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether more datagrams may decide the dialect."""
+        return not self.certain and self.fitting > 0
+
+
+def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+    """Return the claim on a flow, or None. Pure.
+
+    A claim without a client or a certain dialect waits for more datagrams, so that those of the
+    sample are read with what is known then.
+    """
+    del transport
+    first, second = _Side(), _Side()
+    for endpoint, _time, payload in sample:
+        (second if endpoint else first).add(payload)
+    fitting = first.fitting + second.fitting
+    if not fitting:
+        return None
+    total = len(sample)
+    if fitting > first.weak + second.weak:
+        score = ALL if fitting == total else MOST if 2 * fitting >= total else SOME
+    else:
+        # An empty message of a document is a size of zero and any small float: one proves nothing.
+        score = ALL_EMPTY if fitting > 1 and fitting == total else SOME
+    client, basis = _client(first, second)
+    doubtful = (not first.certain, not second.certain)
+    fit = f"{fitting} of {total} datagrams have a size field, content size and time stamp that fit"
+    dialects = first.dialect(), second.dialect()
+    reasons = (fit, *_reason(0, first, dialects[0]), *_reason(1, second, dialects[1]))
+    is_open = client is None or first.is_open or second.is_open
+    waits = is_open and not final and total < _MAX_WAIT
+    return Claim("eoudp", score, dialects, client, basis, reasons, doubtful, waits=waits)
+
 
 def _client(first: _Side, second: _Side) -> tuple[int | None, str]:
+    """Return (which endpoint is the client, basis of that)."""
     if first.handshake != second.handshake:
         return (0 if first.handshake > second.handshake else 1), "handshake"
     if first.leaning != second.leaning:
@@ -151,40 +205,9 @@ def _client(first: _Side, second: _Side) -> tuple[int | None, str]:
     return None, "first_frame"
 
 
-def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-    """Return the claim on a flow, None where not one datagram fits a dialect.
-
-    A claim that leaves the client or a dialect open waits while more may tell, so that what was
-    undecided is read again with what is then known.
-    """
-    del transport
-    first, second = _Side(), _Side()
-    for endpoint, _time, payload in sample:
-        (second if endpoint else first).take(payload)
-    fitting = first.fitting + second.fitting
-    if not fitting:
-        return None
-    total = len(sample)
-    strong = fitting - first.weak - second.weak
-    if strong:
-        score = 95 if fitting == total else 80 if 2 * fitting >= total else 40
-    else:
-        # A document's empty message is a size of zero and any small float: one alone is no proof.
-        score = 70 if fitting > 1 and fitting == total else 40
-    client, basis = _client(first, second)
-    doubtful = (not first.sure, not second.sure)
-    open_ = client is None or (not first.sure and first.fitting > 0)
-    open_ = open_ or (not second.sure and second.fitting > 0)
-    fit = f"{fitting} of {total} datagrams have a size field, content size and time stamp that fit"
-    dialects = first.dialect(), second.dialect()
-    reasons = (fit, *_reason(0, first, dialects[0]), *_reason(1, second, dialects[1]))
-    waits = open_ and not final and total < _LAST_SAMPLE
-    return Claim("eoudp", score, dialects, client, basis, reasons, doubtful, waits=waits)
-
-
 def _reason(endpoint: int, side: _Side, dialect: str | None) -> tuple[str, ...]:
     if dialect is None:
         return ()
-    sure = side.sure.get(dialect)
-    doubt = f"{sure} beyond doubt" if sure else "not decided, the likelier one"
+    certain = side.certain.get(dialect)
+    doubt = f"{certain} beyond doubt" if certain else "not decided, the likelier one"
     return (f"endpoint {endpoint} sends {dialect}: {doubt}",)

@@ -1,4 +1,4 @@
-"""EOUDP's reliability rules as rows. Source: docs/protocols/eoudp.md, "Reliability", "Sessions"."""
+"""EOUDP's reliability rules. Source: docs/protocols/eoudp.md, "Reliability" and "Sessions"."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from netdissect.protocols.eoudp.dialects import ROWS
 __all__ = ["POLICIES", "SPACE"]
 
 SPACE: Final = "command"
-"""The one counter per direction: every message takes a number, those to be acknowledged are units.
-"""
+"""The only counter of a direction. It numbers every message; those to be acknowledged are units."""
 _OPEN: Final = ("JOINED", "CONNECTED")
 _OVER: Final = ("CLOSED", "TIMED_OUT")
 _ASKING: Final = ("CONNECTING", "ADDRESSED")
@@ -50,46 +49,53 @@ _EXODIA: Final = StateMachine(
     handshake=state_words(unanswered="CONNECTING", accepted="CONNECTED", rejected="REJECTED"),
     begins=frozenset({"connect"}),
 )
-"""JOINED: the capture starts in the middle of a session. ADDRESSED: the server speaks as to one
-that it has accepted, and whether that came to the client is not known. Clients ignore a
+"""The states of a session. JOINED: the capture starts mid-session. ADDRESSED: the server sends what
+it sends to accepted clients, but nothing shows that the client knows. Clients ignore a
 CONNECT_REJECT once they are accepted, and every DISCONNECT of a server.
 """
 _DOCUMENT: Final = replace(
     _EXODIA,
     transitions=_EXODIA.transitions
     | transition_table(
-        ("CONNECTING", "alive", 1, "CONNECTING"),  # an ACK, which tells nothing
+        ("CONNECTING", "alive", 1, "CONNECTING"),  # an ACK, which does not mean acceptance
         (_OPEN, "reject", 1, "CLOSED"),
         ((*_ASKING, *_OPEN), "disconnect", 1, "CLOSED"),
     ),
 )
-"""In the documents a server ends a session with CONNECT_REJECT (Usage) or DISCONNECT."""
+"""The same in the documents, where a server ends a session with CONNECT_REJECT (Usage) or
+DISCONNECT.
+"""
 
 _TICK_MS: Final = 16.0
-"""Period of the server's loop, in which the re-sending branch repeats what is unacknowledged."""
+"""Period of the server's loop. One branch of the program retransmits unacknowledged messages in
+every iteration.
+"""
 _BURST_GUARD_MS: Final = 60_000.0
+"""Longer than any copy takes: of a message that is sent twice at once, no copy is a later
+retransmission.
+"""
 
 _LATE: Final = SpaceRule(
     name=SPACE,
-    # Ids have 64 bits; a sender counts in 32, and over its top the low ones go on.
+    # Ids have 64 bits, but a sender counts in 32, so the low 32 bits continue when it overflows.
     bits=32,
     ack=AckRule.EXACT,
-    # No release has a timer; the re-sending branch repeats once per tick and every copy takes a
-    # number, which is how its copies are told from those of the network.
+    # No release has a timer. The branch that retransmits does so once per tick, and each of its
+    # copies has a number of its own, unlike duplicates made by the network.
     resend=ResendRule(initial_ms=0.0, guard_ms=_TICK_MS),
     copies_take_numbers=True,
     memory=1024,
 )
 _DOUBLE: Final = replace(
     _LATE,
-    # Every message is handed to the socket twice; nothing is ever sent again later.
+    # Every message is sent twice at once, and never again later.
     resend=ResendRule(initial_ms=0.0, guard_ms=_BURST_GUARD_MS),
     copies_take_numbers=False,
     burst=2,
 )
 _RFC: Final = replace(
     _LATE,
-    # The documents give no timer; a copy within 50 ms is nobody's retransmission.
+    # The documents state no timer. A copy within 50 ms is no retransmission.
     resend=ResendRule(initial_ms=0.0, guard_ms=50.0),
     copies_take_numbers=False,
 )
@@ -97,8 +103,9 @@ _RFC: Final = replace(
 _PACKET_INFO: Final = ProbeRule("packet_info", 32, 1000.0)
 
 _SERVER_TIMEOUT: Final = TimeoutRule(5000.0, 1000.0, None, announces="disconnect", by_clock=True)
-"""A client is given up when its last time stamp is 5 s older than that of the last datagram sent to
-it; PACKET_INFO goes out once per second, so the verdict falls 5 to 6 s after the last sign of life.
+"""A server gives up a client whose last time stamp is 5 s older than that of the last datagram sent
+to it. It sends a PACKET_INFO once per second, so that happens 5 to 6 s after the client's last
+datagram.
 """
 
 _SPACES: Final = {
@@ -121,4 +128,4 @@ def _policy(dialect: str) -> Policy:
 
 
 POLICIES: Final = {dialect: _policy(dialect) for dialect in ROWS}
-"""Dialect -> rules."""
+"""Dialect -> its rules."""

@@ -1,10 +1,10 @@
-"""`scan` of EOUDP: one datagram to its events. Layout comes from the derived readers alone."""
+"""`scan` of EOUDP: one datagram to its events. Layouts come from the derived readers alone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.claims import Hints
@@ -29,6 +29,7 @@ from netdissect.wire.eoudp_names import (
 __all__ = ["scan"]
 
 
+_T = TypeVar("_T")
 _Reader = Callable[[bytes, int, int], Any]
 _READ_PAIR: _Reader = read.read_EoudpPair
 _READ_ACK: _Reader = read.read_EoudpAck
@@ -36,14 +37,15 @@ _READ_ACCEPT: _Reader = read.read_EoudpConnectAccept
 _READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
 
 _LOW: Final = 0xFFFFFFFF
-"""What of an id is compared: over the top of a 32-bit counter the low bits go on."""
-_BELOW_ZERO: Final = (1 << 64) - FAR_ID
-"""How such a counter looks behind its top."""
-_NEAR: Final = 1 << 16  # beyond, an id goes on from none of before
+"""Bits of an id that are compared: they continue when a sender's 32-bit counter overflows."""
+_NEGATIVE: Final = (1 << 64) - FAR_ID
+"""Smallest id of a signed 32-bit counter that has overflowed, extended to 64 bits."""
+_NEAR: Final = 1 << 16
+"""Distance from the last wide id within which an id continues from it."""
 _STRAY: Final = -1
-"""Stands for an id that goes on from no other: it may be one byte gone wrong."""
-_STRANGERS: Final = 8
-"""Datagrams of one other dialect from which on a direction speaks that one."""
+"""Stands for an id that continues from no other, for instance because a byte is damaged."""
+_MIN_FOREIGN: Final = 8
+"""Consecutive datagrams of another dialect after which a direction is taken to speak it."""
 _CLOCK_LOW, _CLOCK_HIGH = WALL_CLOCK_MS
 _PACKET_INFO: Final = 0x00
 _ACKNOWLEDGE: Final = 0x01
@@ -54,28 +56,32 @@ _CONNECT: Final = 0x81
 _DISCONNECT: Final = 0x82
 _EVENT: Final = 0x8B
 _IMPORTANT_EVENT: Final = 0x10
-_PAIR: Final = 8  # bytes of what one side has received and sent
+_PAIR: Final = 8
+"""Size of the two counters in a PACKET_INFO, received and sent, bytes."""
+_ID_OCTETS: Final = 8
+"""Size of an id, bytes."""
 _USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, _EVENT: 5}
-"""Legal content sizes of the commonest commands, to spare them the full check."""
-_LOST: Final = b""
-"""Stands for the first message of an epoch where that is not in the capture."""
+"""Frequent command -> legal size of its content, bytes. It saves the full check."""
+_NOT_CAPTURED: Final = b""
+"""Stands for the first message of an epoch that is not in the capture."""
 _U32: Final = Struct("<I").unpack_from
 
-
 _RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
-"""Commands that may show a flow to be RFC_01's."""
+"""Commands that may show that a flow is in the dialect of RFC_01."""
 _MEANINGS: Final = frozenset(
     {"ACK", "CONNECT_ACCEPT", "PACKET_INFO", "CONNECT", "CONNECT_REJECT", "DISCONNECT"}
 )
-"""Commands of the documents that say more than their own number."""
+"""Commands of the documents that mean more than their own number."""
 
-
-Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
-"""Handler of a command: (events, payload, start of the content, direction, hints) -> new hints."""
+Handler: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
+"""(events to add to, payload, offset of the content, direction, hints) -> new hints, if any."""
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901, PLR0912
-    """Return the events of one datagram. One function: a call costs as much as what it would do."""
+    """Return the events of one datagram.
+
+    It is not split into functions, because a call would cost as much as what the function does.
+    """
     dialect = hints.dialects[direction]
     row, reader, odd, flagged, must, lengths_at = _FAST.get(dialect) or _FAST[row_of(dialect).name]
     size = len(payload)
@@ -96,17 +102,17 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if not lengths_at:
         return _document(row, head, payload, direction, hints)
     events: list[Event] = []
-    learnt = None
+    learned = None
     odd(head, direction, events)
     if size > RECEIVE_LIMIT:
         events.append((Ev.NOTE, *oversize(size)))
     if number >= FAR_ID:
-        number, learnt = _counted(number, direction, hints)
+        number, learned = _comparable_id(number, direction, hints)
     if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
-        learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
+        learned = _epoch(events, row, payload, number, direction, learned or hints) or learned
     name = _NAMES[command] if command != _DISCONNECT else type_name(row.name, command, size - start)
     if command == _ACCEPT or number < 0:
-        # The server accepts with the id 0 of a counter that it then throws away.
+        # The server accepts with the id 0 of a counter that it then discards.
         events.append((Ev.MESSAGE, name))
     elif not flag:
         events.append((Ev.NUMBERED, name, SPACE, number))
@@ -115,25 +121,25 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     else:
         events.append((Ev.PLAIN_UNIT, name, SPACE, number, payload))
     if command == _COMPONENT:
-        # Most of all datagrams are components: the two lengths must lead to the end.
+        # Most datagrams are components. The lengths of name and data must lead to the end.
         if (
             size < lengths_at + 8
             or size < (after := lengths_at + 4 + _U32(payload, lengths_at)[0]) + 4
             or after + 4 + _U32(payload, after)[0] != size
         ):
             events.append((Ev.NOTE, *wrong_size(name, size - start)))
-        if learnt is None:
+        if learned is None:
             return events
     else:
         handler = _HANDLERS.get(command)
         if handler is not None:
-            learnt = handler(events, payload, start, direction, learnt or hints) or learnt
+            learned = handler(events, payload, start, direction, learned or hints) or learned
         if size - start != _USUAL_SIZES.get(command):
             name = command_name(row.name, command, size - start)
             if legal(row.name, name, payload[start:]) is False:
                 events.append((Ev.NOTE, *wrong_size(name, size - start)))
-    if learnt is not None:
-        events.append((Ev.HINTS, learnt))
+    if learned is not None:
+        events.append((Ev.HINTS, learned))
     return events
 
 
@@ -141,67 +147,66 @@ _FAST: Final = {
     name: (row, row.read, row.odd, row.flagged, row.must, row.lengths_at)
     for name, row in ROWS.items()
 }
-"""What `scan` needs of a row, in one look."""
+"""Dialect -> what `scan` needs of its row, in one look-up."""
 _NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
-"""Command -> name under which it is counted, but for 0x82, which v1.0 uses for keys."""
+"""Command -> type, except for 0x82, which v1.0 uses for key events."""
 
 
-# -- findings --------------------------------------------------------------------------------------
+def _replaced(pair: tuple[_T, _T], direction: int, value: _T) -> tuple[_T, _T]:
+    """Return a pair with the value of one direction replaced."""
+    return (pair[0], value) if direction else (value, pair[1])
+
+
+# -- other dialects --------------------------------------------------------------------------------
 
 
 def _mismatch(
     row: Row, notes: list[Event], payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
-    """Take a datagram that is cut or whose size field does not fit: another dialect, or a broken
-    one, of which `notes` say what is wrong.
+    """Return the events of a datagram that is cut or whose size field does not fit.
 
-    Receivers drop it and count nothing. A guessed dialect gives way to the one that fits.
+    It is in another dialect, or damaged, as `notes` say. Receivers drop it and count nothing. If
+    the dialect of the direction was undecided, it is now the one that fits.
     """
-    found, sure = decided(payload)
-    begun = None if found is None else _other_release(found, payload, direction, hints, sure=sure)
-    if begun is not None:
-        return [(Ev.RESTART, "*"), (Ev.HINTS, begun)]
-    if found is not None and hints.extra.undecided[direction] and found != row.name:
-        dialects = list(hints.dialects)
-        dialects[direction] = found
-        undecided = list(hints.extra.undecided)
-        undecided[direction] = not sure
-        learnt = Hints(
-            (dialects[0], dialects[1]),
-            hints.extra._replace(undecided=(undecided[0], undecided[1])),
+    found, is_certain = decided(payload)
+    if found is None:
+        return notes
+    restarted = _other_release(found, payload, direction, hints, is_certain=is_certain)
+    if restarted is not None:
+        return [(Ev.RESTART, "*"), (Ev.HINTS, restarted)]
+    state: DecoderState = hints.extra
+    if state.undecided[direction] and found != row.name:
+        learned = Hints(
+            _replaced(hints.dialects, direction, found),
+            state._replace(undecided=_replaced(state.undecided, direction, not is_certain)),
         )
-        events = scan(payload, direction, learnt)
-        # The new dialect's rules must be in force before its units are counted.
-        return events if events[-1][0] == Ev.HINTS else [(Ev.HINTS, learnt), *events]
-    if found is not None:
-        notes.append((Ev.NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
-        if sure:
-            notes.append((Ev.HINTS, _stranger(found, direction, hints)))
+        events = scan(payload, direction, learned)
+        # The rules of the new dialect must be in force before its units are counted.
+        return events if events[-1][0] == Ev.HINTS else [(Ev.HINTS, learned), *events]
+    notes.append((Ev.NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
+    if is_certain:
+        name, count = state.foreign[direction]
+        seen = (found, count + 1 if name == found else 1)
+        state = state._replace(foreign=_replaced(state.foreign, direction, seen))
+        notes.append((Ev.HINTS, Hints(hints.dialects, state)))
     return notes
 
 
 def _other_release(
-    found: str, payload: bytes, direction: int, hints: Hints, *, sure: bool
+    found: str, payload: bytes, direction: int, hints: Hints, *, is_certain: bool
 ) -> Hints | None:
-    """Return the hints of a new connection where another release has taken over the addresses: it
-    asks for a connection, or many datagrams and no PACKET_INFO between them are of it.
+    """Return the hints of a new connection if another release now uses the addresses, else None.
+
+    That is so if it asks for a connection, or if many datagrams, without a PACKET_INFO of the old
+    dialect between them, are in its dialect.
     """
     name, count = hints.extra.foreign[direction]
     asks = payload[0] == _CONNECT and not direction and hints.extra.openers[0] is not None
-    if not asks and not (sure and name == found and count + 1 >= _STRANGERS):
+    if not asks and not (is_certain and name == found and count + 1 >= _MIN_FOREIGN):
         return None
     pair = (hints.dialects[0], found) if direction else (found, found)
-    # Nothing of the other side's has been heard yet.
+    # The dialect of the other side is undecided until it sends something.
     return Hints(pair, DecoderState(undecided=(bool(direction), not direction)))
-
-
-def _stranger(found: str, direction: int, hints: Hints) -> Hints:
-    """Return the hints after one more datagram of another dialect."""
-    name, count = hints.extra.foreign[direction]
-    strangers = list(hints.extra.foreign)
-    strangers[direction] = (found, count + 1 if name == found else 1)
-    learnt = hints.extra._replace(foreign=(strangers[0], strangers[1]))
-    return Hints(hints.dialects, learnt)
 
 
 # -- epochs ----------------------------------------------------------------------------------------
@@ -210,10 +215,10 @@ def _stranger(found: str, direction: int, hints: Hints) -> Hints:
 def _epoch(
     events: list[Event], row: Row, payload: bytes, number: int, direction: int, hints: Hints
 ) -> Hints | None:
-    """Tell whether the sender numbers afresh with this datagram; return what was learnt.
+    """Add a RESTART if the sender restarts its numbers with this datagram; return new hints.
 
-    A server does so after every CONNECT, a client when its program is started anew. A network copy
-    of the first message, and one that comes late, begin nothing.
+    A server restarts them after every CONNECT, a client when its program is started again. A
+    duplicate of the first message, and one that comes late, restart nothing.
     """
     extra: DecoderState = hints.extra
     opener = extra.openers[direction]
@@ -226,19 +231,19 @@ def _epoch(
             events.append((Ev.STATE, "alive", None))
         if extra.undecided[direction] and not row.document and not decided(payload)[1]:
             events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
-        opener = key if first else _LOST
+        opener = key if first else _NOT_CAPTURED
     elif first and key != opener:
         begins = extra.pending if server else payload[0] == _CONNECT
-        restart = begins or opener != _LOST
+        restart = begins or opener != _NOT_CAPTURED
         opener = key
     elif server and extra.pending and number == row.first_id + 1:
         restart = True
-        opener = _LOST
+        opener = _NOT_CAPTURED
     else:
         return None
     if restart:
         events.append((Ev.RESTART, SPACE))
-    openers = (extra.openers[0], opener) if server else (opener, extra.openers[1])
+    openers = _replaced(extra.openers, direction, opener)
     pending = extra.pending and not server
     return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
 
@@ -261,7 +266,7 @@ def _packet_info(
     number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
     events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
     if received >= 0 and sent >= 0:
-        # Real receivers take no PACKET_INFO but one of 8 bytes.
+        # Receivers accept no PACKET_INFO but one of 8 bytes.
         events.append((Ev.TALLY, "packet_info", sent, received, size == _PAIR))
     if size > _PAIR and direction:
         text = f"counters of {size // _PAIR} clients, its own come last"
@@ -271,19 +276,19 @@ def _packet_info(
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((Ev.CLOCK, stamp, True))
-    learnt = _informed(events, direction, hints)
+    learned = _accepted_client(events, direction, hints)
     if not hints.extra.foreign[direction][1]:
-        return learnt
-    # What speaks its dialect every second has not been replaced.
-    strangers = list(hints.extra.foreign)
-    strangers[direction] = ("", 0)
-    extra = (learnt or hints).extra
-    return Hints(hints.dialects, extra._replace(foreign=(strangers[0], strangers[1])))
+        return learned
+    # A PACKET_INFO every second shows that the old release still uses the addresses.
+    extra = (learned or hints).extra
+    foreign = _replaced(hints.extra.foreign, direction, ("", 0))
+    return Hints(hints.dialects, extra._replace(foreign=foreign))
 
 
-def _informed(events: list[Event], direction: int, hints: Hints) -> Hints | None:
-    """Take a PACKET_INFO or a key: a client that asked sends none before it was accepted, whether
-    or not the capture has that.
+def _accepted_client(events: list[Event], direction: int, hints: Hints) -> Hints | None:
+    """Add that the client was accepted, given its PACKET_INFO or key event; return new hints.
+
+    A client sends them only after it was accepted, even if the capture lacks the CONNECT_ACCEPT.
     """
     if direction or hints.extra.accepted or not hints.extra.connect:
         return None
@@ -295,7 +300,7 @@ def _key(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     del payload, start
-    return _informed(events, direction, hints)
+    return _accepted_client(events, direction, hints)
 
 
 def _acknowledge(
@@ -307,26 +312,25 @@ def _acknowledge(
     return None
 
 
-def _counted(number: int, direction: int, hints: Hints) -> tuple[int, Hints | None]:
-    """Return an id as it is compared with others, or _STRAY, and what was learnt of it."""
-    if number < FAR_ID or number >= _BELOW_ZERO:
+def _comparable_id(number: int, direction: int, hints: Hints) -> tuple[int, Hints | None]:
+    """Return (an id as it is compared with others, or _STRAY; new hints, if any)."""
+    if number < FAR_ID or number >= _NEGATIVE:
         return number & _LOW, None
-    far = hints.extra.far
-    first = hints.extra.openers[direction] is None
-    near = number <= _LOW or first or abs(number - far[direction]) < _NEAR
-    far = (far[0], number) if direction else (number, far[1])
-    learnt = Hints(hints.dialects, hints.extra._replace(far=far))
-    return (number & _LOW if near else _STRAY), learnt
+    state: DecoderState = hints.extra
+    first = state.openers[direction] is None
+    near = number <= _LOW or first or abs(number - state.far[direction]) < _NEAR
+    state = state._replace(far=_replaced(state.far, direction, number))
+    return (number & _LOW if near else _STRAY), Hints(hints.dialects, state)
 
 
 def _acks(values: tuple[Any, ...], direction: int, hints: Hints) -> list[Event]:
-    """Return the events of an acknowledged id, the first of the values."""
+    """Return the events of an acknowledged id, which is the first of the values."""
     number = values[0]
     if number < FAR_ID:
         return [(Ev.ACK, SPACE, number, 0)]
     events: list[Event] = []
     read.odd_EoudpAck(values, direction, events)
-    named, _ = _counted(number, 1 - direction, hints)
+    named, _ = _comparable_id(number, 1 - direction, hints)
     if named >= 0:
         events.append((Ev.ACK, SPACE, named, 0))
     return events
@@ -375,10 +379,10 @@ def _connect(
         return None
     extra: DecoderState = hints.extra
     if payload != extra.connect and extra.connect:
-        found, sure = decided(payload)
-        if sure and found is not None and found != row_of(hints.dialects[0]).name:
+        found, is_certain = decided(payload)
+        if is_certain and found is not None and found != row_of(hints.dialects[0]).name:
             events.insert(0, (Ev.RESTART, "*"))
-            return _other_release(found, payload, direction, hints, sure=True)
+            return _other_release(found, payload, direction, hints, is_certain=True)
     _stamped(events, payload, hints, direction)
     events.append((Ev.STATE, "connect", None))
     if payload == extra.connect:
@@ -389,7 +393,7 @@ def _connect(
 
 
 def _stamped(events: list[Event], payload: bytes, hints: Hints, direction: int) -> None:
-    """Take the stamp by which a server tells who is silent; a CONNECT keeps that of its first."""
+    """Add the time stamp by which a server measures silence. Copies of a CONNECT share one."""
     row = row_of(hints.dialects[direction])
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
@@ -400,7 +404,7 @@ def _disconnect(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     if len(payload) > start and hints.dialects[direction].startswith("exodia-early"):
-        return _informed(events, direction, hints)  # the key event of v1.0
+        return _accepted_client(events, direction, hints)  # It is a key event of v1.0.
     _stamped(events, payload, hints, direction)
     events.append((Ev.STATE, "disconnect", "DISCONNECT"))
     if direction:
@@ -410,7 +414,7 @@ def _disconnect(
     return None
 
 
-_HANDLERS: Final[dict[int, Scanner]] = {
+_HANDLERS: Final[dict[int, Handler]] = {
     _PACKET_INFO: _packet_info,
     _ACKNOWLEDGE: _acknowledge,
     _ACCEPT: _accept,
@@ -419,7 +423,7 @@ _HANDLERS: Final[dict[int, Scanner]] = {
     _DISCONNECT: _disconnect,
     _EVENT: _key,
 }
-"""Command -> what it says beyond its own number."""
+"""Command -> handler of what it means beyond its own number."""
 
 
 # -- documents -------------------------------------------------------------------------------------
@@ -428,7 +432,7 @@ _HANDLERS: Final[dict[int, Scanner]] = {
 def _document(
     row: Row, head: tuple[Any, ...], payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
-    """Return the events of a datagram in the form of the texts."""
+    """Return the events of a datagram in a dialect of the documents."""
     command, number = head[0], head[2]
     flag = head[3] if row.flagged else command in row.must
     size = len(payload)
@@ -439,33 +443,33 @@ def _document(
     if size > RECEIVE_LIMIT:
         events.append((Ev.NOTE, *oversize(size)))
     extra = hints.extra
-    number, learnt = _counted(number, direction, hints)
+    number, learned = _comparable_id(number, direction, hints)
     if command in _RFC01_ONLY:
-        learnt = _revision(row, command, name, learnt or hints) or learnt
+        learned = _revision(row, command, name, learned or hints) or learned
     if extra.order is None and name in TEXTS:
-        learnt = _order(name, content, learnt or hints) or learnt
+        learned = _order(name, content, learned or hints) or learned
     if number <= row.first_id + 1 or extra.openers[direction] is None:
-        learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
+        learned = _epoch(events, row, payload, number, direction, learned or hints) or learned
     type_ = name.removeprefix("UNKNOWN_")
     if number < 0:
         events.append((Ev.MESSAGE, type_))
     elif flag:
-        # Server copies carry a fresh time stamp, so it is no part of what is compared.
+        # Copies of a server carry a fresh time stamp, which is not compared.
         key = payload[:1] + payload[row.stamp_end :]
         events.append((Ev.UNIT, type_, SPACE, number, None, key))
     else:
         events.append((Ev.NUMBERED, type_, SPACE, number))
     if name in _MEANINGS:
-        learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
+        learned = _meaning(events, name, payload, row, direction, learned or hints) or learned
     if len(content) != _USUAL_SIZES.get(command) and legal(row.name, name, content) is False:
         events.append((Ev.NOTE, *wrong_size(name, len(content))))
-    if learnt is not None:
-        events.append((Ev.HINTS, learnt))
+    if learned is not None:
+        events.append((Ev.HINTS, learned))
     return events
 
 
 def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
-    """Learn that a flow numbers its commands as RFC_01 does."""
+    """Return hints with the dialect of RFC_01 if the command shows it."""
     if row.name != "rfc02":
         return None
     rfc01 = command in FOREIGN["rfc02"] or (
@@ -475,7 +479,7 @@ def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
 
 
 def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
-    """Learn the byte order of a flow from a content that has strings."""
+    """Return hints with the byte order of the flow if the strings of a content show it."""
     kind = TEXTS.get(name)
     if kind is None or hints.extra.order is not None:
         return None
@@ -486,15 +490,15 @@ def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
 def _meaning(
     events: list[Event], name: str, payload: bytes, row: Row, direction: int, hints: Hints
 ) -> Hints | None:
-    """Add what a message of the documents says beyond its own number."""
+    """Add what a message of the documents means beyond its own number; return new hints."""
     content = payload[row.start :]
     order = hints.extra.order or number_order(name, content, None)
-    if name == "ACK" and len(content) == 8:  # noqa: PLR2004 - one id
+    if name == "ACK" and len(content) == _ID_OCTETS:
         events += _acks(Struct(f"{order}Q").unpack_from(content), direction, hints)
     elif name == "CONNECT_ACCEPT" and not direction:
         events.append((Ev.NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
     elif name == "CONNECT_ACCEPT":
-        index = Struct(f"{order}Q").unpack(content)[0] if len(content) == 8 else None  # noqa: PLR2004
+        index = Struct(f"{order}Q").unpack(content)[0] if len(content) == _ID_OCTETS else None
         return _accepted(events, index, hints)
     elif name == "PACKET_INFO" and len(content) >= _PAIR:
         at = (len(content) // _PAIR - 1) * _PAIR
@@ -505,9 +509,9 @@ def _meaning(
         number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
         events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
         if received >= 0 and sent >= 0:
-            # "Since last second" or "since last call": receiving one resets nothing here.
+            # The documents count "since last second" or "since last call": no receiver resets it.
             events.append((Ev.TALLY, "packet_info", sent, received, False))
-        return _informed(events, direction, hints)
+        return _accepted_client(events, direction, hints)
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):

@@ -1,4 +1,4 @@
-"""The commonest EOUDP datagrams read by words."""
+"""The scanner of EOUDP: reads the most frequent datagrams as machine words."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ __all__ = ["EoudpScanner"]
 
 _ACKNOWLEDGE: Final = 0x01
 _COMPONENT: Final = COMPONENT_OF
-_ID: Final = 8
+_ID_OCTETS: Final = 8
+"""Size of a message id, and of an entity id, bytes."""
 _PLAIN: Final = {"EVENT": 5, "DELETE_ENTITY": 8}
-"""Messages that say nothing beyond their own number, and the size of their contents."""
+"""Types whose messages mean nothing beyond their own number -> size of their content, bytes."""
 _TYPES: Final = ("COMPONENT_OF", "ACK", *_PLAIN)
 _U32: Final = 0xFFFFFFFF
 _BIG: Final = ">"
 
 
 class EoudpScanner(Scanner):
-    """Reads the commonest datagrams (components, acknowledgements, keys, entities deleted; nothing
-    odd about them, in the middle of an epoch) itself: the derived reader makes objects of all
-    fields, of which soft rules ask one by one what here a comparison tells. What it cannot take it
-    leaves to `scan`. A test holds the two together on every datagram.
+    """Reads components, acknowledgements, key events and deletions of entities, if they have no
+    fault and do not begin an epoch.
+
+    Here a comparison of numbers replaces a soft rule, while the derived reader makes an object of
+    every field first. All other datagrams are left to `scan`. A test compares the two on every
+    datagram.
     """
 
     __slots__ = ("_dialect", "_direction", "_form")
@@ -42,17 +45,17 @@ class EoudpScanner(Scanner):
         self._direction = direction
         self._dialect = ""
         self._form: _Form | None = None
-        """What reads this dialect."""
+        """Form of this dialect."""
 
     def scan(self, sink: EventSink, payload: bytes, hints: Hints) -> list[Event] | None:
-        """Tell the events of a datagram, or return those of one that is not usual."""
+        """Report the events of a frequent datagram, return those of any other."""
         direction = self._direction
-        # By a number that varies, compiled, a pair would become an object first.
+        # Indexed by a variable, compiled code would make an object of the pair first.
         dialect = hints.dialects[1] if direction else hints.dialects[0]
         if dialect is not self._dialect:
             self._dialect, self._form = dialect, _FORMS.get(dialect)
         form = self._form
-        if form is not None and form.usual(sink, payload, direction, hints.extra):
+        if form is not None and form.report(sink, payload, direction, hints.extra):
             return None
         return scan(payload, direction, hints)
 
@@ -61,26 +64,28 @@ class _Form:
     """The header of one dialect, as numbers."""
 
     __slots__ = (
-        "acked", "document", "first", "flagged", "flags", "id_at", "since", "size_at", "sizes",
-        "start", "types", "until",
+        "acked", "document", "first_id", "flagged", "flags", "id_at", "max_stamp", "min_stamp",
+        "size_at", "sizes", "start", "types",
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
         wide = row.wide_stamp
         low, high = time_limits(row.name)
-        self.since: i64 = _pattern(low, wide=wide)
-        self.until: i64 = _pattern(high, wide=wide)
-        """First eight bytes of a time stamp, as a number: not below the one, below the other."""
+        self.min_stamp: i64 = _stamp_word(low, wide=wide)
+        self.max_stamp: i64 = _stamp_word(high, wide=wide)
+        """Limits of the eight bytes from the time stamp on, as a number: the lower one is included,
+        the upper one excluded.
+        """
         self.id_at: i64 = row.stamp_end
         self.flagged = row.flagged
-        self.size_at: i64 = row.stamp_end + _ID + row.flagged
+        self.size_at: i64 = row.stamp_end + _ID_OCTETS + row.flagged
         self.start: i64 = row.start
         self.document = row.document
-        self.first: i64 = row.first_id
+        self.first_id: i64 = row.first_id
         self.flags = bytes(command in row.must for command in range(256))
-        """Whether a command must be acknowledged, where no flag says so."""
+        """Command -> whether it must be acknowledged, in a dialect without the flag."""
         self.acked = bytes(row.acked is None or command in row.acked for command in range(256))
-        """Whether receivers acknowledge it."""
+        """Command -> whether receivers acknowledge it."""
         types, sizes = bytearray(256), bytearray(256)
         types[_COMPONENT], types[_ACKNOWLEDGE] = 0, 1
         for command in range(256):
@@ -88,54 +93,54 @@ class _Form:
                 if command_name(row.name, command, octets) == name:
                     types[command], sizes[command] = _TYPES.index(name), octets
         self.types = bytes(types)
-        """Place in `_TYPES` of what a command counts as."""
+        """Command -> index of its type in `_TYPES`."""
         self.sizes = bytes(sizes)
-        """Size of the content of each plain command; 0 for others."""
+        """Command -> size of its content if it is a plain one, else 0."""
 
-    def usual(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
-        self, sink: EventSink, payload: bytes, direction: int, extra: DecoderState
+    def report(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
+        self, sink: EventSink, payload: bytes, direction: int, state: DecoderState
     ) -> bool:
-        """Tell the events of a datagram of the usual form; False for any other."""
+        """Report the events of a frequent datagram; return False for any other."""
         size: i64 = len(payload)
-        start, place = self.start, self.id_at
+        start, id_at = self.start, self.id_at
         if size < start or size > RECEIVE_LIMIT:
             return False
         stamp = read_i64_be(payload, 1)
-        number = read_i64_be(payload, place)
+        number = read_i64_be(payload, id_at)
         content = size - start
-        opener = extra.openers[1] if direction else extra.openers[0]
+        opener = state.openers[1] if direction else state.openers[0]
         if (
-            number <= self.first + 1
+            number <= self.first_id + 1
             or number >= FAR_ID
-            or stamp < self.since
-            or stamp >= self.until
+            or stamp < self.min_stamp
+            or stamp >= self.max_stamp
             or read_i64_be(payload, self.size_at) != content
             or opener is None
         ):
             return False
         command: i64 = payload[0]
-        flag: i64 = payload[place + _ID] if self.flagged else self.flags[command]
+        flag: i64 = payload[id_at + _ID_OCTETS] if self.flagged else self.flags[command]
         if flag > 1:
             return False
         big = False
         if self.document and not self.sizes[command]:
-            if extra.order is None:
+            if state.order is None:
                 return False
-            big = extra.order == _BIG
+            big = state.order == _BIG
         acknowledged: i64 = -1
         if command == _COMPONENT:
-            if not _component(payload, start + _ID, size, big, self.document):
+            if not _is_component(payload, start + _ID_OCTETS, size, big, self.document):
                 return False
         elif command == _ACKNOWLEDGE:
-            if content != _ID:
+            if content != _ID_OCTETS:
                 return False
             acknowledged = read_i64_be(payload, start) if big else read_i64_le(payload, start)
             if acknowledged < 0 or acknowledged >= FAR_ID:
                 return False
         elif not content or content != self.sizes[command]:
             return False
-        elif not direction and extra.connect and not extra.accepted:
-            return False  # a key says that its sender was accepted
+        elif not direction and state.connect and not state.accepted:
+            return False  # A key event shows that its sender was accepted.
         sink.begin()
         type_: i64 = self.types[command]
         if not flag:
@@ -143,38 +148,43 @@ class _Form:
         elif not self.acked[command]:
             sink.plain_unit(type_, 0, number, payload)
         else:
-            # In documents copies carry a fresh time stamp: it is no part of what is compared.
-            mark = payload[:1] + payload[place:] if self.document else payload
-            sink.unit(type_, 0, number, None, mark)
+            # In documents copies carry a fresh time stamp, which is not compared.
+            compared = payload[:1] + payload[id_at:] if self.document else payload
+            sink.unit(type_, 0, number, None, compared)
         if acknowledged >= 0:
             sink.ack(0, acknowledged, 0)
         return True
 
 
-def _component(payload: bytes, at: i64, size: i64, big: bool, document: bool) -> bool:  # noqa: FBT001
-    """Return whether the two lengths of a component, of its name at `at` and of its data, lead to
-    the end. In documents a name may have a NUL behind it.
+def _is_component(payload: bytes, at: i64, size: i64, big: bool, document: bool) -> bool:  # noqa: FBT001
+    """Return whether a component's name, whose length is at `at`, and its data fill the payload.
+
+    In documents a NUL may follow the name.
     """
     if size < at + 8:
         return False
     word = read_i64_be(payload, at) >> 32 if big else read_i64_le(payload, at)
     end = at + 4 + (word & _U32)
-    if _ends(payload, end, size, big):
+    if _fills(payload, end, size, big):
         return True
-    return document and end < size and not payload[end] and _ends(payload, end + 1, size, big)
+    return document and end < size and not payload[end] and _fills(payload, end + 1, size, big)
 
 
-def _ends(payload: bytes, at: i64, size: i64, big: bool) -> bool:  # noqa: FBT001
-    """Return whether data with its length before it lies from `at` to the end."""
+def _fills(payload: bytes, at: i64, size: i64, big: bool) -> bool:  # noqa: FBT001
+    """Return whether the length at `at`, and that many bytes, fill the rest of the payload."""
     if size < at + 4:
         return False
-    # The word that ends with the length is in the payload, whatever follows.
+    # Read the word that ends with the length, because the payload may end there.
     word = read_i64_be(payload, at - 4) if big else read_i64_le(payload, at - 4) >> 32
     return at + 4 + (word & _U32) == size
 
 
-def _pattern(value: float, *, wide: bool) -> int:
-    """Return the smallest first eight bytes, as a number, of a time stamp not below a value."""
+def _stamp_word(value: float, *, wide: bool) -> int:
+    """Return the smallest word that begins with a time stamp of at least `value`.
+
+    A time stamp of four bytes is the upper half of the word. As they are positive, the words have
+    the order of the time stamps.
+    """
     if wide:
         return int.from_bytes(pack("!d", value), "big")
     octets = pack("!f", value)
@@ -183,4 +193,4 @@ def _pattern(value: float, *, wide: bool) -> int:
 
 
 _FORMS: Final = {name: _Form(row) for name, row in ROWS.items() if not row.long32}
-"""Dialect -> its header; ids and sizes of 32-bit builds are shorter."""
+"""Dialect -> its header. Those of 32-bit builds have shorter ids and sizes, and are left out."""

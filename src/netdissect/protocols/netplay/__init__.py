@@ -36,20 +36,16 @@ class Netplay(Protocol):
     )
     transports = ("tcp",)
     default_ports = (8080,)
+    codes = code_rows("netplay")
+    policies = POLICIES
     privacy = "netdissect.protocols.netplay.privacy"
     drivers = MappingProxyType({"tcp": "netdissect.fuzz.drivers.netplay:NetplayDriver"})
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
-    codes = code_rows("netplay")
-    policies = POLICIES
 
-    may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
+    may_stand_alone = staticmethod(may_stand_alone)
 
     scan = staticmethod(scan)
-
-    def informed(self, hints: Hints, reading: Reading) -> Hints:
-        """Return the hints with the user's bounds of inflation."""
-        return Hints(hints.dialects, reading.bounds)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a dialect."""
@@ -57,6 +53,10 @@ class Netplay(Protocol):
         if dialect == "netplay-text":
             return TextFramer()
         return BinaryFramer(dialect)
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with the user's bounds of inflation."""
+        return Hints(hints.dialects, reading.bounds)
 
 
 PROTOCOL = Netplay()

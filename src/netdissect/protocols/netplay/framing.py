@@ -1,8 +1,9 @@
-"""Cut one direction of a stream into Netplay messages, also behind gaps and from the middle on.
+"""Netplay's framing: cuts a stream into messages, even after gaps and from mid-stream on.
 
-A gap is never glued over. Where a frame's length is known and its end lies behind the gap, reading
-goes on there; else bytes are skipped until three frames in a row fit (section 6), or for text
-until a class line is followed by a line of strict JSON. Source: docs/protocols/netplay.md.
+Bytes on both sides of a gap are never joined. If the length of the frame with the gap is known and
+its end lies behind the gap, reading continues there. Otherwise bytes are skipped until three
+consecutive frames fit (section 6); in text, until a line of strict JSON follows a class line.
+Source: docs/protocols/netplay.md.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from netdissect.wire.netplay import (
 __all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
 
 MAX_TEXT_OCTETS = 16 << 20
-"""Bytes of one text message held at most."""
-_SUSPICIOUS: Final = 2
-"""Odd frames in a row that make a stream suspect."""
+"""Bytes of one text message that are held."""
+_DESYNC: Final = 2
+"""Consecutive odd frames that make it likely that frames are read at the wrong place."""
+_MIN_MESSAGE: Final = 3
+"""Bytes of options and type, behind the length."""
 
 
 class _Source:
-    """One piece of stream that may still be part of a message."""
+    """The extent of one piece of stream in a buffer."""
 
     __slots__ = ("end", "frames", "start")
 
@@ -40,11 +43,11 @@ class _Source:
         self.frames = frames
 
 
-# -- framers ---------------------------------------------------------------------------------------
+class _Buffer:
+    """The bytes of a stream that belong to no complete message yet, and their pieces.
 
-
-class _Held:
-    """Bytes of a stream that are not yet cut, and the pieces that they came from."""
+    `protocols.framing.StreamBuffer` does not know which bytes came in which piece.
+    """
 
     __slots__ = ("data", "sources", "start")
 
@@ -54,8 +57,8 @@ class _Held:
         """Stream offset of the first byte."""
         self.sources: list[_Source] = []
 
-    def add(self, piece: StreamPiece) -> None:
-        """Append a piece."""
+    def append(self, piece: StreamPiece) -> None:
+        """Append a piece of the stream."""
         if not self.data:
             self.start = piece.offset
             self.sources.clear()
@@ -64,21 +67,21 @@ class _Held:
         self.sources.append(_Source(piece.offset, end, piece.frames))
 
     def drop(self, count: int) -> None:
-        """Let the first bytes go."""
+        """Remove the first `count` bytes."""
         del self.data[:count]
         self.start += count
-        done = 0
-        while done < len(self.sources) and self.sources[done].end <= self.start:
-            done += 1
-        del self.sources[:done]
+        used_up = 0
+        while used_up < len(self.sources) and self.sources[used_up].end <= self.start:
+            used_up += 1
+        del self.sources[:used_up]
 
     def clear(self) -> None:
-        """Let everything go."""
+        """Remove everything."""
         self.data.clear()
         self.sources.clear()
 
     def frames(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the capture frames that the bytes [start, end) came from."""
+        """Return the capture frames of the bytes at stream offsets [start, end)."""
         sources = self.sources
         if len(sources) == 1:
             return sources[0].frames
@@ -89,131 +92,133 @@ class _Held:
 
 
 class _Framer:
-    """What the framers of all dialects share: being lost, and finding back."""
+    """What the framers of all dialects share: how they lose and regain synchronisation."""
 
     def __init__(self) -> None:
-        self._held = _Held()
-        self._lost = False
+        self._buffer = _Buffer()
+        self._in_sync = True
         self._skipped = 0
-        """Bytes skipped since the last message, not counting those of gaps."""
+        """Bytes skipped since the last message, not counting those in gaps."""
         self._missing = 0
-        """Bytes that the capture lacks since the last message."""
+        """Bytes in gaps since the last message."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
         if piece.gap_octets:
-            self._gap(piece)
+            self._handle_gap(piece)
         if not piece.data:
             return []
-        self._held.add(piece)
-        if self._lost and not self._find():
+        self._buffer.append(piece)
+        if not self._in_sync and not self._resync():
             return []
         return self._cut(piece)
 
     def finish(self) -> list[Framed]:
-        """Return what is left at the end of the stream: no bytes, only what is wrong with them."""
+        """Return the faults of the bytes at the end of the stream, and messages among them."""
         found: list[Framed] = []
-        held = self._held
-        if self._lost and held.data and self._find_last():
+        buffer = self._buffer
+        if not self._in_sync and buffer.data and self._resync_at_end():
             found = self._cut(None)
         faults: list[Fault] = []
-        if self._lost:
-            self._skipped += len(held.data)
+        if not self._in_sync:
+            self._skipped += len(buffer.data)
             if self._skipped or self._missing:
-                faults.append(self._skip_note())
-        elif held.data:
-            faults += self._left()
+                faults.append(self._skip_fault())
+        elif buffer.data:
+            faults += self._incomplete()
         if faults:
-            end = held.start + len(held.data)
-            found.append((b"", held.frames(held.start, end), tuple(faults), held.start))
-        held.clear()
+            end = buffer.start + len(buffer.data)
+            found.append((b"", buffer.frames(buffer.start, end), tuple(faults), buffer.start))
+        buffer.clear()
         return found
 
-    def _skip_note(self) -> Fault:
+    def _skip_fault(self) -> Fault:
+        """Return the fault of the skipped and missing bytes, and reset their counts."""
         text = f"{self._skipped} bytes skipped"
         if self._missing:
             text += f", {self._missing} or more are not in the capture"
         self._skipped = self._missing = 0
         return "octets-skipped", text
 
-    def _lose(self) -> None:
-        """Give up what is held: the start of the next message is not known."""
-        self._skipped += len(self._held.data)
-        self._held.clear()
-        self._lost = True
+    def _lose_sync(self) -> None:
+        """Skip the buffer: the start of the next message is unknown."""
+        self._skipped += len(self._buffer.data)
+        self._buffer.clear()
+        self._in_sync = False
 
-    def _found(self, count: int) -> None:
-        """Go on behind `count` bytes that belong to nothing."""
+    def _regain_sync(self, count: int) -> None:
+        """Skip `count` bytes, behind which a message begins."""
         self._skipped += count
-        self._held.drop(count)
-        self._lost = False
+        self._buffer.drop(count)
+        self._in_sync = True
 
-    def _gap(self, piece: StreamPiece) -> None:
+    def _handle_gap(self, piece: StreamPiece) -> None:
         self._missing += piece.gap_octets
-        self._lose()
+        self._lose_sync()
 
-    def _noted(self, faults: list[Fault]) -> tuple[Fault, ...]:
-        """Return the faults of a message, with what was skipped before it."""
+    def _with_skipped(self, faults: list[Fault]) -> tuple[Fault, ...]:
+        """Return the faults of a message, preceded by that of the bytes skipped before it."""
         if self._skipped or self._missing:
-            faults.insert(0, self._skip_note())
+            faults.insert(0, self._skip_fault())
         return tuple(faults)
 
-    def _left(self) -> list[Fault]:
-        """Return what is wrong with the message whose end is not there."""
+    def _incomplete(self) -> list[Fault]:
+        """Return the faults of the incomplete message in the buffer."""
         raise NotImplementedError
 
-    def _find(self) -> bool:
-        """Look for the start of a message in what is held; True where reading can go on."""
+    def _resync(self) -> bool:
+        """Look for the start of a message in the buffer; return whether there is one."""
         raise NotImplementedError
 
-    def _find_last(self) -> bool:
-        """Look once more where no bytes will follow."""
+    def _resync_at_end(self) -> bool:
+        """Look for the start of a message once more, given that no bytes follow."""
         return False
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
-        """Cut off the messages that are whole."""
+        """Return the complete messages in the buffer, whose newest piece is `piece`."""
         raise NotImplementedError
 
 
 class BinaryFramer(_Framer):
-    """Frames of bin1 and bin2, or those of bin3 with their chunk headers."""
+    """Framer of bin1 and bin2, and of bin3, whose messages keep their chunk headers."""
 
     def __init__(self, dialect: str) -> None:
         super().__init__()
         self._shape = Shape(dialect)
         chunked = self._chunked = self._shape.chunked
         self._head = 3 if chunked else 2
+        """Size of the length field and what precedes it, bytes."""
         self._need = self._head
-        """Bytes wanted before the next message can be cut."""
-        self._skip = 0
-        """Bytes of a frame behind a gap, whose end is known."""
+        """Size of the buffer at which the next message can be cut, as far as known."""
+        self._to_skip = 0
+        """Bytes behind a gap that are the rest of the frame with the gap."""
         self._odd = 0
-        """Odd frames in a row."""
+        """Consecutive odd frames."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
-        held = self._held
-        if not piece.gap_octets and not self._lost and not self._skip:
-            if held.data:
-                held.add(piece)
-                return self._cut(piece) if len(held.data) >= self._need else []
-            found = self._whole(piece)
+        """Return the messages that this piece completes."""
+        buffer = self._buffer
+        if not piece.gap_octets and self._in_sync and not self._to_skip:
+            if buffer.data:
+                buffer.append(piece)
+                return self._cut(piece) if len(buffer.data) >= self._need else []
+            found = self._cut_whole(piece)
             if found is not None:
                 return found
         if piece.gap_octets:
-            self._gap(piece)
-        if piece.gap_octets or self._skip:
-            skipped = min(self._skip, len(piece.data))
-            self._skip -= skipped
+            self._handle_gap(piece)
+        if piece.gap_octets or self._to_skip:
+            skipped = min(self._to_skip, len(piece.data))
+            self._to_skip -= skipped
             self._skipped += skipped
             piece = StreamPiece(piece.offset + skipped, piece.data[skipped:], piece.frames)
         return super().feed(piece)
 
-    def _whole(self, piece: StreamPiece) -> list[Framed] | None:
-        """Return the messages of a piece of whole ones with nothing odd: the usual case."""
+    def _cut_whole(self, piece: StreamPiece) -> list[Framed] | None:
+        """Return the messages of a piece that consists of whole ones without faults, else None."""
         offset, data, frames = piece.offset, piece.data, piece.frames
         size = len(data)
-        if self._skipped or self._missing or size < self._head + 3:
+        if self._skipped or self._missing or size < self._head + _MIN_MESSAGE:
             return None
         if self._chunked:
             if data[0] or size > CHUNK_DATA + 1 or data[1] << 8 | data[2] != size - 3:
@@ -235,39 +240,39 @@ class BinaryFramer(_Framer):
         self._odd = 0
         return found
 
-    def _gap(self, piece: StreamPiece) -> None:
-        """Go on at the end of the frame at hand where it lies behind the gap, else look for one."""
-        held = self._held
-        end = held.start + self._need
-        if self._skip:
-            end = piece.offset - piece.gap_octets + self._skip
-        known = self._skip or (held.data and self._need > self._head)
-        self._need, self._skip = self._head, 0
-        if self._lost or not known or end < piece.offset:
-            super()._gap(piece)
+    def _handle_gap(self, piece: StreamPiece) -> None:
+        """Continue at the end of the frame with the gap if it lies behind the gap."""
+        buffer = self._buffer
+        end = buffer.start + self._need
+        if self._to_skip:
+            end = piece.offset - piece.gap_octets + self._to_skip
+        known = self._to_skip or (buffer.data and self._need > self._head)
+        self._need, self._to_skip = self._head, 0
+        if not self._in_sync or not known or end < piece.offset:
+            super()._handle_gap(piece)
             return
         self._missing += piece.gap_octets
-        self._skipped += len(held.data)
-        held.clear()
-        self._skip = end - piece.offset
+        self._skipped += len(buffer.data)
+        buffer.clear()
+        self._to_skip = end - piece.offset
 
     def _wire_size(self, data: bytes | bytearray, position: int) -> int:
-        """Return how many bytes of stream the message at `position` takes."""
+        """Return the size of the message at `position` in the stream, bytes."""
         if not self._chunked:
             return 2 + (data[position] << 8 | data[position + 1])
         need = (data[position + 1] << 8 | data[position + 2]) + 2
         return need - (-need // CHUNK_DATA)
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
-        held = self._held
-        size = len(held.data)
+        buffer = self._buffer
+        size = len(buffer.data)
         if size < self._need:
             return []
-        data = piece.data if piece is not None and len(held.sources) == 1 else b""
+        data = piece.data if piece is not None and len(buffer.sources) == 1 else b""
         if len(data) != size:
-            data = bytes(held.data)
+            data = bytes(buffer.data)
         found: list[Framed] = []
-        start, position = held.start, 0
+        start, position = buffer.start, 0
         while True:
             if size - position < self._head:
                 self._need = self._head
@@ -278,13 +283,14 @@ class BinaryFramer(_Framer):
                 break
             end = position + need
             octets = data[position:end]
-            frames = held.frames(start + position, start + end)
+            frames = buffer.frames(start + position, start + end)
             found.append((octets, frames, self._faults(octets, start + position), start + position))
             position = end
-        held.drop(position)
+        buffer.drop(position)
         return found
 
     def _faults(self, octets: bytes, offset: int) -> tuple[Fault, ...]:
+        """Return the faults of a message at a stream offset."""
         head = self._head
         length = octets[head - 2] << 8 | octets[head - 1]
         odd = length < SHORTEST or octets[head] & RESERVED
@@ -293,15 +299,18 @@ class BinaryFramer(_Framer):
             return ()
         faults: list[Fault] = []
         self._odd = self._odd + 1 if odd else 0
-        if self._odd == _SUSPICIOUS:
+        if self._odd == _DESYNC:
             faults.append("desync-suspected")
         if self._chunked:
-            faults += self._hazards(octets, offset)
-        return self._noted(faults)
+            faults += self._chunk_faults(octets, offset)
+        return self._with_skipped(faults)
 
-    def _hazards(self, octets: bytes, offset: int) -> list[Fault]:
-        """Return what a receiver that takes one read for one chunk would misread."""
-        sources = self._held.sources
+    def _chunk_faults(self, octets: bytes, offset: int) -> list[Fault]:
+        """Return the faults of chunks that are no piece of stream of their own.
+
+        The real receiver takes the result of one read for one chunk, and misreads them.
+        """
+        sources = self._buffer.sources
         size = len(octets)
         alone = len(sources) == 1 and sources[0].start == offset
         if alone and sources[0].end == offset + size and size <= CHUNK_DATA + 1:
@@ -315,65 +324,64 @@ class BinaryFramer(_Framer):
         names = (("chunk-coalesced", coalesced), ("chunk-split", split))
         return [name for name, found in names if found]
 
-    def _left(self) -> list[Fault]:
-        held = self._held
-        need, size = self._need, len(held.data)
+    def _incomplete(self) -> list[Fault]:
+        need, size = self._need, len(self._buffer.data)
         if not self._chunked:
             return [incomplete(need - size), *oversize(need - 2)]
-        # Headers of the chunks to come are no bytes of the frame.
+        # The headers of missing chunks are no missing bytes of the frame.
         headers = (need + CHUNK_DATA) // (CHUNK_DATA + 1) - (size + CHUNK_DATA) // (CHUNK_DATA + 1)
         return [incomplete(need - size - headers)]
 
-    def _find(self) -> bool:
-        data = bytes(self._held.data)
+    def _resync(self) -> bool:
+        data = bytes(self._buffer.data)
         for position in self._shape.places(data):
             found = self._shape.starts(data, position)
             if found is None:
-                # The bytes so far could be a start: more of them will tell.
+                # Messages may begin here: more bytes will tell.
                 self._skipped += position
-                self._held.drop(position)
+                self._buffer.drop(position)
                 return False
             if found:
                 self._need = self._head
-                self._found(position)
+                self._regain_sync(position)
                 return True
-        self._lose()
+        self._lose_sync()
         return False
 
-    def _find_last(self) -> bool:
-        data = bytes(self._held.data)
+    def _resync_at_end(self) -> bool:
+        data = bytes(self._buffer.data)
         for position in self._shape.places(data):
             if self._shape.ends(data, position):
                 self._need = self._head
-                self._found(position)
+                self._regain_sync(position)
                 return True
         return False
 
 
 class TextFramer(_Framer):
-    """Class line and body line, each ended by a line feed."""
+    """Framer of text: a class line and a body line, each ended by a line feed."""
 
     def __init__(self) -> None:
         super().__init__()
         self._searched = 0
-        """Held bytes known to hold no further line feed."""
+        """Bytes of the buffer without a line feed that was not found yet."""
         self._first = -1
-        """Place of the line feed behind the class line; -1 = not found yet."""
+        """Position of the line feed behind the class line; -1 until it is found."""
         self._split = False
-        """A piece boundary lies inside a character of the message at hand."""
+        """Whether a piece boundary lies inside a character of the current message."""
         self._inside = False
-        """While lost: the rest of a line, whose start was not seen, has still to be passed over."""
+        """While out of sync: whether the rest of a line with an unknown start must be skipped."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
-        """Return the messages that this piece completed."""
+        """Return the messages that this piece completes."""
         data = piece.data
-        held = self._held
-        if not piece.gap_octets and not self._lost and data:
-            if held.data:
-                size = len(held.data) + len(data)
-                inside = b"\n" not in data and data[0] & 0xC0 != 0x80  # noqa: PLR2004 - no piece of a UTF-8 character
+        buffer = self._buffer
+        if not piece.gap_octets and self._in_sync and data:
+            if buffer.data:
+                size = len(buffer.data) + len(data)
+                inside = b"\n" not in data and data[0] & 0xC0 != 0x80  # noqa: PLR2004 - no rest of a UTF-8 character
                 if inside and size <= MAX_TEXT_OCTETS:
-                    held.add(piece)
+                    buffer.append(piece)
                     self._searched = size
                     return []
             elif (
@@ -383,50 +391,50 @@ class TextFramer(_Framer):
                 return [(data, piece.frames, (), piece.offset)]
         return super().feed(piece)
 
-    def _lose(self) -> None:
-        super()._lose()
+    def _lose_sync(self) -> None:
+        super()._lose_sync()
         self._searched, self._first, self._split, self._inside = 0, -1, False, True
 
-    def _left(self) -> list[Fault]:
+    def _incomplete(self) -> list[Fault]:
         line = "class_name" if self._first < 0 else "body"
-        return [endless(line, len(self._held.data) - self._first - 1)]
+        return [endless(line, len(self._buffer.data) - self._first - 1)]
 
-    def _find(self) -> bool:
-        held = self._held
+    def _resync(self) -> bool:
+        buffer = self._buffer
         if self._inside:
-            end = held.data.find(b"\n")
+            end = buffer.data.find(b"\n")
             if end < 0:
-                self._skipped += len(held.data)
-                held.clear()
+                self._skipped += len(buffer.data)
+                buffer.clear()
                 return False
             self._skipped += end + 1
-            held.drop(end + 1)
+            buffer.drop(end + 1)
             self._inside = False
-        if held.data.find(b"\n", self._searched) < 0:
-            self._searched = len(held.data)
-            if len(held.data) > MAX_TEXT_OCTETS:
-                self._lose()
+        if buffer.data.find(b"\n", self._searched) < 0:
+            self._searched = len(buffer.data)
+            if len(buffer.data) > MAX_TEXT_OCTETS:
+                self._lose_sync()
             return False
-        pair = find_pair(bytes(held.data), 0)
+        pair = find_pair(bytes(buffer.data), 0)
         if pair is None:
             # Only the last line and what follows it can still become a pair.
-            last = held.data.rfind(b"\n")
-            keep = held.data.rfind(b"\n", 0, last) + 1
+            last = buffer.data.rfind(b"\n")
+            keep = buffer.data.rfind(b"\n", 0, last) + 1
             self._skipped += keep
-            held.drop(keep)
-            self._searched = len(held.data)
+            buffer.drop(keep)
+            self._searched = len(buffer.data)
             return False
-        self._found(pair[0])
+        self._regain_sync(pair[0])
         self._searched, self._first = 0, -1
         return True
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
-        held = self._held
-        # It begins with the rest of a UTF-8 character.
-        if piece is not None and piece.offset > held.start and piece.data[0] & 0xC0 == 0x80:  # noqa: PLR2004
+        buffer = self._buffer
+        # Its first byte continues a UTF-8 character.
+        if piece is not None and piece.offset > buffer.start and piece.data[0] & 0xC0 == 0x80:  # noqa: PLR2004
             self._split = True
         found: list[Framed] = []
-        data = held.data
+        data = buffer.data
         cut = 0
         while True:
             end = data.find(b"\n", self._searched)
@@ -438,17 +446,17 @@ class TextFramer(_Framer):
                 self._first = end
                 continue
             self._first = -1
-            offset = held.start + cut
-            frames = held.frames(offset, held.start + end + 1)
+            offset = buffer.start + cut
+            frames = buffer.frames(offset, buffer.start + end + 1)
             faults: list[Fault] = ["utf8-split-across-segments"] if self._split else []
             self._split = False
-            found.append((bytes(data[cut : end + 1]), frames, self._noted(faults), offset))
+            found.append((bytes(data[cut : end + 1]), frames, self._with_skipped(faults), offset))
             cut = end + 1
         self._searched -= cut
         self._first -= cut if self._first >= 0 else 0
-        held.drop(cut)
-        if len(held.data) > MAX_TEXT_OCTETS:
-            fault = ("message-too-long", f"{len(held.data)} bytes without an end")
-            found.append((b"", held.sources[-1].frames, (fault,), held.start))
-            self._lose()
+        buffer.drop(cut)
+        if len(buffer.data) > MAX_TEXT_OCTETS:
+            fault = ("message-too-long", f"{len(buffer.data)} bytes without an end")
+            found.append((b"", buffer.sources[-1].frames, (fault,), buffer.start))
+            self._lose_sync()
         return found

@@ -1,4 +1,7 @@
-"""Bodies of Netplay put back after text in them was written over: see `pipeline/privacy.py`."""
+"""Packs Netplay bodies again after text in them was overwritten, without changing a size.
+
+See `pipeline/privacy.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,19 @@ from netdissect.wire.netplay_text import could_be_class
 __all__ = ["PACKERS", "WRITERS"]
 
 _HEADER, _TRAILER = 2, 4
+"""Sizes of the header and the checksum of a zlib stream, bytes."""
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)
+"""Levels of compression, in the order in which they are tried."""
 _WORDS = re.compile(rb"[A-Za-z0-9\x80-\xff]+")
 _EMPTY_FIXED = 10
-"""Bits of a block without content in fixed codes; without compression: 3, then whole bytes."""
+"""Size of an empty block in fixed codes, bits."""
 
 
 def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return a zlib stream of other bytes in the size of the old one; None where none is found."""
+    """Return a zlib stream of `wanted` in the size of the old one; None where none is found."""
     opener = zlib.decompressobj()
     try:
-        # One byte more than is known: a bomb, of which only the beginning was read, stays packed.
+        # Inflate one byte more than was read: a bomb, of which only the start was read, must fail.
         same = opener.decompress(packed, len(plain) + 1) == plain
         whole = same and opener.eof and not opener.unused_data
     except zlib.error:
@@ -37,7 +42,7 @@ def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
             finished = body + coder.copy().flush()
             if len(finished) == room:
                 return _stream(packed, finished, wanted)
-            filled = _filled(body + coder.flush(zlib.Z_SYNC_FLUSH), room)
+            filled = _pad(body + coder.flush(zlib.Z_SYNC_FLUSH), room)
             if filled is not None:
                 return _stream(packed, filled, wanted)
     return None
@@ -47,8 +52,11 @@ def _stream(packed: bytes, body: bytes, wanted: bytes) -> bytes:
     return packed[:_HEADER] + body + zlib.adler32(wanted).to_bytes(_TRAILER, "big")
 
 
-def _filled(body: bytes, room: int) -> bytes | None:
-    """Return a body, whole bytes without a final block, made as long by blocks without content."""
+def _pad(body: bytes, room: int) -> bytes | None:
+    """Return a deflate body padded to `room` bytes with empty blocks, the last of them final.
+
+    `body` ends at a byte boundary and has no final block yet. An empty stored block takes 5 bytes.
+    """
     left = room - len(body)
     for stored in range(left // 5 + 1):
         for fixed in range(4):
@@ -62,7 +70,7 @@ def _filled(body: bytes, room: int) -> bytes | None:
 
 
 def _rechunk(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return chunks that hold other bytes, each with the header that it has."""
+    """Return the chunks with their old headers around the bytes of `wanted`."""
     del plain
     parts: list[bytes] = []
     taken = 0
@@ -75,11 +83,11 @@ def _rechunk(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
 
 
 def _class_line(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
-    """Return a class line: another text where it is no name of a class, but a body gone astray."""
+    """Return a class line, overwritten unless it names a class: it may be a misplaced body."""
     name = octets.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
     if could_be_class(name):
         return octets
-    # What is found of it (no identifier, a body's first sign) stays true with its marks.
+    # Only words are overwritten: the findings on the line depend on the other characters.
     return _WORDS.sub(lambda match: spell(match[0]), octets)
 
 

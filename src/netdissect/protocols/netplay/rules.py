@@ -1,4 +1,4 @@
-"""Netplay's rules for the tracker: everything reliable is TCP's, so the rules are TCP's too.
+"""Netplay's rules for the tracker. It leaves reliability to TCP, so its states are those of TCP.
 
 Source: docs/protocols/netplay.md sections 7 and 8.
 """
@@ -43,10 +43,10 @@ MACHINE: Final = StateMachine(
         rejected="refused",
     ),
 )
-"""Netplay has no messages for connections of its own: the states are those of section 7."""
+"""The states of section 7. Netplay has no handshake of its own."""
 
 POLICIES: Final = {
     dialect: Policy(dialect=dialect, spaces=(), machine=MACHINE, stream=True)
     for dialect in DIALECTS
 }
-"""No timers, no probes, no acknowledgements: Netplay confirms nothing."""
+"""Dialect -> its rules: no timers, no probes, no acknowledgements."""

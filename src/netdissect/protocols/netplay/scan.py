@@ -1,4 +1,4 @@
-"""One framed message of Netplay to its events. Layout comes from the derived readers."""
+"""`scan` of Netplay: one framed message to its events. Layouts come from the derived readers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ __all__ = ["scan", "scan_chunks", "scan_frame", "scan_text"]
 
 _BOUNDS: Final = Bounds()
 _HEADER: Final = 5
+"""Size of length, options and type, bytes."""
 _LONGEST_NAME: Final = 4096
-"""Characters of a class line that name a message type."""
+"""Characters of a class line that are kept as the type of a message."""
 
 
 @lru_cache(maxsize=65536)
@@ -66,12 +67,13 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
 
 
 def _note(events: list[Event], findings: Sequence[tuple[str, str]]) -> None:
+    """Add a NOTE for each (code, sentence)."""
     for code, text in findings:
         events.append((Ev.NOTE, code, text))
 
 
 def _short(payload: bytes) -> list[Event]:
-    """Return the events of a frame without a type, or of one that is not whole."""
+    """Return the events of a frame that is too short for a type, or incomplete."""
     size = len(payload)
     length = int.from_bytes(payload[:2], "big")
     whole = LENGTH_OCTETS + (length if size >= LENGTH_OCTETS else 0)
@@ -100,7 +102,7 @@ def scan_chunks(payload: bytes, bounds: Bounds) -> list[Event]:
 
 @lru_cache(maxsize=1024)
 def _plain_name(class_line: bytes) -> str | None:
-    """Return a class line that has nothing odd about it; None for others."""
+    """Return a class line without faults as text; None for any other."""
     if not class_line.isascii() or len(class_line) > _LONGEST_NAME:
         return None
     name = class_line.decode()
@@ -108,7 +110,7 @@ def _plain_name(class_line: bytes) -> str | None:
 
 
 def scan_text(payload: bytes) -> list[Event]:
-    """Return the events of one text message; nothing in it is compressed."""
+    """Return the events of one text message."""
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
         first, feed, second = payload.partition(b"\n")
