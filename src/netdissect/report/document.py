@@ -200,7 +200,7 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     place = "at an unknown point" if report.vantage == "unknown" else f"at the {report.vantage}"
     blamed = found.cause.what not in {"none", "closed"}
     basis = [
-        ("How sure", found.cause.confidence if blamed else ""),
+        ("Confidence", found.cause.confidence if blamed else ""),
         ("Captured", place),
         ("Ruled out", "; ".join(found.ruled_out)),
         ("To settle it", found.settles or ""),

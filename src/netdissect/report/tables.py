@@ -196,7 +196,7 @@ def _unit(unit: UnitRecord, first_ns: int) -> Html:
     sent = (first.time_ns - first_ns) / 1e9
     way = f"client {arrow_of(0)}" if unit.direction == Direction.C2S else f"server {arrow_of(1)}"
     kinds = {copy.kind for copy in unit.copies}
-    sign = "".join(f" {sign}" for kind, (sign, *_) in COPIES.items() if kind in kinds)
+    signs = "".join(f"{sign} " for kind, (sign, *_) in COPIES.items() if kind in kinds)
     taken = took_ms(unit)
     took = "–" if taken is None else ("~" if unit.rtt_ambiguous else "") + duration(taken)
     frames = [f"#{copy.frame}" for copy in unit.copies[:_FRAMES]]
@@ -211,7 +211,7 @@ def _unit(unit: UnitRecord, first_ns: int) -> Html:
         tag("td", f"{unit.space} {unit.seq}", data_l="unit"),
         tag("td", unit.type or "", data_l="type"),
         tag(
-            "td", f"{len(unit.copies)}{sign}", class_="n", data_l="copies", data_v=len(unit.copies)
+            "td", f"{signs}{len(unit.copies)}", class_="n", data_l="copies", data_v=len(unit.copies)
         ),
         tag("td", took, class_="n", data_l="took", data_v="" if taken is None else f"{taken:.4f}"),
         tag("td", _outcome(unit), data_l="outcome"),
