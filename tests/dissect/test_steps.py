@@ -51,7 +51,7 @@ def outcome(read: Any, data: bytes, position: int) -> str:
     try:
         return repr(read(data, position, Known()))
     except READ_FAULTS as fault:
-        known = FieldFault.kept(fault)
+        known = FieldFault.detached(fault)
         return repr((known.code, known.value))
 
 

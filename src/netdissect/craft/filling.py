@@ -137,7 +137,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
         if inner:
             packet.add_payload(chosen(partial(packet.payload_layer, values), inner))
     if isinstance(packet, Layer):
-        packet.take_shown(values, filled)
+        packet.load_shown(values, filled)
     return packet
 
 

@@ -94,6 +94,6 @@ def _start(choose: Any, protocol: str, fields: Fields) -> type[Layer]:
             found: type[Layer] = choose(build(layer()) or b"")
             if found is layer:
                 return found
-    if fields and usual.take_shown is not Layer.take_shown:
+    if fields and usual.load_shown is not Layer.load_shown:
         return usual
     raise ValueError(f"none of them is a field such as {', '.join(shown_names(usual))}")

@@ -365,7 +365,7 @@ def _octets(field: Any) -> dict[str, Any]:
     """Return the step of a field of bytes; nothing for another one."""
     text = hasattr(field, "plain")
     if isinstance(field, NulString):
-        told = isinstance(field.endless(b"").value, str)
+        told = isinstance(field.unterminated(b"").value, str)
         return {"k": "until_", "mark": field.mark[0], "code": field.code, "endless_text": told}
     if isinstance(field, SizedBytes):
         length = field.length

@@ -1,6 +1,6 @@
-"""The Scapy classes: one file or package a protocol; `fields_desc` is *the* format.
+"""The Scapy layers, one package per protocol. `fields_desc` is *the* description of a format.
 
-Nothing is bound to a port at import; `bind()` does it when asked.
+Importing a layer package binds nothing to a port; its `bind()` does.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from importlib import import_module
 __all__ = ["PROTOCOLS", "bind"]
 
 PROTOCOLS = tuple(part.name for part in pkgutil.iter_modules(__path__) if part.ispkg)
-"""Names of the layer packages beside this file, which are their protocols' names."""
+"""Names of the packages in this folder. Each is the name of its protocol."""
 
 
 def bind(*protocols: str) -> None:
-    """Bind the layers of `protocols` (default: all here) to their usual UDP and TCP ports in Scapy.
+    """Bind the layers of `protocols` (default: all) to their default UDP and TCP ports in Scapy.
 
-    This changes Scapy's global tables, so it happens only when called. Each layer module has its
-    own
-    `bind()` with the ports and their source.
+    This changes Scapy's global tables. Each layer package has its own `bind(port, dialect)`.
     """
     for name in protocols or PROTOCOLS:
         import_module(f"netdissect.layers.{name}").bind()

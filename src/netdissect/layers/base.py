@@ -1,4 +1,4 @@
-"""The base class of all layers: a Scapy `Packet` that keeps what it read when a field fails."""
+"""The base class of all layers: a Scapy `Packet` that keeps the fields before an unreadable one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from netdissect.layers.fields import FieldFault, innermost
 from netdissect.model.annotations import Severity
 from netdissect.model.text import quoted
 
-__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer", "listed"]
+__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer", "summary_list"]
 
 READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
-"""What reading a field can raise on hostile input; anything else is a bug of the layer."""
+"""Exceptions that reading a field may raise on bad input. Any other one is a bug in the layer."""
 
 
 SUMMARY_ITEMS = 4
-"""Items that the one-line form of a packet names."""
+"""Maximum number of items that a one-line summary names."""
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names in one line, further ones as a number."""
+def summary_list(names: Sequence[str]) -> str:
+    """Return the first names separated by commas, and the number of the others."""
     more = len(names) - SUMMARY_ITEMS
     shown = ", ".join(names[:SUMMARY_ITEMS])
     return f"{shown} and {more} more" if more > 0 else shown
@@ -35,61 +35,61 @@ def listed(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gen:
-    """A value concluded from the fields of a layer; shown in brackets, never built."""
+    """A value derived from the fields of a layer: in brackets in the tree, ignored in building."""
 
     name: str
     """Name in the tree and in `fields`."""
     value: Callable[[Any], Any]
-    """Called with the mapping of the fields read; None = leave it out."""
+    """Called with the mapping of the fields that were read. None = not shown."""
     keeps_none: bool = False
-    """True: None is shown as such instead."""
+    """True: show None as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A soft rule: when `when` holds, `code` is reported at the field named `at`."""
+    """A soft rule: if `when` is true, `code` is reported at the field named `at`."""
 
     when: Callable[[Any], Any]
-    """Expression over the fields; read as a truth value."""
+    """Condition over the fields: an `E`, or a function of their mapping."""
     code: str
-    """Catalogue code."""
+    """Code of the finding in the catalogue."""
     at: str
-    """Field that the finding points at."""
+    """Name of the field that the finding points at."""
     message: str
-    """Sentence with `{field}` places."""
+    """Text of the finding, a format string with `{field}` places."""
     severity: Severity | None = None
     """Overrides the severity of the catalogue row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What the tracker knows of a packet: `packet.netdissect`, set by a session."""
+    """What the tracker knows about a packet. A session sets it as `packet.netdissect`."""
 
     frame: int
-    """Number of the packet from 1."""
+    """Number of the packet in the capture, from 1."""
     connection: int | None = None
-    """Number of its connection; None where it belongs to none."""
+    """Number of its connection; None if it belongs to none."""
     protocol: str | None = None
     dialect: str | None = None
     direction: int | None = None
-    """`Direction`; None where the roles are not known."""
+    """`Direction`; None if client and server are unknown."""
     unit: tuple[str, int] | None = None
     """(space, full number) of its first numbered message."""
     resend_of: int | None = None
-    """Number of the packet that had the first copy of that unit; None for a first copy."""
+    """Number of the packet with the first copy of that unit; None if this is the first copy."""
     acked_in: int | None = None
-    """Number of the packet that acknowledged it, as far as that is known."""
+    """Number of the packet that acknowledged the unit; None if unknown."""
     record: Any = None
     """The whole `DatagramRecord`."""
 
 
 def _check_kind(pkt: Any, name: str, value: Any) -> None:
-    """Refuse what a field of a packet can never write; how large a number may be, building says.
+    """Refuse a value of a kind that the field can never write. Building checks numbers' ranges.
 
-    Several values for one field are a set of packets in Scapy.
+    A list of values for a field that is no list is accepted: Scapy makes a set of packets of it.
 
     Raises:
-        TypeError: it is of another kind.
+        TypeError: the value is of another kind.
     """
     known = pkt.fieldtype.get(name)
     if known is None or isinstance(value, (VolatileValue, RawVal)):
@@ -102,20 +102,20 @@ def _check_kind(pkt: Any, name: str, value: Any) -> None:
         if isinstance(one, VolatileValue):
             continue
         if field.holds_packets:
-            wanted, right = "packets", isinstance(one, (Packet, bytes)[: 1 if field.islist else 2])
+            kind, fits = "packets", isinstance(one, (Packet, bytes)[: 1 if field.islist else 2])
         elif isinstance(field.default, bytes):
             made = one if isinstance(one, (bytearray, Packet)) else field.any2i(pkt, one)
-            wanted, right = "octets", isinstance(made, (bytes, bytearray, Packet))
+            kind, fits = "bytes", isinstance(made, (bytes, bytearray, Packet))
         elif field.islist:
-            wanted = "a list"
-            right = isinstance(one, (list, tuple)) and _is_written(pkt, field, one)
+            kind = "a list"
+            fits = isinstance(one, (list, tuple)) and _can_write(pkt, field, one)
         else:
-            wanted, right = "a number", isinstance(one, int) or _is_written(pkt, field, one)
-        if not right:
-            raise TypeError(f"{name} takes {wanted}, not {type(one).__name__}")
+            kind, fits = "a number", isinstance(one, int) or _can_write(pkt, field, one)
+        if not fits:
+            raise TypeError(f"{name} takes {kind}, not {type(one).__name__}")
 
 
-def _is_written(pkt: Any, field: Any, value: Any) -> bool:
+def _can_write(pkt: Any, field: Any, value: Any) -> bool:
     try:
         field.addfield(pkt, b"", field.any2i(pkt, value))
     except (TypeError, AttributeError, ValueError, struct.error):
@@ -123,68 +123,67 @@ def _is_written(pkt: Any, field: Any, value: Any) -> bool:
     return True
 
 
-class Weighing(type(Packet)):  # type: ignore[misc]
-    """Notes in a packet whose class its bytes decided which other dialects they may be of."""
+class _DispatchingMeta(type(Packet)):  # type: ignore[misc]
+    """Records the candidate dialects in a packet whose class `dispatch_hook` chose by its bytes."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make a packet."""
         packet = super().__call__(*args, **kwargs)
-        # Called may be one class and made another, that of the dialect which `dispatch_hook`
-        # found.
+        # Another class than the one called: `dispatch_hook` chose that of a dialect.
         if type(packet) is not cls and isinstance(packet, Layer):
-            packet.weigh(*cls.weighed(*args, **kwargs))
+            packet.set_candidates(*cls.find_candidates(*args, **kwargs))
         return packet
 
 
-# mypy takes a class made by an unknown metaclass for no Packet.
-_Base: Any = Packet if TYPE_CHECKING else Weighing("_Base", (Packet,), {"__slots__": []})
+# To mypy, a class made by an unknown metaclass is no Packet.
+_Base: Any = Packet if TYPE_CHECKING else _DispatchingMeta("_Base", (Packet,), {"__slots__": []})
 
 
 class Layer(_Base):  # type: ignore[misc]
-    """A Scapy layer whose first failing field ends the layer instead of losing it.
+    """A Scapy layer that ends at the first field it cannot read, and keeps those before it.
 
-    The rest of the data becomes the payload (`Raw`), and `fault` says what happened. Subclasses
-    state
-    their format in `fields_desc` alone, and their soft rules in `checks`.
+    The remaining bytes become the payload (`Raw`), and `fault` says what is wrong. Subclasses
+    describe their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["candidates", "doubt", "fault", "knowledge"]
+    __slots__ = ["ambiguity", "candidates", "fault", "knowledge"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
     generated: ClassVar[tuple[Gen, ...]] = ()
-    """Concluded values that the walker adds after the fields."""
+    """Derived values that the walker adds after the fields."""
     concludes_late: ClassVar[bool] = False
-    """True where the concluded values are few people's concern and follow from the layer's own
-    fields: the walker makes them when the tree is asked for, and after the soft rules.
+    """True if the derived values are rarely needed and depend on the layer's own fields alone. The
+    walker then computes them when the tree is used, and the soft rules cannot name them.
     """
     is_item: ClassVar[bool] = False
-    """True for an item of a list or stream: the bytes behind it are the next item's."""
+    """True for an item of a list or stream: the bytes behind it belong to the next item."""
     shows: ClassVar[str | None] = None
-    """Name in the tree of what its payload holds; "" = its fields stand beside those of the layer,
-    None = the tree has none of it.
+    """Name of the payload's node in the tree. "" = the payload's fields are siblings of the
+    layer's own; None = the payload is not in the tree.
     """
     pairing: ClassVar[bytes | None] = None
-    """Constant that `hashret` returns where nothing in a request is repeated in every answer:
-    `answers` alone pairs the two. None = as Scapy does.
+    """Constant for `hashret`, if no value of a request recurs in every answer: then `answers` alone
+    pairs them. None = as in Scapy.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fault: FieldFault | None = None
         self.knowledge: Knowledge | None = None
         self.candidates: tuple[str, ...] = ()
-        """Dialects that the bytes may be of, this one first; empty where the bytes tell, or the
-        dialect was named."""
-        self.doubt = ""
+        """Dialects that the bytes may be in, this packet's first. Empty if the bytes leave no
+        choice, or if the dialect was given.
+        """
+        self.ambiguity = ""
+        """Text about further candidates for titles and summaries; "" if there are none."""
         super().__init__(*args, **kwargs)
         for name, value in kwargs.items():
             _check_kind(self, name, value)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a field that nobody could read: Scapy finds its own attribute of that name first.
+        """Refuse field names that are attributes of every Scapy packet: they would hide the field.
 
         Raises:
-            TypeError: a field is called so.
+            TypeError: a field has such a name.
         """
         super().__init_subclass__(**kwargs)
         for field in vars(cls).get("fields_desc", ()):
@@ -195,29 +194,34 @@ class Layer(_Base):  # type: ignore[misc]
                 )
 
     def __getattr__(self, attr: str) -> Any:
-        """Return a field; the layers below ask here for `netdissect`, which is no field."""
+        """Return a field, or `netdissect`: carriers such as UDP find it in their payload."""
         return self.knowledge if attr == "netdissect" else super().__getattr__(attr)
 
     @classmethod
-    def weighed(cls, *_args: Any, **_kwargs: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return what `weigh` takes, of bytes that `dispatch_hook` finds a class for."""
+    def find_candidates(
+        cls, *_args: Any, **_kwargs: Any
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the arguments of `set_candidates` for the arguments of `dispatch_hook`."""
         return (), ()
 
-    def weigh(self, dialects: tuple[str, ...], others: tuple[str, ...]) -> None:
-        """Note the dialects that the bytes may be of; `others` would show another packet, which
-        titles and summaries say.
+    def set_candidates(self, dialects: tuple[str, ...], others: tuple[str, ...]) -> None:
+        """Record which dialects the bytes may be in.
+
+        Args:
+            dialects: all candidates, that of this packet first.
+            others: those in which the packet would look different: titles and summaries name them.
         """
         self.candidates = dialects if len(dialects) > 1 else ()
-        self.doubt = f" (or {', '.join(others)})" if others else ""
+        self.ambiguity = f" (or {', '.join(others)})" if others else ""
 
     def _do_summary(self) -> tuple[int, str, list[Any]]:
         found, text, needed = super()._do_summary()
-        return found, text + self.doubt, needed
+        return found, text + self.ambiguity, needed
 
     def _show_or_dump(self, *args: Any, **kwargs: Any) -> Any:
-        # Scapy has no hook for its title: it reads the packet's name.
+        # Scapy has no hook for the title of `show`: it reads the packet's name.
         title: Any = self
-        name, title.name = title.name, title.name + self.doubt
+        name, title.name = title.name, title.name + self.ambiguity
         try:
             return super()._show_or_dump(*args, **kwargs)
         finally:
@@ -227,8 +231,8 @@ class Layer(_Base):  # type: ignore[misc]
         """Return what a request and its answer have in common, for Scapy's `sr`."""
         return super().hashret() if self.pairing is None else self.pairing
 
-    def number_in(self, name: str) -> int | None:
-        """Return the number in a field, None where it holds nothing, several or a random one."""
+    def int_value(self, name: str) -> int | None:
+        """Return the integer in a field; None if there is none, a list or a random value."""
         value = self.getfieldval(name) if name in self.fieldtype else None
         return value if isinstance(value, int) else None
 
@@ -236,36 +240,42 @@ class Layer(_Base):  # type: ignore[misc]
         """Set a field.
 
         Raises:
-            TypeError: it cannot hold a value of this kind.
+            TypeError: the field cannot hold a value of this kind.
         """
         _check_kind(self, attr, val)
         super().setfieldval(attr, val)
 
     @classmethod
     def message_type(cls, _fields: Mapping[str, Any]) -> str | None:
-        """Return the type under which this layer counts as a message, None if it is none."""
+        """Return the type of message that this layer is; None if it is not a message of its own."""
         return None
 
     def payload_layer(self, _shown: Mapping[str, Any], octets: bytes) -> type[Any]:
-        """Return the layer of a payload that is built of what the tree of this layer shows; without
-        bytes the likeliest.
+        """Return the layer with which to rebuild a payload from the values that the tree shows.
+
+        Args:
+            _shown: the values of this layer's node.
+            octets: the payload as built so far; b"" asks for the likeliest layer.
         """
         return self.guess_payload_class(octets)  # type: ignore[no-any-return]
 
-    def bound_layer(self, payload: bytes, usual: type[Any]) -> type[Any]:
-        """Return the layer that `bind_layers` has bound for a payload, `usual` if there is none."""
+    def bound_layer(self, payload: bytes, default: type[Any]) -> type[Any]:
+        """Return the layer that `bind_layers` has bound to a payload, or `default`."""
         bound: type[Any] = super().guess_payload_class(payload)
-        return usual if bound is conf.raw_layer else bound
+        return default if bound is conf.raw_layer else bound
 
-    def take_shown(
+    def load_shown(
         self, shown: Mapping[str, Any], build: Callable[[type[Layer], Mapping[str, Any]], Any]
     ) -> None:
-        """Take what the tree shows of this layer that is neither a field nor the payload; `build`
-        makes a packet of a layer and such values.
+        """Restore what the tree shows of this layer besides its fields and payload.
+
+        Args:
+            shown: the values of this layer's node.
+            build: returns the packet of a layer with such values.
         """
 
     def do_dissect(self, s: bytes) -> bytes:
-        """Read the fields; stop at the first that fails and keep the ones before it."""
+        """Read the fields up to the first that fails, and keep those before it."""
         whole = s
         state: Any = s
         self.raw_packet_cache_fields = {}  # type: ignore[misc]
@@ -273,38 +283,39 @@ class Layer(_Base):  # type: ignore[misc]
             try:
                 state, value = field.getfield(self, state)
             except READ_FAULTS as fault:
-                self.fault = FieldFault.kept(fault)
+                self.fault = FieldFault.detached(fault)
                 break
             if value is None and isinstance(field, ConditionalField):
                 continue
-            # As Scapy's own: what is changed in place is noticed when the packet is built again.
+            # As in Scapy: building compares with this copy, to notice a value changed in place.
             if (field.islist or field.holds_packets or field.ismutable) and value is not None:
                 self.raw_packet_cache_fields[field.name] = self._raw_packet_cache_field_value(
                     field, value, copy=True
                 )
             self.fields[field.name] = value
-        # A cut inside a byte leaves that byte with this layer.
+        # A byte of which only some bits were read belongs to this layer.
         rest: bytes = state[0][1:] if isinstance(state, tuple) else state
         self.raw_packet_cache = whole[: len(whole) - len(rest)]  # type: ignore[misc]
-        # Scapy's mark of a packet that was read: no value in it stands for a set of packets.
+        # Scapy's mark of a dissected packet: none of its values stands for a set of packets.
         self.explicit = 1  # type: ignore[misc]
         return rest
 
     def clear_cache(self) -> None:
-        """Forget the bytes that were read, so that they are built again from the fields; not those
-        of a layer that a fault has ended: no field holds the rest of it.
+        """Forget the bytes that were read, so that the fields are built anew.
+
+        A layer with a fault keeps its bytes: no field holds those behind the fault.
         """
-        kept = None if self.fault is None else self.raw_packet_cache
+        cache = None if self.fault is None else self.raw_packet_cache
         super().clear_cache()
-        self.raw_packet_cache = kept  # type: ignore[misc, assignment]
+        self.raw_packet_cache = cache  # type: ignore[misc, assignment]
 
     def copy(self) -> Layer:
-        """Return a deep copy; the fault is carried over."""
+        """Return a deep copy, with the fault, candidates and knowledge of this packet."""
         clone = super().copy()
         clone.fault, clone.knowledge = self.fault, self.knowledge
-        clone.candidates, clone.doubt = self.candidates, self.doubt
+        clone.candidates, clone.ambiguity = self.candidates, self.ambiguity
         return clone  # type: ignore[no-any-return]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
-        """Return (payload, rest): an item of a list leaves all that follows to the next one."""
+        """Return (payload, padding): what follows an item is padding, which lists read on."""
         return (b"", s) if self.is_item else (s, None)

@@ -1,9 +1,9 @@
-"""Ports for Scapy: `bind(port, dialect=...)` of every layer module ends here.
+"""Binds the layers to ports in Scapy: the `bind(port, dialect)` of every layer package calls this.
 
-Bound is a class that reads nothing itself: it hands the bytes to the layer of the dialect that was
-named or, without one, of the dialect that the bytes are of. Nothing is kept from datagram to
-datagram: two peers on one port may speak different dialects. Where one datagram does not tell, the
-packet has `candidates`; `netdissect.scapy_session.NetdissectSession` knows the connection.
+The class that is bound reads nothing itself. It hands the bytes to the layer of the given dialect
+or, without one, to that of the dialect that fits the bytes best. Each datagram is judged alone, as
+two peers at one port may use different dialects. If several dialects fit, the packet lists them in
+`candidates`; `netdissect.scapy_session.NetdissectSession` decides by the connection instead.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ __all__ = [
     "PortReader",
     "StreamLayer",
     "bind_port",
-    "choice_of",
     "explorable",
+    "find_dialects",
+    "find_layer",
     "is_reader",
-    "layer_of",
 ]
 
 
 CLIENT_PORT = 49152
-"""Source port of packets built without ports: the first ephemeral one. Source: RFC 6335 section 6.
-With Scapy's own default, 53, a reader would take them for DNS.
+"""Source port of packets built without ports: the first ephemeral one. Scapy's own default, 53,
+would have them dissected as DNS. *Source:* RFC 6335 section 6.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the `root` of a layer module wants to know."""
+class _Request:
+    """The attributes of `dissect.engine.Request` that the `root` of a layer package uses."""
 
     dialect: str
     transport: str
@@ -49,20 +49,20 @@ class _Asked:
 
 
 class StreamLayer(Layer):
-    """A layer over TCP that Scapy's `TCPSession` can put together."""
+    """A layer over TCP that Scapy's `TCPSession` can reassemble."""
 
     @classmethod
-    def whole(cls, data: bytes) -> int:
-        """Return how many bytes at the start of a stream are whole messages; 0 = none yet."""
+    def complete_length(cls, data: bytes) -> int:
+        """Return the length of the complete messages at the start of `data`, in bytes."""
         return len(data)
 
     @classmethod
     def tcp_reassemble(cls, data: bytes, _metadata: Any, _session: Any) -> Any:
-        """Return a packet once a whole message is there, what follows it as padding; else None.
+        """Return the complete messages as a packet, with surplus bytes as padding; None if none is.
 
         Source: scapy `sessions.TCPSession`.
         """
-        size = cls.whole(bytes(data))
+        size = cls.complete_length(bytes(data))
         if not size:
             return None
         packet = cls(bytes(data[:size]))
@@ -70,42 +70,50 @@ class StreamLayer(Layer):
         return packet / conf.padding_layer(rest) if rest else packet
 
 
-def choice_of(
+def find_dialects(
     protocol: str,
     data: bytes,
     dialects: Sequence[str] = (),
     transport: str = "udp",
     direction: int | None = None,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return (the dialects that bytes may be of, the likeliest first; those in which another packet
-    would be shown), by default of all there are; without bytes the usual one.
+    """Return the dialects that `data` may be in, and those of them that show another packet.
+
+    The likeliest dialect is first. Without data, that is the default dialect.
+
+    Args:
+        protocol: name of the layer package.
+        data: one datagram, or the start of a stream.
+        dialects: candidates, the default first; () = all dialects of the protocol.
+        transport: `udp` or `tcp`.
+        direction: `Direction`, or None if unknown.
     """
     known = dialects or import_module(f"netdissect.layers.{protocol}").DIALECTS
     if not data or len(known) == 1:
         return (known[0],), ()
-    # Reading in every dialect is the business of a room above this one.
+    # Imported late: `dissect` is above `layers`.
     choice = import_module("netdissect.dissect.choice")
     dialects, others = choice.choose(protocol, data, tuple(known), transport, direction)
     return tuple(dialects), others
 
 
-def layer_of(
+def find_layer(
     protocol: str,
     data: bytes,
     dialects: Sequence[str] = (),
     transport: str = "udp",
     direction: int | None = None,
 ) -> type[Layer]:
-    """Return the layer of the likeliest dialect of bytes."""
+    """Return the layer that reads `data` in its likeliest dialect; arguments as `find_dialects`."""
     module = import_module(f"netdissect.layers.{protocol}")
-    dialect = choice_of(protocol, data, dialects, transport, direction)[0][0]
-    asked = _Asked(dialect, transport, direction)
-    found: type[Layer] = getattr(module, "reader", module.root)(data, asked)
+    dialect = find_dialects(protocol, data, dialects, transport, direction)[0][0]
+    request = _Request(dialect, transport, direction)
+    found: type[Layer] = getattr(module, "reader", module.root)(data, request)
     return found
 
 
 class PortReader(StreamLayer):
-    """Reads what comes from or goes to one port."""
+    """Dispatches the payloads of one port to the layer that reads them."""
 
     name = "netdissect"
     fields_desc: list[Any] = []
@@ -113,41 +121,48 @@ class PortReader(StreamLayer):
     transport: ClassVar[str]
     port: ClassVar[int]
     dialects: ClassVar[tuple[str, ...]]
-    """The one that was named, or those among which the bytes decide."""
+    """The dialect that was given, or all among which the bytes decide."""
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **kwargs: Any) -> type[Layer]:
-        """Return the layer of these bytes."""
-        return cls if _pkt is None else layer_of(*cls._asked(_pkt, **kwargs))
+        """Return the layer that reads these bytes."""
+        return cls if _pkt is None else find_layer(*cls._lookup(_pkt, **kwargs))
 
     @classmethod
-    def weighed(
+    def find_candidates(
         cls, _pkt: bytes = b"", *_args: Any, **kwargs: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that these bytes may be of."""
-        return choice_of(*cls._asked(_pkt, **kwargs))
+        """Return the dialects that these bytes may be in."""
+        return find_dialects(*cls._lookup(_pkt, **kwargs))
 
     @classmethod
-    def _asked(cls, data: bytes, **kwargs: Any) -> tuple[Any, ...]:
+    def _lookup(cls, data: bytes, **kwargs: Any) -> tuple[Any, ...]:
+        """Return the arguments of `find_dialects`."""
         port = getattr(kwargs.get("_underlayer"), "sport", None)
-        # What comes from the port that was bound is from the server.
+        # The bound port is the server's.
         direction = None if port is None else Direction(int(port == cls.port))
         return cls.protocol, bytes(data), cls.dialects, cls.transport, direction
 
     @classmethod
     def tcp_reassemble(cls, data: bytes, metadata: Any, session: Any) -> Any:
-        """Return what the layer of the dialect puts together."""
-        asked = cls._asked(data)
-        layer: Any = layer_of(*asked)
+        """Return what the layer of the likeliest dialect reassembles."""
+        lookup = cls._lookup(data)
+        layer: Any = find_layer(*lookup)
         reassemble = getattr(layer, "tcp_reassemble", None)
         packet = layer(bytes(data)) if reassemble is None else reassemble(data, metadata, session)
         if packet is not None:
-            packet.weigh(*choice_of(*asked))
+            packet.set_candidates(*find_dialects(*lookup))
         return packet
 
 
 def explorable(protocol: str, names: dict[str, Any], public: Sequence[str]) -> None:
-    """List the public layers of a module where Scapy's `explore("<protocol>")` looks for them."""
+    """Register the public layers of a package for Scapy's `explore("<protocol>")`.
+
+    Args:
+        protocol: name of the layer package.
+        names: its `globals()`.
+        public: its `__all__`.
+    """
     found = [names[each] for each in public]
     conf.layers.ldict[_contrib(protocol)] = [
         each for each in found if isinstance(each, type) and issubclass(each, Layer)
@@ -155,12 +170,12 @@ def explorable(protocol: str, names: dict[str, Any], public: Sequence[str]) -> N
 
 
 def _contrib(protocol: str) -> str:
-    """Return the name under which Scapy lists the layers of a protocol."""
+    """Return the key of a protocol in `conf.layers.ldict`, as of a module of Scapy's own."""
     return f"scapy.contrib.{protocol}"
 
 
 def is_reader(layer: Any) -> bool:
-    """Return whether Scapy's table names a port of ours here."""
+    """Return whether an entry of Scapy's tables was made by `bind_port`."""
     return isinstance(layer, type) and issubclass(layer, PortReader)
 
 
@@ -171,19 +186,21 @@ def bind_port(
     dialects: Sequence[str],
     transports: Sequence[str],
 ) -> None:
-    """Let Scapy dissect what comes from and goes to a port; an earlier binding of ours ends.
+    """Let Scapy dissect what a port sends and receives, and build packets to it by default.
+
+    This replaces an earlier binding of the port by this function.
 
     Args:
-        protocol: name of the layer module.
-        port: UDP or TCP port.
+        protocol: name of the layer package.
+        port: UDP or TCP port of the server.
         dialect: dialect to read, with or without the protocol's prefix; None = by content.
-        dialects: those that there are, the usual one first.
+        dialects: all dialects of the protocol, the default first.
         transports: `udp`, `tcp`.
 
     Raises:
-        ValueError: there is no such dialect.
+        ValueError: the protocol has no such dialect.
     """
-    from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, wanted only here
+    from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, needed only here
 
     wanted = tuple(dialects)
     if dialect is not None:
@@ -207,7 +224,7 @@ def bind_port(
             "port": port,
             "dialects": wanted,
         }
-        # Scapy asks for the hook of the class itself, not for an inherited one.
+        # Scapy calls only a hook of the class itself, not an inherited one.
         row["dispatch_hook"] = PortReader.__dict__["dispatch_hook"]
         reader = type(f"{protocol.title()}{transport.title()}{port}", (PortReader,), row)
         for end in ("sport", "dport"):

@@ -1,5 +1,5 @@
-"""Expressions over earlier fields: conditions and lengths that Scapy can call and a generator can
-read.
+"""Conditions and lengths as expressions over earlier fields: Scapy calls them, generators translate
+them to Python or Lua.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _ALLOWED: Final = (
     ast.Compare, ast.IfExp, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple, ast.Set,
     ast.Attribute,
 )  # fmt: skip
-"""What an expression may be made of: arithmetic and comparison, and no calls."""
+"""Kinds of syntax tree nodes in an expression: arithmetic and comparison, but no calls."""
 
 
-class _Names(Mapping[str, Any]):
-    """Resolves names in a Scapy packet, then in those around it."""
+class _PacketFields(Mapping[str, Any]):
+    """The fields of a Scapy packet, and of the packets that enclose it."""
 
     __slots__ = ("_packet",)
 
@@ -45,53 +45,53 @@ class _Names(Mapping[str, Any]):
         raise TypeError("names are looked up, not listed")
 
 
-class _Renaming(ast.NodeTransformer):
-    """Puts a text in the place of each name: another one where it is asked whether it is None, and
-    a third where it is asked for a field of the items of a list.
-    """
+class _Translation(ast.NodeTransformer):
+    """Replaces the names in an expression by Python source."""
 
     def __init__(
         self,
         number: Callable[[str], str],
         value: Callable[[str], str],
-        some: Callable[[str, str], str],
+        any_item: Callable[[str, str], str],
     ) -> None:
+        """Take one function per use of a name: `name`, `name is None`, and `items.name`."""
         self._number = number
         self._value = value
-        self._some = some
+        self._any_item = any_item
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        """Write whether any item of a list has a field that counts."""
-        return ast.Name(self._some(ast.unparse(node.value), node.attr))
+        """Replace `items.name`: true if the field is set in any item of a list."""
+        return ast.Name(self._any_item(ast.unparse(node.value), node.attr))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Write a name that counts as a number."""
+        """Replace a name that is used as a number."""
         node.id = self._number(node.id)
         return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Write `name is None` or `name is not None`, or go on below another comparison."""
-        # Asked whether it is None, a name must not count as 0 before.
+        """Replace the name in `name is None`, or the names in another comparison."""
+        # As a number an absent field is 0, which would never be None.
         if isinstance(node.ops[0], ast.Is | ast.IsNot) and isinstance(node.left, ast.Name):
             node.left.id = self._value(node.left.id)
             return node
         self.generic_visit(node)
         return node
 
-    def text(self, source: str) -> str:
-        """Return an expression with its names written so."""
-        return ast.unparse(self.visit(ast.parse(source, mode="eval")))
+    def source(self, expression: str) -> str:
+        """Return Python source of the expression with its names replaced."""
+        return ast.unparse(self.visit(ast.parse(expression, mode="eval")))
 
 
-_LOOKUPS: Final = _Renaming(
+_LOOKUPS: Final = _Translation(
     lambda name: f"(0 if (_{name} := _fields[{name!r}]) is None else _{name})",
     lambda name: f"_fields[{name!r}]",
-    lambda items, name: f"_some(_fields[{items!r}], {name!r})",
+    lambda items, name: f"_any_item(_fields[{items!r}], {name!r})",
 )
+"""Names become look-ups in the mapping `_fields`."""
 
 
-def _some(items: Any, name: str) -> bool:
-    """Return whether a field of any item counts; items may be cut short."""
+def _any_item(items: Any, name: str) -> bool:
+    """Return whether a field is set in any item. An item that is cut short may lack the field."""
     return any(
         item.get(name) if isinstance(item, Mapping) else item.getfieldval(name)
         for item in items or ()
@@ -99,11 +99,11 @@ def _some(items: Any, name: str) -> bool:
 
 
 def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
-    """Return the function of the fields that an expression is."""
-    body = _LOOKUPS.text(source)
-    # The text is a constant of this package and was checked before: nothing of a packet is run.
+    """Return the expression as a function of the mapping of fields."""
+    body = _LOOKUPS.source(source)
+    # Safe: the text is a constant of a layer module, and has passed the check of `E`.
     rule: Callable[[Mapping[str, Any]], Any] = eval(  # noqa: S307
-        f"lambda _fields: {body}", {"__builtins__": {}, "_some": _some}
+        f"lambda _fields: {body}", {"__builtins__": {}, "_any_item": _any_item}
     )
     return rule
 
@@ -111,11 +111,12 @@ def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
 class E:
     """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
 
-    Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as
-    0; `name is None` tells the two apart. `items.name` is whether any item of a list has a field
-    other than 0.
-    Raises SyntaxError or TypeError at definition when it holds anything but arithmetic, comparison
-    and names.
+    Call it with a Scapy packet or with a mapping of field values. An absent field (None) is 0;
+    `name is None` distinguishes the two. `items.name` is true if the field is not 0 in any item of
+    the list `items`.
+
+    Raises:
+        SyntaxError, TypeError: the text has anything but arithmetic, comparison and names.
     """
 
     __slots__ = ("names", "rule", "source", "tree")
@@ -131,14 +132,18 @@ class E:
             sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
         )
         self.rule = _function(source)
-        """The same for a mapping alone; raises KeyError where a name is not in it."""
+        """The expression as a function of a mapping; it raises KeyError if a name is missing."""
 
     def __call__(self, packet: Any) -> Any:
-        """Return the value of the expression for `packet`."""
+        """Return the value of the expression for a packet or mapping.
+
+        Raises:
+            NameError: a field is missing.
+        """
         try:
-            return self.rule(packet if isinstance(packet, dict) else _Names(packet))
+            return self.rule(packet if isinstance(packet, dict) else _PacketFields(packet))
         except KeyError as missing:
-            raise NameError(f"{self.source!r} asks for {missing}") from None
+            raise NameError(f"{self.source!r} needs {missing}") from None
 
     def __repr__(self) -> str:
         return f"E({self.source!r})"
@@ -147,9 +152,13 @@ class E:
         self,
         numbers: Mapping[str, str],
         values: Mapping[str, str],
-        some: Callable[[str, str], str] = "{}.{}".format,
+        any_item: Callable[[str, str], str] = "{}.{}".format,
     ) -> str:
-        """Return Python source of the expression with each name replaced by `numbers[name]`, or by
-        `values[name]` where it is compared with None, and `items.name` by `some(items, name)`.
+        """Return Python source of the expression for another set of variables.
+
+        Args:
+            numbers: name -> what replaces it where it is used as a number.
+            values: name -> what replaces it in a comparison with None.
+            any_item: returns what replaces `items.name`.
         """
-        return _Renaming(numbers.__getitem__, values.__getitem__, some).text(self.source)
+        return _Translation(numbers.__getitem__, values.__getitem__, any_item).source(self.source)

@@ -1,4 +1,4 @@
-"""Registers the layers with a Scapy shell, so that `conf.exts.load("netdissect")` finds them."""
+"""Registers the layers with Scapy, for `conf.exts.load("netdissect")` in a shell."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["register"]
 
 
 def register(extension: Any, files: Mapping[str, Path]) -> None:
-    """Name every layer module to Scapy: afterwards `load_contrib(PROTOCOL)` works.
+    """Register every layer package, so that `load_contrib(PROTOCOL)` finds it.
 
     Args:
         extension: Scapy's `ScapyExt`; see its `config` and `register`.
-        files: protocol -> file of its layer module.
+        files: protocol -> file of its layer package.
 
     """
     extension.config("netdissect", __version__)

@@ -1,7 +1,9 @@
-"""Field classes that Scapy lacks: varints, texts, optional and counted fields. `lsb` has bits.
+"""Field classes that Scapy lacks: varints, text, optional fields, nested layers. Bits: `lsb`.
 
-They are ordinary Scapy fields (build, show, fuzz and dissect work with stock Scapy). A field that
-cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what was read before it.
+They are ordinary Scapy fields: stock Scapy builds, dissects, shows and fuzzes them. A field that
+cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep the fields before it.
+Besides Scapy's methods, the walker uses `plain(value)`, which returns what the tree shows of a
+value, and `findings(value, raw)`, which returns (code, text) of each soft finding.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ __all__ = [
 ]
 
 LIST_LIMIT = 65536
-"""Items of one list at most, whatever a count on the wire says."""
+"""Maximum number of items in one list, whatever a count on the wire says."""
 
 
 class FieldFault(ValueError):
     """A field could not be read.
 
     Attributes:
-        code: catalogue code of the finding.
-        value: what could be read of it, or None.
+        code: code of the finding in the catalogue.
+        value: the part that could be read, or None.
 
     """
 
@@ -52,43 +54,41 @@ class FieldFault(ValueError):
         self.value = value
 
     def __reduce__(self) -> tuple[type[FieldFault], tuple[str, str, Any]]:
-        """Return what makes it again: packets are pickled with their fault."""
+        """Support pickling: packets are pickled with their fault."""
         return FieldFault, (self.code, str(self), self.value)
 
     @classmethod
-    def kept(cls, fault: Exception) -> FieldFault:
-        """Return a fault for a packet to keep, without the faults and frames that led to it: they
-        would live, and be pickled, with the packet.
-        """
+    def detached(cls, fault: Exception) -> FieldFault:
+        """Return a copy without traceback and context, which would live as long as the packet."""
         if isinstance(fault, cls):
             return cls(fault.code, str(fault), fault.value)
         return cls("truncated", str(fault))
 
 
 def innermost(field: Any) -> Any:
-    """Return the field inside conditional and optional ones."""
+    """Return the field inside conditional and optional fields."""
     while hasattr(field, "fld"):
         field = field.fld
     return field
 
 
 def text(octets: bytes) -> str:
-    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
+    """Return the text of UTF-8 bytes; bytes that are not UTF-8 become lone surrogates."""
     return octets.decode("utf-8", "surrogateescape")
 
 
 def octets_of(value: Any) -> bytes:
-    """Return the bytes of a text, or of what is bytes already."""
+    """Return the bytes of a str (the inverse of `text`) or of a bytes-like value."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
 
 
 def split(state: Any) -> tuple[bytes, int]:
-    """Return (bytes, bits already consumed of the first one) of a Scapy dissection state."""
+    """Return (bytes, number of bits already read of the first byte) of a Scapy dissection state."""
     return state if isinstance(state, tuple) else (state, 0)
 
 
 class Limited:
-    """Random values of a number with limits, shared by the fields below."""
+    """Mixin for numbers with limits."""
 
     __slots__ = ()
     limits: tuple[int, int]
@@ -99,22 +99,22 @@ class Limited:
 
 
 class Named(Limited):
-    """Display of a number by name, shared by the fields below."""
+    """Mixin for numbers whose values may have names."""
 
     names: dict[int, str] | None
 
     @property
     def is_bare(self) -> bool:
-        """Return whether people see no more than the number."""
+        """Return whether the display is just the number."""
         return self.names is None
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the value with its name, for people."""
+        """Return the value with its name."""
         name = self.names.get(x) if self.names is not None and isinstance(x, int) else None
         return f"{name} ({x})" if name is not None else repr(x)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a name for its number."""
+        """Accept a name instead of its number."""
         if isinstance(x, str) and self.names is not None:
             for number, name in self.names.items():
                 if name == x:
@@ -124,7 +124,7 @@ class Named(Limited):
 
 
 class Hex:
-    """Display and random values of bytes of any number, shared by the fields below."""
+    """Mixin for bytes of variable length, displayed as hex."""
 
     __slots__ = ()
 
@@ -138,12 +138,12 @@ class Hex:
 
 
 class Utf8:
-    """Bytes that are shown as text, shared by the fields below."""
+    """Mixin for bytes that are displayed as text."""
 
     __slots__ = ()
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept text for its bytes."""
+        """Accept a str instead of its bytes."""
         return octets_of(x) if isinstance(x, str) else x
 
     def plain(self, value: bytes) -> Any:
@@ -151,12 +151,12 @@ class Utf8:
         return text(value)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the text as Python would write it."""
+        """Return the text as a Python literal."""
         return repr(text(octets_of(x or b"")))
 
 
 class Flag(BitField):  # type: ignore[misc]
-    """One bit, shown as a truth value. Layers fill in a default of None when they are built."""
+    """One bit, displayed as True or False. With a default of None, the layer computes it."""
 
     def __init__(self, name: str, default: int | None = 0) -> None:
         BitField.__init__(self, name, default, 1)
@@ -169,8 +169,12 @@ class Flag(BitField):  # type: ignore[misc]
 
 
 class Varint(Named, Field):  # type: ignore[misc]
-    """One number of a byte-oriented varint family; `length_of`: the bytes of that field, unless
-    a number is given.
+    """A number of variable length, in whole bytes.
+
+    Args:
+        codec: its encoding.
+        names: names of values.
+        length_of: name of a field whose length in bytes it defaults to.
     """
 
     __slots__ = ["codec", "length_of", "limits", "names"]
@@ -190,7 +194,7 @@ class Varint(Named, Field):  # type: ignore[misc]
         self.length_of = length_of
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read one number; FieldFault `truncated` when its bytes run out."""
+        """Read one number; raise FieldFault `truncated` if bytes are missing."""
         try:
             value, after = self.codec.read(s, 0, len(s))
         except VarintError as fault:
@@ -198,25 +202,25 @@ class Varint(Named, Field):  # type: ignore[misc]
         return s[after:], value
 
     def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
-        """Append the shortest form."""
+        """Append the shortest encoding."""
         if val is None and self.length_of is not None and pkt is not None:
             measured, octets = pkt.getfield_and_val(self.length_of)
             val = int(measured.i2len(pkt, octets))
         return s + self.codec.write(val or 0)
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
-        """Return the soft findings about the bytes that were read."""
+        """Report an encoding that is longer than necessary."""
         if self.codec.is_minimal(raw, value):
             return []
         return [("overlong-varint", f"{self.name} = {value} uses {len(raw)} bytes")]
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in bytes of the shortest form."""
+        """Return the length in bytes of the shortest encoding."""
         return len(self.codec.write(x or 0))
 
 
 class IfLeft(Field):  # type: ignore[misc]
-    """A field that is there when at least `bits` are left; None means absent, also in building."""
+    """A field that is present if at least `bits` are left. None = absent, also in building."""
 
     __slots__ = ["bits", "fld"]
 
@@ -225,12 +229,12 @@ class IfLeft(Field):  # type: ignore[misc]
         self.bits = bits
         Field.__init__(self, fld.name, fld.default)
 
-    # Scapy takes a list in a field that is none for several values, hence for several packets.
+    # A list in a field that is not a list field would be a set of packets to Scapy.
     islist = property(lambda self: self.fld.islist)
     ismutable = property(lambda self: self.fld.ismutable)
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
-        """Read the inner field, or nothing."""
+        """Read the inner field if enough bits are left."""
         data, bit = split(s)
         return self.fld.getfield(pkt, s) if 8 * len(data) - bit >= self.bits else (s, None)
 
@@ -239,15 +243,15 @@ class IfLeft(Field):  # type: ignore[misc]
         return s if val is None else self.fld.addfield(pkt, s, val)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the inner field's display, or "absent"."""
+        """Return the display of the inner field, or "absent"."""
         return "absent" if x is None else self.fld.i2repr(pkt, x)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Return the inner field's internal value."""
+        """Accept what the inner field accepts, and None."""
         return None if x is None else self.fld.any2i(pkt, x)
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in bytes, 0 when absent."""
+        """Return the length in bytes, 0 if absent."""
         return 0 if x is None else self.fld.i2len(pkt, x)
 
     def randval(self) -> Any:
@@ -263,19 +267,23 @@ class Tail(Hex, StrField):  # type: ignore[misc]
     def __init__(self, name: str, default: bytes = b"", *, private: str = OCTETS) -> None:
         StrField.__init__(self, name, default)
         self.private = private
-        """What it holds that a shared capture should not: a word of `model.dissection`, or ""."""
+        """Kind of private content for `anonymise`: a constant of `model.dissection`, or ""."""
 
 
 def _leading(name: str, size: int, data: bytes) -> bytes:
-    """Return so many bytes; FieldFault `length-beyond-end` where they are not all there."""
+    """Return the first `size` bytes; raise FieldFault `length-beyond-end` if there are fewer."""
     if 0 <= size <= len(data):
         return data[:size]
     raise FieldFault("length-beyond-end", f"{name} wants {size} bytes, {len(data)} are left", data)
 
 
 class SizedBytes(Hex, StrField):  # type: ignore[misc]
-    """`length` bytes, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
-    are left.
+    """Bytes of a stated length.
+
+    Args:
+        length: `E` over earlier fields, in bytes.
+        private: as of `Tail`.
+        shown: name in the tree; None = the field's own.
     """
 
     __slots__ = ["length", "private", "shown"]
@@ -295,52 +303,58 @@ class SizedBytes(Hex, StrField):  # type: ignore[misc]
         self.private = private
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
-        """Read exactly the stated number of bytes."""
+        """Read the stated number of bytes."""
         octets = _leading(self.name, self.length(pkt), s)
         return s[len(octets) :], octets
 
 
 class NulString(Utf8, StrField):  # type: ignore[misc]
-    """Text up to a NUL, or another mark of a subclass, which is not part of the value."""
+    """Text up to a terminator, which is not part of the value."""
 
     __slots__ = ["private"]
     mark = b"\0"
-    code = "unterminated-string"  # the finding where there is no mark
+    """The terminator."""
+    code = "unterminated-string"
+    """Code of the finding if it is missing."""
 
     def __init__(self, name: str, default: bytes = b"", *, private: str = TEXT) -> None:
         StrField.__init__(self, name, default)
         self.private = private
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
-        """Read up to the mark; FieldFault when there is none."""
+        """Read up to the terminator; raise `unterminated` if there is none."""
         end = s.find(self.mark)
         if end < 0:
-            raise self.endless(s)
+            raise self.unterminated(s)
         return s[end + 1 :], s[:end]
 
-    def endless(self, octets: bytes) -> FieldFault:
-        """Return what is wrong with bytes that have no mark."""
+    def unterminated(self, octets: bytes) -> FieldFault:
+        """Return the fault of bytes without terminator."""
         return FieldFault(self.code, f"{self.name} has no NUL", octets)
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
-        """Append the bytes and the mark."""
+        """Append the bytes and the terminator."""
         return s + bytes(self.i2m(pkt, val)) + self.mark
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in bytes with the mark."""
+        """Return the length in bytes, terminator included."""
         return len(x or b"") + 1
 
     def randval(self) -> Any:
-        """Return random bytes without NUL."""
-        return RandBin(RandNum(0, 20))
+        """Return random bytes without the terminator."""
+        return RandBin(RandNum(0, 20), bytes({*range(256)} - {*self.mark}))
 
 
 class Embedded(PacketField):  # type: ignore[misc]
-    """Another layer in the next `length` bytes (None: in all that are left).
+    """Another layer in the next bytes.
 
-    `choose(fields, octets)` names the layer; `fields` is the packet in Scapy and the scope in the
-    walker. FieldFault `length-beyond-end` when fewer bytes are left. Values without bytes are built
-    as `start` until their bytes name another. `inline`: the tree has its fields beside this one.
+    Args:
+        choose: returns the layer for (fields read so far, bytes); the fields are a packet in Scapy,
+            a scope in the walker.
+        length: `E` over earlier fields, in bytes; None = all bytes that are left.
+        shown: name in the tree; None = the field's own.
+        start: layer as which values from JSON are first built, until their bytes name another.
+        inline: True: the tree has the inner layer's fields in place of this one.
     """
 
     __slots__ = ["choose", "inline", "length", "shown", "start"]
@@ -364,16 +378,16 @@ class Embedded(PacketField):  # type: ignore[misc]
         self.inline = inline
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
-        """Return the bytes of the inner layer."""
+        """Return the bytes of the inner layer; raise FieldFault `length-beyond-end` if too few."""
         return s if self.length is None else _leading(self.name, self.length(pkt), s)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, Any]:
-        """Read the inner layer as a Scapy packet."""
+        """Dissect the inner layer."""
         octets = self.octets(pkt, s)
         return s[len(octets) :], self.choose(pkt, octets)(octets, _parent=pkt)
 
     def i2m(self, pkt: Any, i: Any) -> bytes:
-        """Return the bytes of the inner layer; none without one."""
+        """Build the inner layer."""
         return b"" if i is None else bytes(i)
 
     def i2len(self, pkt: Any, x: Any) -> int:
@@ -381,18 +395,22 @@ class Embedded(PacketField):  # type: ignore[misc]
         return len(self.i2m(pkt, x))
 
     def randval(self) -> Any:
-        """Return nothing: which layer stands inside is chosen, not random."""
+        """Return None: a random layer would not be the one that `choose` expects."""
         return None
 
 
 class Items(PacketListField):  # type: ignore[misc]
-    """A list of one layer: `count` of them, or up to the end of the data (count None).
+    """A list of layers.
 
-    A count larger than the data holds ends with the data; the walker says so. `reserve` bytes at
-    the end belong to the fields behind. Where items are of several layers, `choose` (fields, bytes)
-    names the next one's, and `item` is what they have in common. The tree has no `optional` list
-    without items, and the item that the data end in by the rule of `rest` (name, rule over bytes)
-    behind the list.
+    Args:
+        item: the layer of the items, or the base class of all that `choose` may return.
+        count: `E` over earlier fields; None = up to the end of the data. A list that the data end
+            in is short, which only the walker reports.
+        reserve: number of bytes at the end that belong to later fields.
+        choose: returns the layer of the next item for (fields read so far, bytes that are left).
+        optional: True: an empty list is not in the tree.
+        rest: (name, rule over the bytes that are left): an item that is unfinished by the rule is
+            not in the list, but behind it in the tree, under that name.
     """
 
     __slots__ = ["choose", "count", "item", "optional", "reserve", "rest", "unfinished"]
@@ -420,22 +438,24 @@ class Items(PacketListField):  # type: ignore[misc]
         """Return the layer of the item at the start of `octets`."""
         return self.item if self.choose is None else self.choose(fields, octets)
 
-    def _wanted(self, pkt: Any) -> int:
-        """Return the count; a list that is read by itself, without what counts it, has no end."""
+    def _max_items(self, pkt: Any) -> int:
+        """Return the count, or the limit if there is none or the layer with it is missing."""
         try:
             return min(LIST_LIMIT, LIST_LIMIT if self.count is None else int(self.count(pkt)))
         except NameError:
             return LIST_LIMIT
 
     def getfield(self, pkt: Any, s: bytes) -> Any:
-        """Read the items, but none of the reserved bytes. Ends at one that could not be read or
-        took nothing: stock Scapy goes on up to the limit, seconds for a few hostile bytes.
+        """Dissect the items up to the reserved bytes.
+
+        The list ends at an item with a fault or without bytes. Stock Scapy would go on to the
+        limit, which takes seconds for a few hostile bytes.
         """
         edge = max(0, len(s) - self.reserve)
-        rest, kept = s[:edge], s[edge:]
-        wanted = self._wanted(pkt)
+        rest, reserved = s[:edge], s[edge:]
+        limit = self._max_items(pkt)
         items: list[Any] = []
-        while rest and len(items) < wanted:
+        while rest and len(items) < limit:
             item = self.layer(pkt, rest)(rest, _parent=pkt)
             items.append(item)
             # Not `getlayer`: that also finds the padding of packets inside the item's fields.
@@ -445,4 +465,4 @@ class Items(PacketListField):  # type: ignore[misc]
                 del last.underlayer.payload
             if len(rest) >= len(before) or getattr(item, "fault", None) is not None:
                 break
-        return rest + kept, items
+        return rest + reserved, items

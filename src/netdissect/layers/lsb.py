@@ -1,4 +1,4 @@
-"""Fields of bits, the least significant first, at any bit position (see `netdissect.wire.bits`)."""
+"""Bit fields, least significant bit first, at any bit position (see `netdissect.wire.bits`)."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ __all__ = ["LsbBits", "LsbPad", "LsbTail", "LsbVarULong"]
 
 
 def _append(state: Any, number: int, size: int) -> Any:
-    """Append `size` bits to a Scapy build state, least significant bit first."""
-    done, pending, held = state if isinstance(state, tuple) else (state, 0, 0)
-    held |= (number & ((1 << size) - 1)) << pending
+    """Append `size` bits to a Scapy build state: bytes, or (bytes, pending bits, their value)."""
+    done, pending, value = state if isinstance(state, tuple) else (state, 0, 0)
+    value |= (number & ((1 << size) - 1)) << pending
     pending += size
     octets = pending >> 3
-    done += (held & ((1 << 8 * octets) - 1)).to_bytes(octets, "little")
-    held >>= 8 * octets
+    done += (value & ((1 << 8 * octets) - 1)).to_bytes(octets, "little")
+    value >>= 8 * octets
     pending &= 7
-    return (done, pending, held) if pending else done
+    return (done, pending, value) if pending else done
 
 
-class _Placed:
-    """A field that is read at any bit position; shared by the fields below."""
+class _AnyBit:
+    """Mixin for fields that can begin at any bit."""
 
     __slots__ = ()
     read_at: Callable[..., tuple[Any, int]]
-    """(bytes, bit) -> (the value that begins there, the bit behind it); raises FieldFault."""
+    """(bytes, bit position) -> (value, position of the next bit); raises FieldFault."""
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
-        """Read it at the bit that a Scapy dissection state stands at."""
+        """Read the value at the current bit of a Scapy dissection state."""
         data, bit = split(s)
         value, end = self.read_at(data, bit)
         rest, used = data[end >> 3 :], end & 7
         return (rest, used) if used else rest, value
 
 
-class LsbBits(Named, _Placed, Field):  # type: ignore[misc]
+class LsbBits(Named, _AnyBit, Field):  # type: ignore[misc]
     """A number of `size` bits."""
 
     __slots__ = ["limits", "names", "signed", "size"]
@@ -66,7 +66,7 @@ class LsbBits(Named, _Placed, Field):  # type: ignore[misc]
         self.sz = size / 8
 
     def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
-        """Read the bits; FieldFault `truncated` when they are not all there."""
+        """Read the bits; raise FieldFault `truncated` if some are missing."""
         if bit + self.size > 8 * len(data):
             raise FieldFault("truncated", f"{self.name} needs {self.size} bits")
         value = extract(data, bit, self.size)
@@ -75,7 +75,7 @@ class LsbBits(Named, _Placed, Field):  # type: ignore[misc]
         return value, bit + self.size
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the bits; a value too large is cut to them."""
+        """Append the bits; higher bits of a value that is too large are dropped."""
         return _append(s, val or 0, self.size)
 
     def i2len(self, pkt: Any, x: Any) -> float:
@@ -83,8 +83,8 @@ class LsbBits(Named, _Placed, Field):  # type: ignore[misc]
         return self.size / 8
 
 
-class LsbVarULong(Limited, _Placed, Field):  # type: ignore[misc]
-    """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
+class LsbVarULong(Limited, _AnyBit, Field):  # type: ignore[misc]
+    """A Riptide varULong. Its receiver keeps the lowest `keep` bits."""
 
     __slots__ = ["keep", "limits"]
 
@@ -93,7 +93,7 @@ class LsbVarULong(Limited, _Placed, Field):  # type: ignore[misc]
         self.keep, self.limits = keep, (0, (1 << keep) - 1)
 
     def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
-        """Read up to ten groups; FieldFault when the data ends first or a tenth group goes on."""
+        """Read up to ten groups; raise FieldFault if the last one announces another."""
         before, window = bit & ~7, data[bit >> 3 : (bit >> 3) + 11]
         value, after, complete = read_varulong_bits(
             int.from_bytes(window, "little"), bit & 7, 8 * len(window)
@@ -106,18 +106,16 @@ class LsbVarULong(Limited, _Placed, Field):  # type: ignore[misc]
         return value, before + after
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the shortest form."""
+        """Append the shortest encoding."""
         return _append(s, *varulong_groups(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in bytes of the shortest form."""
+        """Return the length in bytes of the shortest encoding."""
         return varulong_groups(x or 0)[1] / 8
 
 
-class LsbTail(Hex, _Placed, Field):  # type: ignore[misc]
-    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
-    zeros.
-    """
+class LsbTail(Hex, _AnyBit, Field):  # type: ignore[misc]
+    """All remaining bits as a `BitString`, whose first byte begins with the first of them."""
 
     private = OCTETS
 
@@ -125,15 +123,15 @@ class LsbTail(Hex, _Placed, Field):  # type: ignore[misc]
         Field.__init__(self, name, b"")
 
     def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[BitString, int]:
-        """Take everything."""
+        """Read all bits that are left."""
         return slice_bits(data, bit), 8 * len(data)
 
     def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
-        """Append the bits (8 for each byte of a plain `bytes`), then fill the byte with zeros."""
+        """Append the bits (8 for each byte of a plain `bytes`), then pad the byte with zeros."""
         return _close(_append(s, *insert(val or b"")), 0)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept text for its bytes."""
+        """Accept a str instead of its bytes."""
         return x.encode() if isinstance(x, str) else x
 
     def i2len(self, pkt: Any, x: Any) -> float:
@@ -142,31 +140,32 @@ class LsbTail(Hex, _Placed, Field):  # type: ignore[misc]
 
 
 def _close(state: Any, padding: int) -> bytes:
+    """Return the bytes of a build state; the unused bits of the last one hold `padding`."""
     if not isinstance(state, tuple):
         return bytes(state)
-    done, pending, held = state
-    return bytes(done) + bytes([(held | padding << pending) & 0xFF])
+    done, pending, value = state
+    return bytes(done) + bytes([(value | padding << pending) & 0xFF])
 
 
-class LsbPad(_Placed, Field):  # type: ignore[misc]
-    """The unused high bits of the last byte; zero in every message that a real sender builds."""
+class LsbPad(_AnyBit, Field):  # type: ignore[misc]
+    """The unused high bits of the last byte. Every real sender sets them to zero."""
 
     def __init__(self) -> None:
         Field.__init__(self, "padding", 0)
 
     def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int | None, int]:
-        """Read up to the byte boundary; None where the message ends on one."""
+        """Read up to the next byte; None if the message ends with a whole one."""
         used = bit & 7
         return (data[bit >> 3] >> used, bit - used + 8) if used else (None, bit)
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
-        """Fill the byte."""
+        """Complete the last byte."""
         return _close(s, index(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return 0: padding has no length of its own."""
+        """Return 0: its length depends on the fields before it."""
         return 0
 
     def randval(self) -> Any:
-        """Return zero: padding is made, not chosen."""
+        """Return zero: other padding would be a finding of its own."""
         return RandNum(0, 0)

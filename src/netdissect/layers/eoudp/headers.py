@@ -25,7 +25,7 @@ from scapy.fields import ByteEnumField, Field, IntField, LongField
 from scapy.packet import NoPayload
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.binding import choice_of, layer_of
+from netdissect.layers.binding import find_dialects, find_layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS, NO_NUL
 from netdissect.layers.eoudp.fields import Stamp, Truth, Zeros
@@ -111,14 +111,14 @@ class EoudpHeader(Layer):
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
         """Return the header of the dialect in which the bytes make most sense."""
-        return layer_of("eoudp", bytes(_pkt))
+        return find_layer("eoudp", bytes(_pkt))
 
     @classmethod
-    def weighed(
+    def find_candidates(
         cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the dialects that the bytes may be of."""
-        return choice_of("eoudp", bytes(_pkt))
+        return find_dialects("eoudp", bytes(_pkt))
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
@@ -175,7 +175,7 @@ class EoudpHeader(Layer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        size = self.number_in("size")
+        size = self.int_value("size")
         command = command_name(
             self.dialect, self.command_number, len(self.payload) if size is None else size
         )
@@ -193,7 +193,7 @@ class EoudpHeader(Layer):
     @property
     def command_number(self) -> int:
         """Return the command's number, also one that is filled in when the message is built."""
-        told = self.number_in("cmd")
+        told = self.int_value("cmd")
         if told is not None:
             return told
         names = getattr(self.payload, "commands", {})

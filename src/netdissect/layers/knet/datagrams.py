@@ -289,7 +289,7 @@ class KnetDatagram(NumberedDatagram):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        parts = self.number_in("packet_id_low"), self.number_in("packet_id_high")
+        parts = self.int_value("packet_id_low"), self.int_value("packet_id_high")
         shown = "" if None in parts else f"#{self.packet_id}, "
         return f"{self.name} {shown}{len(self.messages)} messages"
 

@@ -88,7 +88,7 @@ class KnetStream(StreamLayer):
     fields_desc: list[Any] = [_messages(KnetTcpMessage)]
 
     @classmethod
-    def whole(cls, data: bytes) -> int:
+    def complete_length(cls, data: bytes) -> int:
         """Return the bytes of the messages that are whole."""
         at = 0
         while at < len(data):

@@ -84,7 +84,7 @@ class NetplayFrame(_Lengthy):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        number = self.number_in("type")
+        number = self.int_value("type")
         return f"{self.name} of {'no type' if number is None else f'type {number}'}"
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from scapy.packet import Packet
 
-from netdissect.layers.base import Layer, listed
+from netdissect.layers.base import Layer, summary_list
 from netdissect.layers.binding import StreamLayer
 from netdissect.layers.fields import Items
 from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame, chunks
@@ -46,7 +46,7 @@ class _Stream(StreamLayer):
     """Messages whose ends a function finds."""
 
     @classmethod
-    def whole(cls, data: bytes) -> int:
+    def complete_length(cls, data: bytes) -> int:
         """Return the bytes of the messages that are whole."""
         ends = [span[1] for span in cls.fields_desc[0].spans(data) if span[1] <= len(data)]
         return max(ends, default=0)
@@ -54,7 +54,7 @@ class _Stream(StreamLayer):
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
         items = self.getfieldval(self.fields_desc[0].name)
-        return listed([each.mysummary() or each.name for each in items]) or self.name
+        return summary_list([each.mysummary() or each.name for each in items]) or self.name
 
 
 class NetplayStream(_Stream):
@@ -70,7 +70,7 @@ class NetplayChunkStream(_Stream):
     name = "Netplay chunks"
     fields_desc = [Spans("chunks", NetplayChunk, chunk_spans)]
 
-    def take_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
+    def load_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
         """Cut messages that the chunks do not hold; as many chunks keep their headers."""
         frames = [bytes(frame) for frame in build(NetplayStream, shown).messages]
         told = self.getfieldval("chunks")

@@ -22,7 +22,7 @@ class Line(NulString):
     mark = b"\n"
     code = "incomplete-message-at-close"
 
-    def endless(self, octets: bytes) -> FieldFault:
+    def unterminated(self, octets: bytes) -> FieldFault:
         """Return what is wrong with bytes that have no line feed."""
         return FieldFault(*endless(self.name, len(octets)), self.plain(octets))
 

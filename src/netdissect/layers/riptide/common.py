@@ -70,7 +70,7 @@ class RiptideMessage(Layer):
 
     def kind(self) -> str:
         """Return the type by name."""
-        number = self.number_in("type_id")
+        number = self.int_value("type_id")
         return "of no type" if number is None else str(type_name(number, self.type_names))
 
 

@@ -65,7 +65,7 @@ class _Frame(StreamLayer):
     )
 
     @classmethod
-    def whole(cls, data: bytes) -> int:
+    def complete_length(cls, data: bytes) -> int:
         """Return the bytes of the first frame once it is whole."""
         head = cls.prefix_octets
         size = head + int.from_bytes(data[:head], "little")

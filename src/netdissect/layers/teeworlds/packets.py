@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from scapy.fields import BitField, ByteField, ConditionalField
 from scapy.packet import Raw
 
-from netdissect.layers.base import Check, Gen, Layer, listed
-from netdissect.layers.binding import choice_of, layer_of
+from netdissect.layers.base import Check, Gen, Layer, summary_list
+from netdissect.layers.binding import find_dialects, find_layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Flag, Items
 from netdissect.layers.teeworlds.controls import TwControlUnknown, control_layer
@@ -198,7 +198,9 @@ class _Chunks(Layer):
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`: what the messages are."""
         bodies = [getattr(each, "body", None) for each in self.chunks]
-        return listed([each.mysummary() if isinstance(each, TwMessage) else "?" for each in bodies])
+        return summary_list(
+            [each.mysummary() if isinstance(each, TwMessage) else "?" for each in bodies]
+        )
 
 
 class Tw06Chunks(_Chunks):
@@ -280,14 +282,14 @@ class TwPacket(Layer):
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
         """Return the layer of the dialect in which the bytes make most sense."""
-        return layer_of("teeworlds", bytes(_pkt))
+        return find_layer("teeworlds", bytes(_pkt))
 
     @classmethod
-    def weighed(
+    def find_candidates(
         cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the dialects that the bytes may be of."""
-        return choice_of("teeworlds", bytes(_pkt))
+        return find_dialects("teeworlds", bytes(_pkt))
 
     def answers(self, other: Any) -> bool:
         """Return whether this answers a message of `other`."""
@@ -331,7 +333,7 @@ class TwPacket(Layer):
         opened = self.control_flag or "chunks" in shown
         return body_layer(self.dialect, octets, control=bool(self.control_flag)) if opened else Raw
 
-    def take_shown(self, shown: Mapping[str, Any], build: Any) -> None:
+    def load_shown(self, shown: Mapping[str, Any], build: Any) -> None:
         """Take the compressed bytes: they stay as long as they hold the payload, and where they do
         not open.
         """
