@@ -2,10 +2,10 @@
 # scapy.contrib.description = Exodia over UDP
 # scapy.contrib.status = loads
 
-"""Scapy layers of EOUDP (Exodia On UDP): the dialects of its documents and of its programs.
+"""Scapy layers of EOUDP (Exodia On UDP), as its documents specify it and as its programs speak it.
 
-A datagram is a header and a content: `EoudpLate() / EoudpEvent(key=265, pressed=1)`. The header
-takes its command and its size from the content when they are not given.
+A datagram is a header and a content: `EoudpLate() / EoudpEvent(key=265, pressed=1)`. By default,
+building takes the command and the size from the content.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ globals().update(DECODED_ONLY)
 CODES = code_rows("eoudp")
 
 DEFAULT_PORT = 8082
-"""Port of the server. Source: engine `Network/Network`, default port."""
+"""The server's default port. *Source:* engine `Network/Network`."""
 
 
 def root(_payload: bytes, request: Any) -> type[Layer]:
-    """Return the header of the dialect; the finisher reads the content behind it."""
+    """Return the header of the dialect. The finisher reads the content."""
     return headers.header_layer(request.dialect)
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return the header with a content behind it; None where the dialect has no such content."""
+    """Return a datagram with this content; None if the dialect does not have such a content."""
     header = headers.header_layer(request.dialect)
     kind = type(packet)
     if kind is header:
@@ -63,7 +63,7 @@ DIALECTS = (
 
 
 def bind_eoudp(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
-    """Let Scapy dissect UDP from and to `port` as EOUDP; without a dialect each one decides."""
+    """Let Scapy dissect UDP at `port` as EOUDP, in `dialect` or in that of each datagram."""
     bind_port("eoudp", port, dialect, DIALECTS, ("udp",))
 
 
@@ -77,6 +77,6 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (contents.EoudpConnectAccept, ()),
     (contents.EoudpConnectAcceptText, ()),
 ]
-"""Layers whose derived readers `protocols/eoudp` calls."""
+"""(layer, fields to skip) for the derived readers that `protocols/eoudp` calls."""
 
 explorable("eoudp", globals(), __all__)

@@ -1,7 +1,7 @@
-"""The data of the components whose layout is known, selected by the component's name.
+"""The data of each known component. The component's name on the wire selects the layout.
 
-Packed, little-endian, without type tags. Source: docs/protocols/eoudp.md, "Component data"; the
-`serialize` functions of the engine's components.
+Values are packed and little-endian, without type tags.
+*Source:* docs/protocols/eoudp.md, "Component data"; engine, `serialize` of the components.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from netdissect.layers.fields import Tail
 __all__ = ["component_layer"]
 
 TEXT_FIXED = 49
-"""Bytes after the text of a TextRendererComponent: 81 in all without the text, 32 before it."""
+"""Bytes behind the text of a TextRendererComponent: 81 bytes less the 32 before the text."""
 
 
 def _textured() -> list[Any]:
-    """Return the fields that follow in a sprite with texture."""
+    """Return the fields that only a sprite with a texture has."""
     fields = [LELongField("asset", 0), Floats("coords", 2), Floats("cell", 2), Floats("sprite", 2)]
     return [ConditionalField(field, E("has_texture")) for field in fields]
 
@@ -46,13 +46,13 @@ class ScriptComponent(Layer):
 
 
 class TransformComponent(Layer):
-    """Place, rotation (radians) and scale."""
+    """Position, rotation (radians) and scale."""
 
     fields_desc = [Floats("translation", 3), Floats("rotation", 3), Floats("scale", 3, 1.0)]
 
 
 class RigidBody2DComponent(Layer):
-    """Type 0 static, 1 dynamic."""
+    """Physics of a body; type 0 is static, 1 dynamic."""
 
     fields_desc = [
         LESignedIntField("type", 1), Floats("velocity", 2), Real("gravity_scale"), Real("mass"),
@@ -60,19 +60,19 @@ class RigidBody2DComponent(Layer):
 
 
 class BoxCollider2DComponent(Layer):
-    """A box that collides with those of its mask."""
+    """A box; `mask` selects what it collides with."""
 
     fields_desc = [Floats("offset", 2), Floats("size", 2, 0.5), LEIntField("mask", 0xFFFFFFFF)]
 
 
 class CircleCollider2DComponent(Layer):
-    """A circle that collides with those of its mask."""
+    """A circle; `mask` selects what it collides with."""
 
     fields_desc = [Floats("offset", 2), Real("radius", 0.5), LEIntField("mask", 0xFFFFFFFF)]
 
 
 class CameraComponent(Layer):
-    """Projection 0 perspective, 1 orthographic; angles in radians."""
+    """A camera; projection 0 is perspective, 1 orthographic. Angles are in radians."""
 
     fields_desc = [
         LESignedIntField("projection", 1), Real("fov", 0.785398), Real("near", 0.01),
@@ -88,19 +88,19 @@ class Health(Layer):
 
 
 class Clock(Layer):
-    """Seconds gone by."""
+    """Elapsed seconds."""
 
     fields_desc = [Real("elapsed")]
 
 
 class Animation(Layer):
-    """v1.0 only."""
+    """An animated sprite, v1.0 only."""
 
     fields_desc = [Real("current_frame"), Real("max_frame"), Real("frame_time"), Real("elapsed")]
 
 
 class SpriteRendererComponent(Layer):
-    """A sprite, since v1.2."""
+    """A sprite since v1.2."""
 
     fields_desc = [
         Floats("color", 4, 1.0), Real("tiling", 1.0), Flag("has_texture", 0), *_textured(),
@@ -108,7 +108,7 @@ class SpriteRendererComponent(Layer):
 
 
 class SpriteRendererComponentEarly(Layer):
-    """A sprite before v1.2: the truth value overwrites the first byte of the colour."""
+    """A sprite before v1.2: the flag overwrites the first byte of the colour."""
 
     name = "SpriteRendererComponent"
     fields_desc = [
@@ -125,7 +125,7 @@ class CircleRendererComponent(Layer):
 
 
 class TextRendererComponent(Layer):
-    """A text, which overwrites the truth value before it; what follows is stale memory."""
+    """A text. It overwrites the flag before it; the bytes behind it are uninitialised memory."""
 
     fields_desc = [
         Floats("color", 4, 1.0), LELongField("font", 0), Real("kerning"), Real("line_spacing"),
@@ -140,19 +140,19 @@ class SoundComponent(Layer):
 
 
 class MusicComponent(Layer):
-    """Music; its truth value is written past the end and not sent."""
+    """Music. Its flag is written past the end of the buffer and never sent."""
 
     fields_desc = [LELongField("asset", 0), Real("volume", 0.5)]
 
 
 class IDComponent(Layer):
-    """Not the entity id: an object pointer of the sending process."""
+    """A pointer of the sending process, not the entity id as intended."""
 
     fields_desc = [StrFixedLenField("leaked_pointer_hex", bytes(8), 8)]
 
 
 class Nothing(Layer):
-    """Serialisers that return an empty block."""
+    """A component that is serialised to no bytes."""
 
     fields_desc: list[Any] = []
 
@@ -168,11 +168,11 @@ _LAYERS: dict[str, type[Layer]] = {
 }  # fmt: skip
 _LAYERS["ParentComponent"] = _LAYERS["ChildrenComponent"] = Nothing
 _OVERLAID = ("exodia-early", "exodia-mid", "exodia-30")
-"""Dialects (with their long32 forms) whose sprites are overlaid."""
+"""Prefixes of the dialects with the sprite layout before v1.2."""
 
 
 def component_layer(dialect: str, name: str) -> type[Layer] | None:
-    """Return the layout of a component's data, None for an unknown name."""
+    """Return the layout of a component's data; None if the name is unknown."""
     if name == "SpriteRendererComponent" and dialect.startswith(_OVERLAID):
         return SpriteRendererComponentEarly
     return _LAYERS.get(name)

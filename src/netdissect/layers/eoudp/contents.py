@@ -1,7 +1,7 @@
-"""The contents of the messages, little-endian and packed; and which layer reads which content.
+"""The contents of messages, packed and little-endian, and the choice of the layer for a content.
 
-Source: docs/protocols/eoudp.md; engine `Network/Packet` and the `Pack`/`Unpack` of its messages.
-The forms of the documents, which leave byte order and string form open, stand in `documents.py`.
+`documents.py` has the forms of the documents, which leave byte order and string form open.
+*Source:* docs/protocols/eoudp.md; engine `Network/Packet`, `Pack` and `Unpack` of its messages.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
 
 
 class _Content(Layer):
-    """What all contents have in common."""
+    """Base class of all contents."""
 
     commands: ClassVar[dict[str, int]] = {}
-    """Dialect -> command number written into a header that names none; "" = any other dialect."""
+    """Dialect -> default command number in a header with this content; "" = all other dialects."""
     fields_desc: list[Any] = []
 
 
@@ -57,14 +57,14 @@ class EoudpNothing(_Content):
 
 
 class EoudpRaw(_Content):
-    """Content that has no known meaning."""
+    """A content of unknown meaning."""
 
     name = "EOUDP raw content"
     fields_desc = [Tail("raw_hex")]
 
 
 class EoudpPair(Layer):
-    """Counters since the sender last sent or received a PACKET_INFO."""
+    """Packets received and sent since the previous PACKET_INFO."""
 
     name = "EOUDP packet counters"
     is_item = True
@@ -73,7 +73,7 @@ class EoudpPair(Layer):
 
 
 class EoudpPacketInfo(_Content):
-    """The sender's packet counters; a server prepends those of the clients before this one."""
+    """The sender's packet counters. A server puts those of the clients before its own."""
 
     name = "EOUDP PACKET_INFO"
     commands = {"": 0x00}
@@ -81,7 +81,7 @@ class EoudpPacketInfo(_Content):
 
 
 class EoudpAck(_Content):
-    """Acknowledges exactly one id, little-endian although the header's id is big-endian."""
+    """Acknowledges one message. The id is little-endian here, but big-endian in headers."""
 
     name = "EOUDP ACK"
     commands = {"": 0x01}
@@ -90,7 +90,7 @@ class EoudpAck(_Content):
 
 
 class EoudpConnectAccept(_Content):
-    """Accepts a client: the number of clients that were connected before it."""
+    """Accepts a client; the index is the number of clients that were connected before."""
 
     name = "EOUDP CONNECT_ACCEPT"
     commands = {"": 0x02}
@@ -98,7 +98,7 @@ class EoudpConnectAccept(_Content):
 
 
 class EoudpConnectAcceptText(_Content):
-    """The same as v1.0 writes it: decimal digits."""
+    """CONNECT_ACCEPT of v1.0, with the index in decimal digits."""
 
     name = "EOUDP CONNECT_ACCEPT (digits)"
     commands = {"": 0x02}
@@ -107,7 +107,7 @@ class EoudpConnectAcceptText(_Content):
 
 
 class EoudpEvent(_Content):
-    """A key pressed or released. A held key repeats its press."""
+    """A key was pressed or released. A key that is held down repeats the press."""
 
     name = "EOUDP EVENT"
     commands = {"": 0x8B, "exodia-early": 0x82, "exodia-early-long32": 0x82}
@@ -130,7 +130,7 @@ def _data() -> list[Any]:
 
 
 class EoudpComponentOf(_Content):
-    """One component of one entity; its name selects the layout of the data."""
+    """One component of an entity. The component's name selects the layout of `data`."""
 
     name = "EOUDP COMPONENT_OF"
     commands = {"": 0x0C}
@@ -138,7 +138,7 @@ class EoudpComponentOf(_Content):
 
 
 class EoudpComponentOf32(EoudpComponentOf):
-    """The same with the entity id of a 32-bit build."""
+    """COMPONENT_OF of a build with 32-bit `long`."""
 
     fields_desc = [LEIntField("entity", 0), *_name(), *_data()]
 
@@ -152,13 +152,13 @@ class EoudpDeleteEntity(_Content):
 
 
 class EoudpDeleteEntity32(EoudpDeleteEntity):
-    """The same with the entity id of a 32-bit build."""
+    """DELETE_ENTITY of a build with 32-bit `long`."""
 
     fields_desc = [LEIntField("entity", 0)]
 
 
 class EoudpDeleteComponent(_Content):
-    """Removes a component; a real client then stops processing world messages."""
+    """Removes a component. Real clients stop processing world messages after it."""
 
     name = "EOUDP DELETE_COMPONENT"
     commands = {"": 0x0F}
@@ -166,13 +166,13 @@ class EoudpDeleteComponent(_Content):
 
 
 class EoudpDeleteComponent32(EoudpDeleteComponent):
-    """The same with the entity id of a 32-bit build."""
+    """DELETE_COMPONENT of a build with 32-bit `long`."""
 
     fields_desc = [LEIntField("entity", 0), *_name()]
 
 
 class EoudpString(Layer):
-    """One string as programs write it: length and text."""
+    """A string as the programs write it: length, then text."""
 
     name = "EOUDP string"
     is_item = True
@@ -200,18 +200,20 @@ class EoudpGameEvent(EoudpSystemLoad):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """How a content is read."""
+    """How to read a content."""
 
     layer: type[Layer]
-    """Layer to read it with; EoudpRaw where its size is illegal or the command unknown."""
+    """Its layer; EoudpRaw if the size is illegal or the command unknown."""
     legal: bool = True
-    """False: the size is none that the command may have; where it has names, their walk says so."""
+    """False: the command never has a content of this size. True for contents with strings, whose
+    layers report bad lengths.
+    """
     order: str = "<"
-    """Byte order."""
+    """Byte order: `<` or `>`."""
     form: str | None = None
-    """String form, where there are strings."""
+    """String form; None if it has no strings."""
     shown_as: str | None = None
-    """Another command whose content this is; None = its own."""
+    """The command to which the content really belongs; None = that of the header."""
 
 
 _ILLEGAL = Content(EoudpRaw, legal=False)
@@ -222,12 +224,12 @@ _LAYERS: dict[str, type[Layer]] = {
     "DELETE_COMPONENT": EoudpDeleteComponent, "EVENT": EoudpEvent, "IMPORTANT_EVENT": EoudpEvent,
     "IMPORTANT_EVENT_0x8c": EoudpEvent,
 }  # fmt: skip
-"""Command -> layer of the programs."""
+"""Command -> layer in the dialects of the programs."""
 _LAYERS_32: dict[str, type[Layer]] = {
     **_LAYERS, "COMPONENT_OF": EoudpComponentOf32, "DELETE_ENTITY": EoudpDeleteEntity32,
     "DELETE_COMPONENT": EoudpDeleteComponent32,
 }  # fmt: skip
-"""The same where C `long` has four bytes."""
+"""The same in builds where C `long` has four bytes."""
 _STRINGS = {"SYSTEM_LOAD": EoudpSystemLoad, "GAME_EVENT": EoudpGameEvent}
 
 
@@ -238,7 +240,7 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
         dialect: canonical name.
         command: name of the command.
         data: the content.
-        order: byte order that the flow's strings have shown; None = not known.
+        order: byte order of the strings in this flow; None if unknown.
 
     """
     if dialect in DOCUMENTS:
@@ -249,15 +251,15 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
     if layer is None:
         return Content(EoudpRaw)
     if command in TEXTS or legal(dialect, command, data):
-        digits = command == "CONNECT_ACCEPT" and len(data) != 8  # noqa: PLR2004 - an index as number
+        digits = command == "CONNECT_ACCEPT" and len(data) != 8  # noqa: PLR2004 - a binary index
         return Content(EoudpConnectAcceptText if digits else layer)
-    # Counters of a ragged PACKET_INFO and the id of an overlong ACK are read; the rest is trailing.
+    # The whole counters of a PACKET_INFO, or the id of an ACK that is too long, can be read.
     readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004 - an id
     return Content(layer, legal=False) if readable else _ILLEGAL
 
 
 def _strings(command: str, data: bytes) -> Content:
-    """Return the reading of strings that no program sends: without NUL unless only another fits."""
+    """Return how to read strings that no program sends: without NUL, unless only NUL fits."""
     found = documents.text_reading("strings", data, None)
     no_nul = documents.consumes("strings", data, "<", documents.NO_NUL)
     if no_nul or found is None or found[0] == ">":

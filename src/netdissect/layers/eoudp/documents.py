@@ -1,8 +1,8 @@
 """The contents as RFC_01, RFC_02 and RFC_03 describe them, in every byte order and string form.
 
-The texts leave both open, so one set of layers is made for each of the two orders and three forms
-(`LAYERS[order, form]`), and `reading` chooses the set that consumes a content exactly.
-Source: docs/protocols/eoudp.md, "Document forms".
+The documents leave both open. So there is one set of layers for each of the two orders and three
+forms (`LAYERS[order, form]`), and `reading` chooses the set that consumes a content exactly.
+*Source:* docs/protocols/eoudp.md, "Document forms".
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ __all__ = [
 ]
 
 STRINGS = Gen("strings", lambda f: [text(e["text"]) for e in f["entries"] if "text" in e] or None)
-"""The texts of a list of strings, without their lengths, up to one that is broken."""
+"""The texts of a list of strings, up to the first broken one."""
 _ENTITY = 8
+"""Bytes of an entity id."""
 _DELETED = {"": 0x0F, "rfc01": 0x10}
+"""Dialect -> number of DELETE_COMPONENT; "" = all other dialects."""
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)
-"""The byte of a truth value that no sender writes."""
+"""The byte of a boolean, if it is neither 0 nor 1."""
 
 
 FAR_ACK = Check(
@@ -74,7 +76,7 @@ BELOW_ZERO = Check(
 
 
 DOCUMENT_LAYERS: dict[str, type[Layer]] = {}
-"""All layers made here, by name."""
+"""Every layer of this module by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +86,27 @@ class DocumentLayers:
     strings: type[Layer]
     """One or more strings."""
     components: type[Layer]
-    """Entity, component name, data; further ones in `more`."""
+    """COMPONENT_OF: entity, component name and data; further triples in `more`."""
     deleted: type[Layer]
-    """Entity and component name."""
+    """DELETE_COMPONENT: entity and component name."""
     deleted_data: type[Layer]
-    """Entity, component name and data."""
+    """DELETE_COMPONENT with the component's data."""
     entities: type[Layer]
-    """An entity; further ones in `more`."""
+    """DELETE_ENTITY: an entity; further ones in `more`."""
     pairs: type[Layer]
-    """Packet counters."""
+    """PACKET_INFO: packet counters."""
     acked: type[Layer]
+    """ACK: the acknowledged id."""
     accept: type[Layer]
+    """CONNECT_ACCEPT: the client's index."""
     goodbye: type[Layer]
-    """A message that ends a session, with the id of the Usage section."""
+    """CONNECT_REJECT or DISCONNECT with the id that the documents' section "Usage" shows."""
     connect: type[Layer]
-    """The client's time and the id of the server."""
+    """CONNECT: the client's time and the server's id."""
     event: type[Layer]
-    """Key and truth value."""
+    """EVENT: key and boolean."""
     key: type[Layer]
-    """Key alone."""
+    """An event that is only a key."""
 
 
 def _layer(
@@ -221,8 +225,8 @@ _NUMBERS: Mapping[str, Mapping[int, str | None]] = {
     "EVENT_0x8a": {4: "key"},
     "EVENT_0x11": {4: "key", 0: None, 8: "goodbye"},
 }
-"""Command -> size of the content -> the set's layer; None = no content. `Usage` gives the second
-sizes.
+"""Command -> size of the content -> attribute of `DocumentLayers`; None = the content is empty. Of
+two sizes, the second is that of the documents' section "Usage".
 """
 KNOWN = frozenset({*_NUMBERS, *TEXTS, "PACKET_INFO", "DELETE_ENTITY"})
 """Commands whose content the documents describe."""
@@ -230,19 +234,19 @@ KNOWN = frozenset({*_NUMBERS, *TEXTS, "PACKET_INFO", "DELETE_ENTITY"})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a content of a document dialect is read."""
+    """How to read a content of a document dialect; see `contents.Content`."""
 
     layer: type[Layer] | None
-    """None = no content."""
+    """None = the content is empty."""
     order: Order
     form: str | None = None
     legal: bool = True
     shown_as: str | None = None
-    """The command whose content it really is (game events sent as COMPONENT_OF)."""
+    """As of `Content`: game events are sent as COMPONENT_OF."""
 
 
 def reading(command: str, data: bytes, order: str | None) -> Reading | None:
-    """Return how to read a content, None where its size is illegal or the command unknown."""
+    """Return how to read a content; None if its size is illegal or the command unknown."""
     known: Order | None = "<" if order == LITTLE else ">" if order == BIG else None
     if command in TEXTS:
         return _text(command, data, known)
@@ -253,7 +257,7 @@ def reading(command: str, data: bytes, order: str | None) -> Reading | None:
         return Reading(layers.pairs, chosen, legal=size > 0 and size % 8 == 0)
     if command == "DELETE_ENTITY":
         return Reading(layers.entities, chosen) if size and size % 8 == 0 else None
-    # None is an answer as well: a content of no bytes.
+    # None in the table is a legal, empty content.
     name = _NUMBERS.get(command, {}).get(size, "")
     if name == "":
         return None
@@ -261,9 +265,7 @@ def reading(command: str, data: bytes, order: str | None) -> Reading | None:
 
 
 def _text(command: str, data: bytes, order: Order | None) -> Reading:
-    """Return the reading that consumes `data`; else the one with most whole strings: its walk says
-    what is broken.
-    """
+    """Return the reading that consumes `data` exactly, else the one with the most whole strings."""
     kind = TEXTS[command]
     found = text_reading(kind, data, order)
     shown_as = None
@@ -275,6 +277,6 @@ def _text(command: str, data: bytes, order: Order | None) -> Reading:
     layers = LAYERS[chosen, form]
     layer: type[Layer] = getattr(layers, kind)
     if kind == "deleted" and string_end(data, _ENTITY, chosen, form) != len(data):
-        # Its name does not fill the rest.
+        # Bytes behind the name: the component's data.
         layer = layers.deleted_data
     return Reading(layer, chosen, form, shown_as=shown_as)

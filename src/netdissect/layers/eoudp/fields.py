@@ -1,7 +1,4 @@
-"""Field classes that only EOUDP needs: truth values, padding, texts, plain float lists.
-
-`plain(value)` is what the tree shows where that is not the value itself.
-"""
+"""Field classes that only EOUDP needs: booleans, padding, text and lists of floats."""
 
 from __future__ import annotations
 
@@ -21,21 +18,14 @@ __all__ = [
 ]  # fmt: skip
 
 SHOWN_DECIMALS = 6
-
-
-def _encoding(name: str, octets: bytes) -> list[tuple[str, str]]:
-    try:
-        octets.decode("utf-8")
-    except UnicodeDecodeError:
-        return [("eoudp-name-encoding", f"{name} is not UTF-8")]
-    return []
+"""Decimals of a float in the tree."""
 
 
 class Truth(Field):  # type: ignore[misc]
-    """One byte read as a truth value."""
+    """One byte that receivers read as a boolean."""
 
     def plain(self, value: int) -> bool:
-        """Return what a receiver makes of it."""
+        """Return the boolean."""
         return bool(value)
 
     def randval(self) -> Any:
@@ -44,19 +34,19 @@ class Truth(Field):  # type: ignore[misc]
 
 
 class Flag(Truth):
-    """The same; anything but 0 and 1 is reported."""
+    """A boolean; a byte other than 0 and 1 is reported."""
 
     def __init__(self, name: str, default: int) -> None:
         Field.__init__(self, name, default, "B")
 
     def findings(self, value: int, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for a value that no sender writes."""
+        """Report a value that no sender writes."""
         text = f"{self.name} is {value}, read as true"
         return [("eoudp-bool-value", text)] if value > 1 else []
 
 
 class Zeros(Field):  # type: ignore[misc]
-    """Bytes that every sender leaves zero."""
+    """Padding that every sender sets to zero."""
 
     def __init__(self, name: str, octets: int) -> None:
         Field.__init__(self, name, bytes(octets), f"!{octets}s")
@@ -66,28 +56,28 @@ class Zeros(Field):  # type: ignore[misc]
         return bytes(x or b"").hex()
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
-        """Return the bytes; struct cuts or fills them to the width."""
+        """Return the bytes; `struct` cuts or pads them to the size."""
         return bytes(x or b"")
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding where something is set."""
+        """Report bytes that are not zero."""
         if any(value):
             return [("nonzero-padding", f"padding holds {value.hex()}, not zeros")]
         return []
 
     def randval(self) -> Any:
-        """Return zeros: padding is made, not chosen."""
+        """Return zeros: other padding would be a finding of its own."""
         return bytes(self.sz)
 
 
 class Real(Field):  # type: ignore[misc]
-    """A little-endian f32. The tree shows it to six decimals, its bytes stay exact."""
+    """A little-endian f32. Only the tree rounds it."""
 
     def __init__(self, name: str, default: float = 0.0) -> None:
         Field.__init__(self, name, default, "<f")
 
     def plain(self, value: float) -> float:
-        """Return the value to six decimals, unless that would turn it into zero."""
+        """Return the value rounded to six decimals, unless that would make it zero."""
         return round(value, SHOWN_DECIMALS) or value
 
     def randval(self) -> Any:
@@ -107,7 +97,7 @@ class Stamp(Field):  # type: ignore[misc]
 
 
 class Floats(Field):  # type: ignore[misc]
-    """`count` little-endian f32 in a row, such as a vector or a colour."""
+    """`count` little-endian f32: a vector or a colour."""
 
     __slots__ = ["count"]
     islist = 1
@@ -125,16 +115,16 @@ class Floats(Field):  # type: ignore[misc]
         return s + struct.pack(self.fmt, *val)
 
     def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
+        """Return the step for the Lua dissector (see `dissect.lua`)."""
         item = tools.item(Real(self.name))
         return {"k": "array", "item": item, "count": tools.rule(E(str(self.count)))}
 
     def plain(self, value: list[float]) -> list[float]:
-        """Return them to six decimals."""
+        """Return the values rounded to six decimals, as of `Real`."""
         return [round(item, SHOWN_DECIMALS) or item for item in value]
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return them separated by commas."""
+        """Return the values separated by commas."""
         return ", ".join(f"{item:g}" for item in x)
 
     def randval(self) -> Any:
@@ -143,22 +133,26 @@ class Floats(Field):  # type: ignore[misc]
 
 
 class _Utf8(Utf8):
-    """Bytes that are to be UTF-8."""
+    """Mixin for text that should be UTF-8."""
 
     __slots__ = ()
     name: str
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for bytes that are not UTF-8."""
-        return _encoding(self.name, value)
+        """Report bytes that are not UTF-8."""
+        try:
+            value.decode("utf-8")
+        except UnicodeDecodeError:
+            return [("eoudp-name-encoding", f"{self.name} is not UTF-8")]
+        return []
 
 
 class Text(_Utf8, SizedBytes):
-    """`length` bytes of text without terminator."""
+    """Text of a stated length, without terminator."""
 
 
 class Head(_Utf8, StrField):  # type: ignore[misc]
-    """Text: all bytes but the last `keep`; FieldFault when not even those are left."""
+    """Text up to the last `keep` bytes of the data."""
 
     __slots__ = ["keep"]
     private = TEXT
@@ -173,7 +167,7 @@ class Head(_Utf8, StrField):  # type: ignore[misc]
         return {"k": "tail", "keep": self.keep, "text": True}
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
-        """Take the text, leave the rest."""
+        """Read the text; raise FieldFault `truncated` if fewer than `keep` bytes are left."""
         size = len(s) - self.keep
         if size < 0:
             raise FieldFault("truncated", f"{self.name}: {len(s)} of {self.keep} bytes are left")
@@ -185,7 +179,7 @@ class Head(_Utf8, StrField):  # type: ignore[misc]
 
 
 class Nul(Field):  # type: ignore[misc]
-    """The NUL after a string of the documents; anything else ends the reading."""
+    """The NUL behind a string of the documents; any other byte ends the layer."""
 
     def __init__(self, name: str = "nul") -> None:
         Field.__init__(self, name, 0, "B")
@@ -203,18 +197,18 @@ class Nul(Field):  # type: ignore[misc]
         return {"k": "nul"}
 
     def derive(self, writer: Any) -> None:
-        """Write the same for the derived reader."""
+        """Write the lines of the derived reader."""
         writer.put("if p >= end or buf[p]: return None")
         writer.put(f"{writer.name(self)} = 0")
         writer.put("p += 1")
 
     def randval(self) -> Any:
-        """Return zero: a terminator is made, not chosen."""
+        """Return zero: no other byte can be read."""
         return RandNum(0, 0)
 
 
 class AsciiNumber(Field):  # type: ignore[misc]
-    """All remaining bytes: a number in decimal digits without terminator (1 to 20 of them)."""
+    """A number in 1 to 20 decimal digits, up to the end of the data."""
 
     limits = (0, 10**DIGITS_LIMIT - 1)
 
@@ -227,7 +221,7 @@ class AsciiNumber(Field):  # type: ignore[misc]
         return {"k": "digits"}
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read the digits; FieldFault `eoudp-content-size` for anything else."""
+        """Read the digits; raise FieldFault `eoudp-content-size` for anything else."""
         if not 1 <= len(s) <= DIGITS_LIMIT or not (s.isascii() and s.isdigit()):
             raise FieldFault("eoudp-content-size", f"{self.name}: 1 to 20 digits are wanted", s)
         return b"", int(s)
@@ -241,7 +235,7 @@ class AsciiNumber(Field):  # type: ignore[misc]
         return len(str(x or 0))
 
     def derive(self, writer: Any) -> None:
-        """Write the same for the derived reader."""
+        """Write the lines of the derived reader."""
         writer.put("k = buf[p:end]")
         writer.put(f"if not 1 <= len(k) <= {DIGITS_LIMIT} or not (k.isascii() and k.isdigit()):")
         writer.put("    return None")

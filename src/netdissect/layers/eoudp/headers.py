@@ -1,4 +1,4 @@
-"""The headers of all dialects; their numbers are big-endian, one message a datagram.
+"""The headers of all dialects. Numbers are big-endian; a datagram holds one message.
 
 ```
 rfc01, rfc02   0 cmd | 1-4 f32 | 5-12 id | 13-20 size | 21.. content
@@ -11,14 +11,14 @@ late-long32    0 cmd | 1-8 f64 | 9-12 id | 13 important | 14-17 size | 18-25 zer
 mid-long32     0 cmd | 1-4 f32 | 5-8 id | 9 important | 10-13 size | 14-21 zero | 22.. content
 early-long32   0 cmd | 1-4 f32 | 5-8 id | 9-12 size | 13-21 zero | 22.. content
 ```
-The zeros at the end of some are not meant: the code copies the content behind a constant that is
-larger than what it has written. Source: docs/protocols/eoudp.md; engine `Network/Header`.
+The zeros are unintended: the engine copies the content to a constant offset that is larger than the
+header. *Source:* docs/protocols/eoudp.md; engine `Network/Header`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from scapy.fields import ByteEnumField, Field, IntField, LongField
@@ -62,13 +62,13 @@ _CONNECT = 0x81
 
 
 class _Command(ByteEnumField):  # type: ignore[misc]
-    """What the content means; None = taken from the content when built."""
+    """The command number; None = building takes it from the content."""
 
     shown = "command"
 
 
 class _Size(Field):  # type: ignore[misc]
-    """The content's size; None = taken from the content when built."""
+    """The size of the content; None = building fills it in."""
 
     def __init__(self, fmt: str) -> None:
         Field.__init__(self, "size", None, fmt)
@@ -76,7 +76,7 @@ class _Size(Field):  # type: ignore[misc]
 
 
 class EoudpHeader(Layer):
-    """What all headers have in common.
+    """Base class of all headers.
 
     `EoudpHeader(octets)` gives the class of the dialect that the bytes are of, `EoudpHeader()`
     that of the last releases.
@@ -87,15 +87,15 @@ class EoudpHeader(Layer):
     dialect: ClassVar[str] = ""
     """Name of the dialect."""
     length: ClassVar[int] = 0
-    """Bytes before the content."""
+    """Length in bytes."""
     shows = "content"
     fields_desc: list[Any] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give every header its concluded values and rules, which depend on the dialect only."""
+        """Set the derived values and rules, which depend on the dialect alone."""
         super().__init_subclass__(**kwargs)
         dialect = cls.dialect
-        # Scapy keeps under this what a class calls `name`.
+        # Scapy's metaclass has renamed `name` to this by now.
         cls._name = f"EOUDP {dialect}"
         cls.length = sum(int(field.sz) for field in cls.fields_desc)
         unit = "s" if dialect in DOCUMENTS else "ms"
@@ -110,19 +110,19 @@ class EoudpHeader(Layer):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the header of the dialect in which the bytes make most sense."""
+        """Return the header of the dialect that fits the bytes best."""
         return find_layer("eoudp", bytes(_pkt))
 
     @classmethod
     def find_candidates(
         cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that the bytes may be of."""
+        """Return the dialects that the bytes may be in."""
         return find_dialects("eoudp", bytes(_pkt))
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the command by name; None where the header is not whole."""
+        """Return the name of the command; None if the header is cut short."""
         if cls.fields_desc[-1].name not in fields:
             return None
         return type_name(cls.dialect, fields["cmd"], fields["size"])
@@ -135,8 +135,9 @@ class EoudpHeader(Layer):
         return how.layer if known else self.bound_layer(payload, EoudpRaw)
 
     def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
-        """Return the layer of a content, of the byte order and string form that the tree states:
-        bytes that are built of another form read as that one.
+        """Return the layer of a content in the byte order and string form that the tree states.
+
+        The bytes alone do not decide here: they are still being built.
         """
         content = shown["content"]
         if "raw_hex" in content:
@@ -145,7 +146,7 @@ class EoudpHeader(Layer):
         name = shown.get("shown_as") or command_name(self.dialect, self.cmd or 0, size)
         form = shown.get("string_form")
         order = ">" if shown.get("content_byte_order") == "big" else "<"
-        # Only the size counts here; digits, as a number of another size than 8 bytes is text.
+        # Digits: without strings only the size counts, but a CONNECT_ACCEPT must be a number.
         if form is None or (form == NO_NUL and self.dialect not in DOCUMENTS):
             return content_layer(self.dialect, name, b"0" * size, order).layer
         sets = LAYERS[order, form]
@@ -156,22 +157,15 @@ class EoudpHeader(Layer):
         return sets.deleted_data if "data_hex" in content else sets.deleted
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Fill in the command that the content belongs to, and the size of the content."""
+        """Fill in the command of the content and its size, unless they were given."""
         if self.cmd is None:
             pkt = bytes([self.command_number]) + pkt[1:]
         if self.size is None:
-            at = struct.calcsize(self._format_before_size())
+            fields = takewhile(lambda field: field.name != "size", self.fields_desc)
+            at = sum(int(field.sz) for field in fields)
             width = self.get_field("size").sz
             pkt = pkt[:at] + len(pay).to_bytes(8, "big")[8 - width :] + pkt[at + width :]
         return pkt + pay
-
-    def _format_before_size(self) -> str:
-        formats = ""
-        for field in self.fields_desc:
-            if field.name == "size":
-                break
-            formats += field.fmt.lstrip("!")
-        return "!" + formats
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
@@ -182,7 +176,7 @@ class EoudpHeader(Layer):
         return f"EOUDP {command} {self.id}"
 
     def answers(self, other: Any) -> bool:
-        """Return whether this is the ACK of `other`, or the acceptance of a CONNECT."""
+        """Return whether this is the ACK of `other`, or the answer to a CONNECT."""
         if not isinstance(other, EoudpHeader):
             return False
         command = self.command_number
@@ -192,24 +186,24 @@ class EoudpHeader(Layer):
 
     @property
     def command_number(self) -> int:
-        """Return the command's number, also one that is filled in when the message is built."""
-        told = self.int_value("cmd")
-        if told is not None:
-            return told
-        names = getattr(self.payload, "commands", {})
-        number = names.get(self.dialect, names.get(""))
+        """Return the command number: the given one, or that which building fills in."""
+        given = self.int_value("cmd")
+        if given is not None:
+            return given
+        numbers = getattr(self.payload, "commands", {})
+        number = numbers.get(self.dialect, numbers.get(""))
         if number is None:
-            # A header alone, without a command, can only begin a session.
+            # CONNECT is the usual command without a content.
             number = _CONNECT if isinstance(self.payload, NoPayload) else 0
         return int(number)
 
 
 _UNUSED = 0x11
-"""A command of a document that is none to the programs."""
+"""A command that the documents define and the programs do not."""
 
 
 def _set(commands: Iterable[int]) -> str:
-    """Return a set as an expression has it."""
+    """Return a set literal for an expression."""
     return f"{{{', '.join(map(str, sorted(commands)))}}}"
 
 
@@ -247,7 +241,7 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
         )
         rules.insert(1, unhandled)
     if dialect in FOREIGN:
-        # No expression: `scan` does not note it, but takes such a flow for the other document.
+        # Not an `E`, so that `scan` does not note it: it assigns such a flow to the other document.
         foreign = Check(
             lambda f: f["cmd"] in FOREIGN[dialect],
             "eoudp-foreign-command",
@@ -265,10 +259,10 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
     """Return the fields of a header.
 
     Args:
-        stamp: the time stamp in the words of `struct`.
-        word: likewise id and size.
+        stamp: `struct` format of the time stamp: `f` or `d`.
+        word: `struct` format of id and size: `Q` or `I`.
         flagged: there is an important flag.
-        zeros: stray zeros at the end.
+        zeros: number of zero bytes at the end.
 
     """
     return [
@@ -282,56 +276,56 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
 
 
 class EoudpRfc02(EoudpHeader):
-    """RFC_02, the seed document; time stamp in seconds."""
+    """RFC_02, the first document; time stamp in seconds."""
 
     dialect = "rfc02"
     fields_desc = _fields("f", "Q", flagged=False)
 
 
 class EoudpRfc01(EoudpHeader):
-    """RFC_01 and the Details section of RFC_02: the same header, other command numbers."""
+    """RFC_01 and the section "Details" of RFC_02: the header of RFC_02, other command numbers."""
 
     dialect = "rfc01"
     fields_desc = _fields("f", "Q", flagged=False)
 
 
 class EoudpRfc03(EoudpHeader):
-    """RFC_03: 64-bit time stamp in seconds, truth value before the size."""
+    """RFC_03: 64-bit time stamp in seconds, and the important flag."""
 
     dialect = "rfc03"
     fields_desc = _fields("d", "Q")
 
 
 class EoudpEarly(EoudpHeader):
-    """Releases v1.0: no flag; milliseconds as f32 (steps of 131 s); one stray zero."""
+    """Releases v1.0: no flag, milliseconds as f32 (a resolution of 131 s), one zero at the end."""
 
     dialect = "exodia-early"
     fields_desc = _fields("f", "Q", flagged=False, zeros=1)
 
 
 class Eoudp30(EoudpHeader):
-    """31 December 2023: flag, and eight stray zeros."""
+    """The build of 31 December 2023: flag, and eight zeros at the end."""
 
     dialect = "exodia-30"
     fields_desc = _fields("f", "Q", zeros=8)
 
 
 class EoudpMid(EoudpHeader):
-    """Releases v1.1: flag; milliseconds as f32."""
+    """Releases v1.1: flag, milliseconds as f32."""
 
     dialect = "exodia-mid"
     fields_desc = _fields("f", "Q")
 
 
 class EoudpLate(EoudpHeader):
-    """Releases v1.2 and v1.3: flag; milliseconds as f64."""
+    """Releases v1.2 and v1.3: flag, milliseconds as f64."""
 
     dialect = "exodia-late"
     fields_desc = _fields("d", "Q")
 
 
 class EoudpLateLong32(EoudpHeader):
-    """exodia-late where C `long` has four bytes; entity ids of the contents shrink too."""
+    """exodia-late where C `long` has four bytes, also in the entity ids of contents."""
 
     dialect = "exodia-late-long32"
     fields_desc = _fields("d", "I", zeros=8)
@@ -358,9 +352,9 @@ HEADERS: dict[str, type[EoudpHeader]] = {
         EoudpEarlyLong32, EoudpMidLong32, EoudpLateLong32,
     )
 }  # fmt: skip
-"""Header of each dialect."""
+"""Dialect -> header."""
 
 
 def header_layer(dialect: str) -> type[EoudpHeader]:
-    """Return the header of a dialect; an unknown name counts as exodia-late, the last release."""
+    """Return the header of a dialect; for an unknown one that of exodia-late, the last release."""
     return HEADERS.get(canonical(dialect), EoudpLate)

@@ -1,4 +1,4 @@
-"""Tables by which the dissector for Wireshark chooses layers: see `dissect/lua.py`."""
+"""Tables with which the Lua dissector chooses layers; see `dissect/lua.py`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS, command_name
 __all__ = ["TABLES"]
 
 _SIZES = 48
-"""Sizes that are told apart; a larger one is read as the one that leaves as much when divided by
-8."""
+"""Number of sizes in a table. A larger size has the layer of a smaller one with the same remainder
+modulo 8.
+"""
 
 
 def _contents(dialect: str) -> dict[int, dict[int, Any]]:
-    """Return command -> size of the content -> layer, by asking for each. The contents of the
-    documents, which leave the order of bytes open, stay bytes.
+    """Return command -> size of the content -> layer; {} for a document, which leaves the byte
+    order open.
     """
     found: dict[int, dict[int, Any]] = {}
     for command in COMMANDS if dialect not in DOCUMENTS else ():
         found[command] = {}
         for size in range(_SIZES):
             name = command_name(dialect, command, size)
-            # Some programs write their number as digits, and other text is refused.
+            # v1.0 writes the index of CONNECT_ACCEPT in digits; nothing else would be legal.
             filler = b"0" if name == "CONNECT_ACCEPT" else b"\0"
             found[command][size] = content_layer(dialect, name, filler * size).layer
     return found

@@ -1,7 +1,7 @@
-"""How the values of user components travel: packed, little-endian, as the engine's own do.
+"""The encoding of values in user components: packed and little-endian, as in the engine's own.
 
-A user schema names a component under `messages`: `{"Shield": {"fields": [["left", "f32"], ...]}}`.
-Source: docs/protocols/eoudp.md, "Component data".
+A user schema has a component under `messages`: `{"Shield": {"fields": [["left", "f32"], ...]}}`.
+*Source:* docs/protocols/eoudp.md, "Component data".
 """
 
 from __future__ import annotations
@@ -46,6 +46,6 @@ COMPONENT_VALUES = BareValues(
     _count,
     _put_count,
 )  # fmt: skip
-"""Values of the data of a component. Fixed arrays have no head; `string` has a u32 length; `text`
-and `rest` are all that is left.
+"""Types of component data. `string` has a u32 length, `text` and `rest` take all remaining bytes;
+arrays of fixed size have no length.
 """

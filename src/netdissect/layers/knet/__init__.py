@@ -2,10 +2,10 @@
 # scapy.contrib.description = kNet
 # scapy.contrib.status = loads
 
-"""Scapy layers of kNet: datagrams of every dialect, TCP messages, the published document's layout.
+"""Scapy layers of kNet: datagrams of every dialect, messages over TCP, and the published document.
 
-`KnetDatagram(packet_id=3, messages=[KnetMessage(content=KnetPingRequest(ping_id=1))])` builds one.
-The classes without a version in their name are those of knet-2.x.
+`KnetDatagram(packet_id=3, messages=[KnetMessage(content=KnetPingRequest(ping_id=1))])` is a
+datagram. Classes without a version in their name belong to knet-2.x.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
 CODES = code_rows("knet")
 
 DEFAULT_PORT = 2345
-"""Tundra and the Urho3D samples. Source: docs/protocols/knet.md section 2."""
+"""Port of Tundra and of the Urho3D samples. *Source:* docs/protocols/knet.md section 2."""
 
 
 def datagram_layer(dialect: str) -> type[Layer]:
-    """Return the layer of a dialect's message datagrams."""
+    """Return the layer of the datagrams with messages in a dialect."""
     if dialect == SPECIFICATION:
         return spec.KnetSpecDatagram
     return datagrams.DATAGRAMS.get(dialect, datagrams.KnetDatagram)
 
 
 def parses(payload: bytes, dialect: str) -> bool:
-    """Return whether `payload` is a whole message datagram."""
+    """Return whether `payload` is a valid datagram with messages."""
     packet = datagram_layer(dialect)(payload)
     return packet.fault is None and all(
         message.fault is None and message.content.fault is None
@@ -54,31 +54,31 @@ def parses(payload: bytes, dialect: str) -> bool:
 
 
 def in_stream(request: Any) -> bool:
-    """Return whether the bytes come from a TCP stream, by transport or by dialect."""
+    """Return whether the bytes are from a TCP stream, according to transport or dialect."""
     return bool(request.transport == "tcp" or request.dialect == "knet-tcp")
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
     """Return the layer that reads `payload`.
 
-    The first datagram of a client is its connect datagram; where the position is not known, eight
-    zeros are one, and text that is no message datagram.
+    The first datagram of a client is its connect datagram. If the position in the connection is
+    unknown, eight zeros are one, and so is printable text that is no datagram with messages.
     """
     if in_stream(request):
         return streams.STREAMS[request.dialect][1 if request.unframed else 0]
     if not payload:
         return datagrams.KnetEmpty
     if request.direction != Direction.S2C and request.dialect != SPECIFICATION:
-        told = request.hints
-        start = _is_text(payload) if told is None else told.is_new
-        asks = payload == NULL_CONNECT or (told is not None and told.expects_connect)
-        if asks or (start and not parses(payload, request.dialect)):
+        hints = request.hints
+        first = _is_text(payload) if hints is None else hints.is_new
+        connects = payload == NULL_CONNECT or (hints is not None and hints.expects_connect)
+        if connects or (first and not parses(payload, request.dialect)):
             return datagrams.KnetConnect
     return datagram_layer(request.dialect)
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return the datagram or the stream that carries a message; None where there is none."""
+    """Return a datagram or stream with a message; None if the dialect does not have the message."""
     return (_in_stream if request.transport == "tcp" else _in_datagram)(request.dialect, packet)
 
 
@@ -88,8 +88,8 @@ def _in_datagram(dialect: str, packet: Any) -> Any:
     document = header is spec.KnetSpecDatagram
     if isinstance(packet, contents.KnetContent) and document:
         carrier = header(packet_id=1, messages=[message(content=packet)])
-        (again,) = header(bytes(carrier)).messages
-        return carrier if type(again.content) is type(packet) else None
+        (read,) = header(bytes(carrier)).messages
+        return carrier if type(read.content) is type(packet) else None
     if type(packet) is contents.KnetSpecPacketAck:
         return None
     if isinstance(packet, contents.KnetContent):
@@ -107,7 +107,7 @@ def _in_stream(dialect: str, packet: Any) -> Any:
 
 
 def _is_text(payload: bytes) -> bool:
-    """Return whether the bytes are printable text of more than a header's length."""
+    """Return whether the bytes are printable text that is longer than a header."""
     try:
         return len(payload) > 3 and payload.decode("utf-8").isprintable()  # noqa: PLR2004 - the header without a base
     except UnicodeDecodeError:
@@ -118,16 +118,16 @@ DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d", "knet-tundra", SPECIFICATION
 RARE = ("knet-2010",)
 """Dialects that few programs speak."""
 ONE_LAYOUT = frozenset(datagrams.DATAGRAMS.values())
-"""Datagrams that differ in what they call messages, if in anything."""
+"""Layers that differ only in the names of messages."""
 
 
 def likely(_data: bytes, _transport: str) -> tuple[str, ...]:
-    """Return the dialects that programs speak: the document's layout is for who asks for it."""
+    """Return the dialects that programs speak: all but that of the document."""
     return DIALECTS[:-1]
 
 
 def bind_knet(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
-    """Let Scapy dissect UDP from and to `port` as kNet datagrams, and TCP as its stream."""
+    """Let Scapy dissect UDP at `port` as kNet datagrams, and TCP as kNet's stream."""
     bind_port("knet", port, dialect, DIALECTS, ("udp", "tcp"))
 
 
@@ -145,10 +145,12 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (spec.KnetSpecMessage, _UNREAD),
     (spec.KnetSpecHeader, ()),
 ]
-"""Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""
+"""(layer, fields to skip) for the derived readers that `protocols/knet` calls. All dialects after
+2010 share one layout.
+"""
 RULES: list[type[Layer]] = [
     spec.KnetSpecDatagram, contents.KnetWrongSize, contents.KnetDisconnect,
 ]  # fmt: skip
-"""Layers of which it asks for the soft rules alone: it reads them with others."""
+"""Layers of which `protocols/knet` needs the soft rules alone: other readers read them."""
 
 explorable("knet", globals(), __all__)

@@ -1,7 +1,7 @@
-"""What a kNet message contains: control messages, application messages, later fragments.
+"""The contents of kNet messages: control messages, application messages and later fragments.
 
-Source: docs/protocols/knet.md sections 4 and 4.1. Every content but that of a later fragment begins
-with the message ID. IDs of the dialects differ; the layouts do not.
+Every content but a later fragment begins with a message ID. Dialects differ in the IDs, not in the
+layouts. *Source:* docs/protocols/knet.md sections 4 and 4.1.
 """
 
 from __future__ import annotations
@@ -69,22 +69,23 @@ def _application(dialect: str) -> Gen:
 
 
 _TITLE = re.compile(r"^Knet(2010|Spec|Urho3d|Tundra)?|2010$")
+"""What the title of a layer leaves out of the class name."""
 
 
 class KnetContent(Layer):
-    """Any content that begins with a message ID."""
+    """A content that begins with a message ID."""
 
     name = "kNet content"
     fields_desc = [_id(20), PayloadTail()]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Name the message in its title."""
+        """Set the title."""
         super().__init_subclass__(**kwargs)
         cls._name = f"kNet {_TITLE.sub('', cls.__name__)}"
 
 
 class KnetApplication(KnetContent):
-    """A message of the application, or an ID that only the specification reserves."""
+    """An application message, or one whose ID only the specification reserves."""
 
     generated: ClassVar[tuple[Gen, ...]] = (
         Gen("message_name", lambda fields: _specification_name(fields["message_id"])),
@@ -116,7 +117,7 @@ class KnetFragmentData(Layer):
 
 
 class KnetWrongSize(KnetContent):
-    """A control message whose payload has another size than its layout."""
+    """A control message whose payload does not have the size of its layout."""
 
     generated = (_name("knet-2.x"),)
     checks = (
@@ -130,27 +131,27 @@ class KnetWrongSize(KnetContent):
 
 
 class KnetWrongSize2010(KnetWrongSize):
-    """The same under the message IDs of 2010."""
+    """`KnetWrongSize` with the message IDs of 2010."""
 
     generated = (_name(LEGACY),)
 
 
 class KnetPingRequest(KnetContent):
-    """Asks for a PingReply with the same number."""
+    """Requests a PingReply with the same ID."""
 
     fields_desc = [_id(1), ByteField("ping_id", 1)]
     generated = (_name("knet-2.x"),)
 
 
 class KnetPingReply(KnetContent):
-    """Answers a PingRequest at once."""
+    """Answers a PingRequest immediately."""
 
     fields_desc = [_id(2), ByteField("ping_id", 1)]
     generated = (_name("knet-2.x"),)
 
 
 class KnetFlowControlRequest(KnetContent):
-    """Asks for another datagram rate; never sent by the library, ignored by 2.x."""
+    """Requests another datagram rate. The library never sends it, and 2.x ignores it."""
 
     fields_desc = [_id(3), LEShortField("rate", 15)]
     generated = (_name("knet-2.x"),)
@@ -171,7 +172,7 @@ _ACK_CHECKS = (
 
 
 class KnetPacketAck(KnetContent):
-    """Acknowledges `acked_packet_id`, and for each bit i that ID + 1 + i. Plain little endian."""
+    """Acknowledges a PacketID and, for each bit i that is set, the PacketID + 1 + i."""
 
     fields_desc = [_id(4), LEThreeBytesField("acked_packet_id", 0), LEIntField("sequence_bits", 0)]
     generated = (_name("knet-2.x"), _ACKNOWLEDGES)
@@ -179,9 +180,9 @@ class KnetPacketAck(KnetContent):
 
 
 class KnetSpecPacketAck(KnetContent):
-    """PacketAck of the published document: two more sequence bits above the PacketID.
+    """PacketAck of the published document: the top two bits of the u24 are sequence bits as well.
 
-    The two bits of the u24 come first, then those of the u32: up to 35 acknowledged.
+    They are the lowest two of 34, so that one message acknowledges up to 35 datagrams.
     """
 
     fields_desc = [
@@ -208,7 +209,7 @@ _EMPTY = Check(
 
 
 class KnetDisconnect(KnetContent):
-    """The sender closes its side and sends nothing more."""
+    """The sender closes its side of the connection and sends nothing more."""
 
     fields_desc = [_id(0x3FFFFFFF), PayloadTail()]
     generated = (_name("knet-2.x"),)
@@ -224,7 +225,7 @@ class KnetDisconnectAck(KnetContent):
 
 
 class KnetConnectSyn(KnetContent):
-    """First message of the published document's handshake; the implementation has no such thing."""
+    """First message of the published document's handshake, which no implementation has."""
 
     fields_desc = [_id(0x3FFFFFFD), PayloadTail()]
     generated = (_name(SPECIFICATION),)
@@ -247,7 +248,7 @@ class KnetConnectAck(KnetContent):
 _SIZES: Mapping[str, int] = {
     PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: ACK_OCTETS,
 }  # fmt: skip
-"""Bytes of payload of the control messages that have any."""
+"""Control message -> payload size in bytes, if it has a payload."""
 _LAYERS: Mapping[str, type[Layer]] = {
     PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
@@ -256,7 +257,7 @@ _LAYERS: Mapping[str, type[Layer]] = {
 
 
 def _of_2010(number: int, name: str) -> type[Layer]:
-    """Return the layer of a control message that had another message ID in 2010."""
+    """Return the layer of a control message whose ID was another one in 2010."""
     base = _LAYERS[name]
     body = {
         "__doc__": f"{base.__doc__} ID of 2010.",
@@ -285,7 +286,7 @@ _LAYERS_OF: Mapping[str, Mapping[str, type[Layer]]] = {
 
 
 def _later_fragment(fields: Any, dialect: str) -> bool:
-    """Return whether the message is a fragment without a message ID."""
+    """Return whether the message is a later fragment, which has no message ID."""
     try:
         values = fields if isinstance(fields, dict) else fields.fields
         later = values["fragment"] and not values["fragment_start"]
@@ -295,7 +296,7 @@ def _later_fragment(fields: Any, dialect: str) -> bool:
 
 
 def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
-    """Return the rule that names the layer of a content by its message ID, for one dialect."""
+    """Return the function that chooses the layer of a content in a dialect, by its message ID."""
     controls = CONTROLS[dialect]
     layers = _LAYERS_OF.get(dialect, _LAYERS)
     wrong = KnetWrongSize2010 if dialect == LEGACY else KnetWrongSize
@@ -315,7 +316,7 @@ def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
             return others
         size = _SIZES.get(name)
         if size is not None and len(octets) - after != size:
-            # The Urho3D fork hands message 3 to its application, whatever it holds.
+            # The Urho3D fork passes message 3 of any size to its application.
             forked = dialect == "knet-urho3d" and name == FLOW_CONTROL
             return others if forked else wrong
         return layers[name]

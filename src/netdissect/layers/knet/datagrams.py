@@ -1,4 +1,4 @@
-"""kNet datagrams and messages as every known program sends them.
+"""kNet datagrams and messages as all known programs send them.
 
 ```
  byte 0            1..2                    3..                      then
@@ -11,7 +11,7 @@ message:
 | ContentLength 7-0|FS|F |IO|R |- |CL 10-8  | Delta | Count | Transfer | Number | content |
 +------------------+--+--+--+--+--+---------+-------+-------+----------+--------+---------+
 ```
-Source: docs/protocols/knet.md section 4; kNet `UDPMessageConnection::ExtractMessages`.
+*Source:* docs/protocols/knet.md section 4; kNet `UDPMessageConnection::ExtractMessages`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KnetEmpty(Layer):
 
 
 class KnetConnect(Layer):
-    """The client's first datagram: eight zero bytes, or whatever its application supplies."""
+    """The client's first datagram: eight zero bytes, or what its application supplies."""
 
     name = "kNet connect datagram"
     pairing = b"knet"
@@ -68,7 +68,7 @@ class KnetConnect(Layer):
 
 
 def _number(fields: Any) -> int | None:
-    """Return the reliable number of a message; base 0 where the datagram has none."""
+    """Return the reliable number of a message; the base is 0 if the datagram has none."""
     delta = fields["reliable_delta"]
     base = fields["reliable_base"] or 0
     return None if delta is None else int(base + delta)
@@ -86,7 +86,7 @@ _UNUSED_BIT = Check(E("unused"), "knet-unused-bit", "unused", "bit 11 is set")
 
 
 def _unreliable(fragment: str) -> Check:
-    """Return the rule that fragments are reliable; `fragment` says what is one."""
+    """Return the rule that fragments are reliable; `fragment` is the condition for one."""
     return Check(
         E(f"({fragment}) and not reliable"),
         "knet-unreliable-fragment",
@@ -96,7 +96,13 @@ def _unreliable(fragment: str) -> Check:
 
 
 def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
-    """Return the fields of a message; `fragment` and `later` say when the transfer fields exist."""
+    """Return the fields of a message.
+
+    Args:
+        dialect: dialect whose message IDs choose the content.
+        fragment: expression, true for a fragment: it has a transfer ID.
+        later: expression, true for a fragment but the first: it has a fragment number.
+    """
     return [
         ByteField("content_length_low", None),
         Flag("fragment_start"),
@@ -117,7 +123,7 @@ def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
 
 
 class FragmentBit(Layer):
-    """A message with a field `fragment`, which is also a method of Scapy's packets."""
+    """A message with a field `fragment`: a property overrides Scapy's method of that name."""
 
     @property
     def fragment(self) -> Any:
@@ -126,7 +132,7 @@ class FragmentBit(Layer):
 
 
 class KnetMessage(FragmentBit):
-    """One message of a datagram; give `content` and the length is filled in."""
+    """A message in a datagram. Building fills in the content length."""
 
     name = "kNet message"
     is_item = True
@@ -150,7 +156,7 @@ class KnetMessage(FragmentBit):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type by name; the first fragment of a transfer and later ones say so."""
+        """Return the name of the message, marked if it is a fragment; `fragment` for later ones."""
         content = fields["content"]
         number = content.get("message_id")
         if number is None:
@@ -171,10 +177,10 @@ class KnetMessage(FragmentBit):
 
 
 class Knet2010Message(KnetMessage):
-    """A message of knet-2010: one that is not reliable is no fragment, whatever the bit says.
+    """A message of knet-2010. Only reliable messages are fragments, whatever the Fragment bit says.
 
-    The library leaves the flags of control messages as memory had them, and its transfer numbers
-    begin at 0. Source: section 4.1; kNet of November 2010, `SplitAndQueueMessage`.
+    The flags of control messages are uninitialised memory, and transfer IDs begin at 0.
+    *Source:* section 4.1; kNet of November 2010, `SplitAndQueueMessage`.
     """
 
     dialect = LEGACY
@@ -243,10 +249,10 @@ _ORDER_MISMATCH = Check(
 
 
 class NumberedDatagram(Layer):
-    """What has a PacketID in two parts; it may be given whole."""
+    """A datagram whose PacketID is in two fields. `packet_id` gets and sets both."""
 
     low_bits: ClassVar[int]
-    """Bits of the lower part."""
+    """Number of bits in the lower field."""
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -255,7 +261,7 @@ class NumberedDatagram(Layer):
 
     @property
     def packet_id(self) -> int:
-        """Return the PacketID, 22 bits."""
+        """Return the PacketID (22 bits)."""
         return int((self.packet_id_high or 0) << self.low_bits | (self.packet_id_low or 0))
 
     @packet_id.setter
@@ -266,7 +272,7 @@ class NumberedDatagram(Layer):
 
 
 class KnetDatagram(NumberedDatagram):
-    """A datagram of knet-2.x; `packet_id` may be given instead of its two parts."""
+    """A datagram of knet-2.x."""
 
     name = "kNet datagram"
     pairing = b"knet"
@@ -278,8 +284,8 @@ class KnetDatagram(NumberedDatagram):
     checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def answers(self, other: Any) -> bool:
-        """Return whether a message in this answers one in `other`, acknowledges that datagram, or
-        follows a connect datagram.
+        """Return whether this answers a message of `other`, acknowledges it, or follows its connect
+        datagram.
         """
         if isinstance(other, KnetConnect):
             return True
@@ -295,7 +301,7 @@ class KnetDatagram(NumberedDatagram):
 
 
 class Knet2010Datagram(KnetDatagram):
-    """A datagram of knet-2010; its InOrder bits mean nothing."""
+    """A datagram of knet-2010. Its InOrder bits are meaningless."""
 
     dialect = LEGACY
     item = Knet2010Message

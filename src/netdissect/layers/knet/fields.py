@@ -1,4 +1,4 @@
-"""Field classes of kNet: flags, variable-length numbers with limits, lists of them, contents."""
+"""Field classes of kNet: numbers of variable length, lists of numbers, and contents."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = [
 
 
 def in_parts(name: str, low_bits: int) -> Gen:
-    """Return a number of two fields: its `..._low`, of so many bits, and its `..._high`."""
+    """Return the number that the fields `<name>_low`, of `low_bits`, and `<name>_high` form."""
     low, high = f"{name}_low", f"{name}_high"
     return Gen(name, lambda fields: fields[high] << low_bits | fields[low])
 
 
 class Vle(Varint):
-    """A kNet variable-length number; the longer-than-needed form is kNet's own finding."""
+    """A number of variable length, with a finding of kNet's own for overlong encodings."""
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
-        """Return the finding about a form that is not the shortest."""
+        """Report an encoding that is longer than necessary."""
         if self.codec.is_minimal(raw, value):
             return []
         return [("knet-overlong-vle", f"{self.name} = {value} uses {len(raw)} bytes")]
 
 
 class BoundedVle(Vle):
-    """A number that ends the layer where it is out of its limits."""
+    """A number that ends the layer if it is outside `low` to `high`; `code` is the finding."""
 
     __slots__ = ["code", "high", "low"]
 
@@ -49,7 +49,7 @@ class BoundedVle(Vle):
         self.code = code
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read one number; FieldFault with the code of the field where it is out of limits."""
+        """Read one number; raise FieldFault if it is outside the limits."""
         after, value = Vle.getfield(self, pkt, s)
         if not self.low <= value <= self.high:
             text = f"{self.name} is {value}, not {self.low} to {self.high}"
@@ -57,13 +57,13 @@ class BoundedVle(Vle):
         return after, value
 
     def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
+        """Return the step for the Lua dissector (see `dissect.lua`)."""
         del tools
         limits = {"low": self.low, "high": self.high, "code": self.code}
         return {"k": "bounded", "codec": self.codec.name, **limits}
 
     def derive(self, writer: Any) -> None:
-        """Write the reader's lines: the number, then its limits."""
+        """Write the lines of the derived reader."""
         writer.usual(self)
         writer.put(f"if not {self.low} <= v_{self.name} <= {self.high}: return None")
 
@@ -73,26 +73,26 @@ class BoundedVle(Vle):
 
 
 class _Counted(FieldListField):  # type: ignore[misc]
-    """`count` numbers."""
+    """A list of numbers whose count is an earlier field."""
 
     def randval(self) -> Any:
-        """Return no numbers: the count says how many there are."""
+        """Return an empty list: a random one would contradict the count."""
         return []
 
     def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
+        """Return the step for the Lua dissector (see `dissect.lua`)."""
         item = tools.item(self.field)
         return {"k": "array", "item": item, "count": tools.rule(self.count_from)}
 
 
 class VleList(_Counted):
-    """`count` numbers of 1 to 4 bytes."""
+    """A list of numbers of one or two bytes each."""
 
     def __init__(self, name: str, count: Callable[[Any], int]) -> None:
         FieldListField.__init__(self, name, [], Vle("", 0, KNET_7_8), count_from=count)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
-        """Read exactly `count` numbers; FieldFault `truncated` where they run out."""
+        """Read `count` numbers; raise FieldFault `truncated` if there are fewer."""
         values = []
         for _ in range(self.count_from(pkt)):
             s, value = self.field.getfield(pkt, s)
@@ -100,7 +100,7 @@ class VleList(_Counted):
         return s, values
 
     def derive(self, writer: Any) -> None:
-        """Write the reader's lines: a loop over the numbers."""
+        """Write the lines of the derived reader: a loop over the numbers."""
         local = writer.name(self)
         item = Vle(f"{self.name}_item", 0, self.field.codec)
         writer.put(f"{local} = []")
@@ -113,20 +113,20 @@ class VleList(_Counted):
 
 
 class OctetList(_Counted):
-    """`count` numbers of one byte."""
+    """A list of numbers of one byte each."""
 
     def __init__(self, name: str, count: Callable[[Any], int]) -> None:
         FieldListField.__init__(self, name, [], ByteField("", 0), count_from=count, max_count=0x100)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
-        """Read exactly `count` bytes; FieldFault `truncated` where they run out."""
+        """Read `count` bytes; raise FieldFault `truncated` if there are fewer."""
         count = self.count_from(pkt)
         if count > len(s):
             raise FieldFault("truncated", f"{self.name} needs {count} bytes")
         return s[count:], list(s[:count])
 
     def derive(self, writer: Any) -> None:
-        """Write the reader's lines."""
+        """Write the lines of the derived reader."""
         writer.put(f"k = {writer.condition(self.count_from)}")
         writer.need("k")
         writer.put(f"{writer.name(self)} = list(buf[p:p + k])")
@@ -134,7 +134,7 @@ class OctetList(_Counted):
 
 
 class PayloadTail(Tail):
-    """All remaining bytes, shown as `payload` (a name that Scapy keeps for itself)."""
+    """All remaining bytes, `payload` in the tree: in Scapy that name is taken."""
 
     shown = "payload"
 
@@ -143,14 +143,14 @@ class PayloadTail(Tail):
 
 
 _ONE_OCTET = 127
-"""Highest message ID of one byte."""
+"""Highest message ID that is encoded in one byte."""
 
 
 class Content(Embedded):
-    """The content of a message: a layer in `length` bytes.
+    """The content of a message.
 
-    No bytes, or bytes that end inside the message ID, end the message: its receiver stops there.
-    `unnamed` says which contents have no message ID (later fragments).
+    A content that is empty, or that ends within its message ID, ends the message, as in a receiver.
+    `unnamed` is the condition for contents without a message ID: later fragments.
     """
 
     __slots__ = ["unnamed"]
@@ -167,7 +167,7 @@ class Content(Embedded):
         self.unnamed = unnamed
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
-        """Return the bytes; FieldFault `knet-zero-content` or `truncated` where there is no ID."""
+        """Return the bytes; raise FieldFault if there are none, or if they cut the message ID."""
         octets = Embedded.octets(self, pkt, s)
         if not octets:
             raise FieldFault("knet-zero-content", "content length 0")
@@ -179,12 +179,12 @@ class Content(Embedded):
         return octets
 
     def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
-        how: dict[str, Any] = {"k": "embedded", "choose": "content"}
-        return how if self.length is None else {**how, "len": tools.rule(self.length)}
+        """Return the step for the Lua dissector (see `dissect.lua`)."""
+        step: dict[str, Any] = {"k": "embedded", "choose": "content"}
+        return step if self.length is None else {**step, "len": tools.rule(self.length)}
 
     def derive(self, writer: Any) -> None:
-        """Write the reader's lines: the bytes of the content, of which the message ID is there."""
+        """Write the lines of the derived reader: they check length and message ID."""
         length = "end - p" if self.length is None else writer.condition(self.length)
         writer.put(f"k = {length}")
         writer.put("if k < 1 or p + k > end: return None")

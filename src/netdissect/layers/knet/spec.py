@@ -7,8 +7,8 @@
 +-----------------+--+--+----------+--------+----------------+------------------+----------+
                                     only if IO
 ```
-Source: kNet doc/src/KristalliNetUDP.dox, "Datagram Byte Format", "InOrder Datagrams and Messages";
-docs/protocols/knet.md section 11 lists where implementations differ.
+*Source:* kNet doc/src/KristalliNetUDP.dox, "Datagram Byte Format", "InOrder Datagrams and
+Messages". docs/protocols/knet.md section 11 lists where implementations differ.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _MASK = (1 << 22) - 1
 _LOW_BITS = 16
 _PACKET_ID = in_parts("packet_id", _LOW_BITS)
 _SINGLE, _MULTIPLE = 6, 7
-"""InOrder codes with an index, and with a list of indexes, behind the header."""
+"""InOrder codes of messages with one index, and with a list of indexes."""
 
 
 def _depended(fields: Any) -> list[int] | None:
-    """Return the PacketIDs that messages of the datagram depend on: ID - delta - 1 each."""
+    """Return the PacketIDs on which messages in the datagram depend: ID - delta - 1 each."""
     deltas = fields["in_order_deltas"]
     if deltas is None:
         return None
@@ -50,20 +50,20 @@ def _depended(fields: Any) -> list[int] | None:
 
 
 def _depends_on(fields: Any) -> list[int] | None:
-    """Return the PacketIDs that one message depends on; indexes out of range name nothing."""
+    """Return the PacketIDs on which a message depends, without indexes that are out of range."""
     code = fields["in_order_code"]
-    known = _depended(fields) or []
+    numbers = _depended(fields) or []
     if not code:
         return None
     if code == _MULTIPLE:
-        wanted = fields["multi_in_order_indexes"] or []
+        indexes = fields["multi_in_order_indexes"] or []
     else:
-        wanted = [fields["single_in_order_index"] if code == _SINGLE else code - 1]
-    return [known[index] for index in wanted if index < len(known)]
+        indexes = [fields["single_in_order_index"] if code == _SINGLE else code - 1]
+    return [numbers[index] for index in indexes if index < len(numbers)]
 
 
 class KnetSpecMessage(KnetMessage):
-    """A message block of the document: an InOrder code instead of the two flags."""
+    """A message of the document: an InOrder code instead of the flags InOrder and Reliable."""
 
     name = "kNet message (specification)"
     dialect = SPECIFICATION
@@ -120,14 +120,14 @@ _HEADER = [
 
 
 class KnetSpecHeader(Layer):
-    """What stands before the messages."""
+    """The part of a datagram before the messages."""
 
     name = "kNet header (specification)"
     fields_desc = _HEADER
 
 
 class KnetSpecDatagram(NumberedDatagram):
-    """A datagram of the document; `packet_id` may be given instead of its two parts."""
+    """A datagram of the document."""
 
     name = "kNet datagram (specification)"
     dialect = SPECIFICATION

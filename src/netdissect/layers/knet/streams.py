@@ -1,6 +1,6 @@
-"""kNet over TCP: a length, then a message ID and a payload, from the first byte on.
+"""kNet over TCP: from the first byte on, messages of a length, a message ID and a payload.
 
-Source: docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMessages`.
+*Source:* docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMessages`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["STREAMS", "KnetStream", "KnetTcpBody", "KnetTcpMessage"]
 
 
 class KnetTcpMessage(Layer):
-    """One message of a stream; give `content` and the length is filled in."""
+    """A message in a stream. Building fills in the content length."""
 
     name = "kNet TCP message"
     is_item = True
@@ -36,7 +36,7 @@ class KnetTcpMessage(Layer):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type by name."""
+        """Return the name of the message."""
         number = fields["content"].get("message_id")
         return None if number is None else message_type(number, cls.dialect)
 
@@ -49,19 +49,20 @@ class KnetTcpMessage(Layer):
 
 
 class KnetTcpBody(KnetTcpMessage):
-    """A message that has been taken out of its framing."""
+    """A message without its length."""
 
     name = "kNet message"
     fields_desc = [Content(chooser("knet-tcp"), None, default=KnetApplication())]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Return the bytes as they are: there is no length."""
+        """Return the bytes: there is no length to fill in."""
         return pkt + pay
 
 
 def _end(data: bytes, at: int) -> int | None:
-    """Return where the message at `at` ends, be it behind the data; None where its length is cut, 0
-    where no message is so long.
+    """Return the end of the message at `at`, which may be beyond the data.
+
+    None = its length is cut short; 0 = no message can have this length.
     """
     try:
         size, start = KNET_7_7_16.read(data, at, len(data))
@@ -81,7 +82,7 @@ def _messages(item: type[KnetTcpMessage]) -> Items:
 
 
 class KnetStream(StreamLayer):
-    """Messages back to back."""
+    """Consecutive messages."""
 
     name = "kNet stream"
     pairing = b"knet"
@@ -89,7 +90,7 @@ class KnetStream(StreamLayer):
 
     @classmethod
     def complete_length(cls, data: bytes) -> int:
-        """Return the bytes of the messages that are whole."""
+        """Return the length of the complete messages at the start of `data`, in bytes."""
         at = 0
         while at < len(data):
             end = _end(data, at)
@@ -99,7 +100,7 @@ class KnetStream(StreamLayer):
         return at
 
     def answers(self, other: Any) -> bool:
-        """Return whether a message in this answers a message in `other`."""
+        """Return whether a message in this stream answers one in `other`."""
         return isinstance(other, KnetStream) and is_answer(self.messages, other.messages)
 
 
@@ -107,7 +108,7 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
     """Return the layers of a dialect whose application messages have names."""
     dialect = f"knet-{name}"
 
-    def made(base: Any, *fields: Any, **more: Any) -> Any:
+    def subclass(base: Any, *fields: Any, **more: Any) -> Any:
         title = base.__name__.replace("Knet", f"Knet{name.capitalize()}")
         body = {"__doc__": base.__doc__, "__module__": __name__, "fields_desc": [*fields], **more}
         globals()[title] = type(title, (base,), body)
@@ -115,14 +116,14 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
 
     length, usual = KnetTcpMessage.fields_desc[0], KnetApplication()
     content = Content(chooser(dialect), E("content_length"), default=usual)
-    message = made(KnetTcpMessage, length, content, dialect=dialect)
-    body = made(KnetTcpBody, Content(chooser(dialect), None, default=usual), dialect=dialect)
-    return made(KnetStream, _messages(message)), body
+    message = subclass(KnetTcpMessage, length, content, dialect=dialect)
+    body = subclass(KnetTcpBody, Content(chooser(dialect), None, default=usual), dialect=dialect)
+    return subclass(KnetStream, _messages(message)), body
 
 
 STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
     **dict.fromkeys(DIALECTS, (KnetStream, KnetTcpBody)),
     **{f"knet-{name}": _named(name) for name in ("tundra", "urho3d")},
 }
-"""Dialect -> (layer of its streams, layer of one message out of its framing)."""
+"""Dialect -> (layer of a stream, layer of a message without its length)."""
 __all__ += [name for name in globals() if name.startswith(("KnetTundra", "KnetUrho3d"))]

@@ -1,4 +1,4 @@
-"""Tables by which the dissector for Wireshark chooses layers: see `dissect/lua.py`."""
+"""Tables with which the Lua dissector chooses layers; see `dissect/lua.py`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from netdissect.wire.varint import KNET_7_7_16
 __all__ = ["TABLES"]
 
 _SIZES = 10
-"""Sizes of a payload that are told apart: no control message is longer."""
+"""Number of payload sizes in a table: every control message is shorter."""
 _UNUSED_ID = 0x1FFFFFFF
+"""A message ID that no dialect uses."""
 
 
 def _contents(dialect: str) -> dict[int, Any]:
-    """Return fragment flags -> message ID -> bytes behind it -> layer, by asking for each."""
+    """Return fragment flags -> message ID -> payload size -> layer."""
     choose = chooser(dialect)
     found: dict[int, Any] = {}
     for flags in range(8):

@@ -1,7 +1,7 @@
-"""How values travel in kNet application messages: packed bits, least significant first.
+"""The encoding of values in kNet application messages: packed bits, least significant first.
 
-Source: kNet `DataSerializer`, `DataDeserializer`, doc/src/KristalliXML.dox. Numbers are little
-endian at whatever bit the value before them ended.
+Numbers are little-endian and begin at any bit.
+*Source:* kNet `DataSerializer`, `DataDeserializer`, doc/src/KristalliXML.dox.
 """
 
 from __future__ import annotations
@@ -53,6 +53,6 @@ VALUES = BareValues(
     _count,
     _put_count,
 )  # fmt: skip
-"""The value table of kNet: `string` has the length of releases after 2014-10, `string8` that of
-earlier ones (section 1); below 128 bytes they are equal.
+"""Types of user values. `string` has the length of releases since October 2014, `string8` that of
+earlier ones; up to 127 bytes they are equal. *Source:* docs/protocols/knet.md section 1.
 """

@@ -2,7 +2,7 @@
 # scapy.contrib.description = Netplay
 # scapy.contrib.status = loads
 
-"""Scapy layers of Netplay (nichnet/netplay): frames of bin1 and bin2, chunks of bin3, text."""
+"""Scapy layers of Netplay (nichnet/netplay): frames of bin1 and bin2, chunks of bin3, and text."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ __all__ = [
 CODES = code_rows("netplay")
 
 DEFAULT_PORT = 8080
-"""What the sample programs offer; the library itself has none.
+"""The port that the sample programs suggest; the library has none.
 
-Source: docs/protocols/netplay.md section 1.
+*Source:* docs/protocols/netplay.md section 1.
 """
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
-    """Return the layer that holds a piece of stream; the finisher cuts it into messages."""
+    """Return the layer of a piece of stream. The finisher splits it into messages."""
     del payload, request
     return NetplayOctets
 
 
 TELLING_OCTETS = 16
-"""Of fewer bytes nothing says that they begin with a message: no frame has a mark."""
+"""Minimum number of bytes from which to judge the dialect: frames have no magic number."""
 _STREAMS: dict[str, type[Layer]] = {
     "netplay-bin1": NetplayStream,
     "netplay-bin2": NetplayStream,
@@ -69,12 +69,12 @@ _STREAMS: dict[str, type[Layer]] = {
 
 
 def reader(_payload: bytes, request: Any) -> type[Layer]:
-    """Return the layer that holds the messages of a piece of stream, for Scapy."""
+    """Return the layer with which Scapy reads the messages in a piece of stream."""
     return _STREAMS[request.dialect]
 
 
 class NetplayOnlyChunk(Layer):
-    """A frame of bin3 that fits in one chunk."""
+    """A frame of bin3 in a single chunk."""
 
     name = "Netplay frame in one chunk"
     fields_desc: ClassVar[list[Any]] = [ByteEnumField("chunk_header", 0, CHUNK_NAMES)]
@@ -85,14 +85,14 @@ class NetplayOnlyChunk(Layer):
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return what carries a message in one dialect: its first chunk, which is its last."""
+    """Return a message with its framing; in bin3 as a single chunk."""
     if request.dialect == "netplay-bin3" and isinstance(packet, NetplayFrame):
         return NetplayOnlyChunk() / packet
     return packet
 
 
 def message_root(payload: bytes, request: Any) -> type[Layer]:
-    """Return the layer that reads and writes one message with its framing."""
+    """Return the layer of one message with its framing."""
     if request.dialect == "netplay-text":
         return NetplayText
     if request.dialect == "netplay-bin3":
@@ -101,8 +101,10 @@ def message_root(payload: bytes, request: Any) -> type[Layer]:
 
 
 def likely(data: bytes, _transport: str) -> tuple[str, ...]:
-    """Return the dialect of which the start of a stream looks: text has a line of name and one of
-    JSON, a chunk begins with 00 or 40 and a length that is right.
+    """Return the likeliest dialect of the start of a stream.
+
+    In bin3 it is a chunk header (00 or 40) and a frame of the right length, in text a class name on
+    one line and JSON on the next.
     """
     if data[:1] in (b"\x00", b"\x40") and _chunked(data):
         return ("netplay-bin3",)
@@ -110,7 +112,7 @@ def likely(data: bytes, _transport: str) -> tuple[str, ...]:
 
 
 def _chunked(data: bytes) -> bool:
-    """Return whether the first message is whole when it is read as chunks, and not as a frame."""
+    """Return whether the first message is complete as chunks, but not as a frame."""
     first = next(iter(chunk_spans(data)), None)
     frame = next(iter(frame_spans(data)), None)
     fits = first is not None and first[1] <= len(data)
@@ -118,11 +120,13 @@ def _chunked(data: bytes) -> bool:
 
 
 _TEXT = re.compile(rb"[A-Za-z_$][\w$]*\n\s*[\[{]")
+"""A Java class name, and the start of a JSON object or array on the next line."""
 _SHORTEST = 4
+"""Bytes of the longest frame that has no room for options and type, hence is no message."""
 
 
 def bind_netplay(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
-    """Let Scapy dissect TCP from and to `port` as Netplay messages."""
+    """Let Scapy dissect TCP at `port` as Netplay messages."""
     bind_port("netplay", port, dialect, DIALECTS, ("tcp",))
 
 
@@ -133,8 +137,8 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (NetplayFrame, ("body",)),
     (NetplayText, ()),
 ]
-"""Layers whose derived readers `protocols/netplay` calls."""
+"""(layer, fields to skip) for the derived readers that `protocols/netplay` calls."""
 RULES: list[type[Layer]] = [NetplayShortFrame, NetplayChunk]
-"""Layers of which it asks for the soft rules alone."""
+"""Layers of which `protocols/netplay` needs the soft rules alone."""
 
 explorable("netplay", globals(), __all__)

@@ -1,11 +1,11 @@
-"""Binary Netplay: the frame of bin1 and bin2, the chunks that bin3 cuts it into.
+"""Binary Netplay: the frame of bin1 and bin2, and the chunks into which bin3 splits it.
 
     0               1               2               3               4               5
     +-------------------------------+---------------+-------------------------------+---
     |            length             |    options    |             type              | body ...
     +-------------------------------+---------------+-------------------------------+---
 
-Source: docs/protocols/netplay.md sections 2 and 4.
+*Source:* docs/protocols/netplay.md sections 2 and 4.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from netdissect.wire.netplay import (
 __all__ = ["NetplayChunk", "NetplayFrame", "NetplayShortFrame", "chunks"]
 
 
-class _Lengthy(Layer):
-    """Fills in the length, modulo 65536 as the library does, unless it was given."""
+class _WithLength(Layer):
+    """Base class of frames. The length is modulo 65536, as in the library."""
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
@@ -43,8 +43,8 @@ class _Lengthy(Layer):
         return pkt + pay
 
 
-class NetplayFrame(_Lengthy):
-    """One message. `length` counts what follows it; the body is one message's values."""
+class NetplayFrame(_WithLength):
+    """A message. `length` does not count itself."""
 
     name = "Netplay frame"
     is_item = True
@@ -77,7 +77,7 @@ class NetplayFrame(_Lengthy):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kwargs: Any) -> type[Packet]:
-        """Choose the layer of a frame whose length leaves no room for options and type."""
+        """Return `NetplayShortFrame` if the length leaves no room for options and type."""
         if _pkt and len(_pkt) >= LENGTH_OCTETS and int.from_bytes(_pkt[:2], "big") < SHORTEST:
             return NetplayShortFrame
         return cls
@@ -89,12 +89,12 @@ class NetplayFrame(_Lengthy):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type id: names are in schemas only, never on the wire."""
+        """Return the number of the type: only a schema knows its name."""
         return str(fields["type"]) if "body" in fields else None
 
 
-class NetplayShortFrame(_Lengthy):
-    """A frame with a length of 0, 1 or 2: no message. A server closes the connection for it."""
+class NetplayShortFrame(_WithLength):
+    """A frame with a length of 0, 1 or 2: no message. A server closes the connection."""
 
     name = "Netplay frame without type"
     is_item = True
@@ -114,12 +114,12 @@ class NetplayShortFrame(_Lengthy):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return "?": there is no type."""
+        """Return `?`: there is no type."""
         return "?" if "length" in fields else None
 
 
 class NetplayChunk(Layer):
-    """One chunk of bin3: a header byte and up to 1023 bytes of a frame."""
+    """A chunk of bin3: a header byte, and up to 1023 bytes of a frame."""
 
     name = "Netplay chunk"
     is_item = True
@@ -141,8 +141,8 @@ class NetplayChunk(Layer):
 
 
 def chunks(frame: Packet | bytes) -> list[NetplayChunk]:
-    """Return the chunks of one frame, as bin3 sends them: each wants a segment of its own.
+    """Return the chunks in which bin3 sends a frame.
 
-    The real receiver takes what one read returns as one chunk, so pause between them.
+    A real receiver takes whatever one read returns as a chunk, so pause between sending them.
     """
     return [NetplayChunk(chunk) for chunk in split_frame(bytes(frame))]

@@ -1,6 +1,6 @@
-"""Whole pieces of stream as Scapy packets: a list of frames, chunks or text messages.
+"""Pieces of a stream as Scapy packets: lists of frames, chunks or text messages.
 
-The walker does not use them: `dissect/finishers/netplay.py` reads the same spans one by one.
+The walker does not use them: `dissect/finishers/netplay.py` reads the messages one by one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ __all__ = ["NetplayChunkStream", "NetplayOctets", "NetplayStream", "NetplayTextS
 
 
 def _layer(item: Any, octets: bytes) -> type[Layer]:
-    """Return the layer of an item: that of a frame depends on its length."""
+    """Return the layer of an item; for a frame it depends on the length."""
     found: type[Layer] = item.dispatch_hook(octets) if item is NetplayFrame else item
     return found
 
 
 class Spans(Items):
-    """Packets whose ends a function finds; the last may be cut short."""
+    """A list of packets that `spans` splits, a function that yields (start, end, ...) of each."""
 
     __slots__ = ["spans"]
 
@@ -38,16 +38,16 @@ class Spans(Items):
         self.spans = spans
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Packet]]:
-        """Read all packets."""
+        """Dissect all packets; the last one may be cut short."""
         return b"", [self.cls(s[span[0] : span[1]]) for span in self.spans(s)]
 
 
 class _Stream(StreamLayer):
-    """Messages whose ends a function finds."""
+    """Base class of streams: one field, a list of messages."""
 
     @classmethod
     def complete_length(cls, data: bytes) -> int:
-        """Return the bytes of the messages that are whole."""
+        """Return the length of the complete messages at the start of `data`, in bytes."""
         ends = [span[1] for span in cls.fields_desc[0].spans(data) if span[1] <= len(data)]
         return max(ends, default=0)
 
@@ -58,40 +58,43 @@ class _Stream(StreamLayer):
 
 
 class NetplayStream(_Stream):
-    """Frames of bin1 or bin2, one after the other."""
+    """Consecutive frames of bin1 or bin2."""
 
     name = "Netplay frames"
     fields_desc = [Spans("messages", NetplayFrame, frame_spans)]
 
 
 class NetplayChunkStream(_Stream):
-    """Chunks of bin3, one after the other."""
+    """Consecutive chunks of bin3."""
 
     name = "Netplay chunks"
     fields_desc = [Spans("chunks", NetplayChunk, chunk_spans)]
 
     def load_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
-        """Cut messages that the chunks do not hold; as many chunks keep their headers."""
+        """Split the messages into new chunks, if they are not what the chunks hold.
+
+        The headers stay if the number of chunks stays.
+        """
         frames = [bytes(frame) for frame in build(NetplayStream, shown).messages]
-        told = self.getfieldval("chunks")
-        if not frames or b"".join(bytes(chunk.data) for chunk in told) == b"".join(frames):
+        old = self.getfieldval("chunks")
+        if not frames or b"".join(bytes(chunk.data) for chunk in old) == b"".join(frames):
             return
-        made = [chunk for frame in frames for chunk in chunks(frame)]
-        if len(told) == len(made):
-            for chunk, before in zip(made, told, strict=True):
+        new = [chunk for frame in frames for chunk in chunks(frame)]
+        if len(old) == len(new):
+            for chunk, before in zip(new, old, strict=True):
                 chunk.chunk_header = before.chunk_header
-        self.setfieldval("chunks", made)
+        self.setfieldval("chunks", new)
 
 
 class NetplayTextStream(_Stream):
-    """Text messages, one after the other."""
+    """Consecutive text messages."""
 
     name = "Netplay text messages"
     fields_desc = [Spans("messages", NetplayText, line_spans)]
 
 
 class NetplayOctets(Layer):
-    """A piece of stream of any dialect: it has messages, and no fields of its own."""
+    """A piece of stream in any dialect. The finisher adds the messages to its tree."""
 
     name = "Netplay stream"
     fields_desc: list[Any] = []

@@ -1,6 +1,6 @@
-"""Text Netplay: a class line and a body line for each message.
+"""Text Netplay: every message is a line with a class name and a line with a body.
 
-Source: docs/protocols/netplay.md section 5.
+*Source:* docs/protocols/netplay.md section 5.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ __all__ = ["Line", "NetplayText"]
 
 
 class Line(NulString):
-    """Bytes up to a line feed, which is not part of the value; shown as UTF-8 text."""
+    """Text up to a line feed, which is not part of the value."""
 
     mark = b"\n"
     code = "incomplete-message-at-close"
 
     def unterminated(self, octets: bytes) -> FieldFault:
-        """Return what is wrong with bytes that have no line feed."""
+        """Return the fault of bytes without line feed."""
         return FieldFault(*endless(self.name, len(octets)), self.plain(octets))
 
     def plain(self, value: bytes) -> str:
-        """Return the text; bytes that are no UTF-8 read as U+FFFD, as in the receiver."""
+        """Return the text; as in a receiver, bytes that are not UTF-8 become U+FFFD."""
         return value.decode("utf-8", "replace")
 
 
 class NetplayText(Layer):
-    """One message: the simple name of its Java class, and its body, by default one line of JSON."""
+    """A message: the simple name of its Java class, and its body, by default in JSON."""
 
     name = "Netplay text message"
     is_item = True

@@ -2,9 +2,9 @@
 # scapy.contrib.description = Riptide 2.0 to 2.2
 # scapy.contrib.status = loads
 
-"""Scapy layers of Riptide: every message of riptide-2.0, 2.1dev, 2.1 and 2.2, UDP and TCP.
+"""Scapy layers of Riptide: every message of riptide-2.0, 2.1dev, 2.1 and 2.2, over UDP and TCP.
 
-The classes without a version in their name are those of 2.1 and 2.2, the releases in use.
+Classes without a version in their name belong to 2.1 and 2.2, the releases in use.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
 CODES = code_rows("riptide")
 
 DEFAULT_PORT = 7777
-"""All demos and guides. Source: docs/protocols/riptide.md section 5."""
+"""Port of all demos and guides. *Source:* docs/protocols/riptide.md section 5."""
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
-    """Return the layer that reads `payload`: a message, or a TCP frame that holds one."""
+    """Return the layer that reads `payload`: a message, or over TCP a frame with a message."""
     if request.transport == "tcp" and not request.unframed:
         return FRAMES.get(request.dialect, RiptideFrame)
     return message_layer(payload, request.dialect)
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return what carries a message: in a stream it stands behind its length."""
+    """Return a message with its framing, which only TCP has; None if it is no message."""
     if request.transport != "tcp":
         return packet
     frame = FRAMES.get(request.dialect, RiptideFrame)
@@ -63,32 +63,35 @@ RARE = ("riptide-2.1dev",)
 """Dialects that were never released."""
 _BYTES_FIRST = ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")
 _BITS_FIRST = ("riptide-2.2", "riptide-2.0", "riptide-2.1dev")
-_OCTETS_FROM = 3
+_LEAST_OCTETS = 3
+"""Minimum length in bytes from which to tell the two layouts apart."""
 _HEARTBEAT_20, _DISCONNECT_20 = 5, 6
+"""Types of 2.0."""
 _HEARTBEAT_OCTETS = 4
+"""Length in bytes of a Heartbeat of 2.0."""
 
 
 def likely(data: bytes, transport: str) -> tuple[str, ...]:
-    """Return the dialects that differ, that first of which the first bytes look most.
+    """Return the dialects to try, the likeliest first. 2.2 stands for 2.1 as well.
 
-    In whole bytes a type is followed by numbers that are rarely above 4095; in bits, four of the
-    next number stand in the first byte and four of the one after in the third. 2.1 reads as 2.2.
-    Over TCP a length has two bytes in 2.0 and four since.
+    In the layout of whole bytes, the number behind the type is rarely above 4095: the high four
+    bits of the third byte are zero. In the bit layout they belong to the next number. Over TCP, the
+    length before a message has two bytes in 2.0 and four since then.
     """
     if transport == "tcp":
         return ("riptide-2.2",) if data[2:4] in (b"", b"\0", b"\0\0") else ("riptide-2.0",)
-    if len(data) < _OCTETS_FROM or data[0] not in octets.BYTE_LAYERS_20:
+    if len(data) < _LEAST_OCTETS or data[0] not in octets.BYTE_LAYERS_20:
         return _BITS_FIRST
     if data[0] in (_HEARTBEAT_20, _DISCONNECT_20):
-        # Fixed sizes in bytes; in bits, a Disconnect and a Notify.
+        # These have a fixed size in 2.0. In the bit layout they are a Disconnect and a Notify.
         return _BYTES_FIRST if len(data) == _HEARTBEAT_OCTETS else _BITS_FIRST
     return _BYTES_FIRST if data[2] >> 4 == 0 else _BITS_FIRST
 
 
 def bind_riptide(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
-    """Let Scapy dissect UDP from and to `port` as Riptide, and TCP as its frames.
+    """Let Scapy dissect UDP at `port` as Riptide messages, and TCP as Riptide frames.
 
-    Without a dialect each datagram decides; short ones fit several, which `candidates` names.
+    Without a dialect each datagram decides. A short one may fit several: see `candidates`.
     """
     bind_port("riptide", port, dialect, DIALECTS, ("udp", "tcp"))
 
@@ -96,9 +99,9 @@ def bind_riptide(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
 bind = bind_riptide
 
 
-_PASSED_OVER = ("data", "padding")
+_SKIPPED = ("data", "padding")
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
-    (layer, _PASSED_OVER)
+    (layer, _SKIPPED)
     for layer in (
         *octets.BYTE_LAYERS_20.values(),
         octets.INVALID_20,
@@ -107,8 +110,8 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
         bits.RiptideInvalid,
     )
 ]
-"""Layers whose derived readers `protocols/riptide.py` calls: headers only."""
+"""(layer, fields to skip) for the derived readers that `protocols/riptide` calls."""
 WORDS: list[type[Layer]] = [bits.RiptideAck, bits.RiptideNotify, bits.RiptideInvalid]
-"""Those of what comes all the time."""
+"""Layers of the most frequent messages: each also has a reader that returns machine integers."""
 
 explorable("riptide", globals(), __all__)

@@ -1,4 +1,4 @@
-"""Riptide 2.1 and 2.2: a bit stream, least significant bit first, no alignment.
+"""Riptide 2.1 and 2.2: a stream of bits, least significant bit first, without alignment.
 
 ```
 bit 0    4               20                36                 Ack      last_received, ack_bits,
@@ -7,8 +7,8 @@ extra flag, acked
     |type| fields, each at the next bit, low bits first ...   up to the end of the last byte
     +----+----------------+-----------------+
 ```
-2.1 and 2.2 differ in one thing: 2.1 always writes the last field of an Ack.
-Source: docs/protocols/riptide.md section 3.2; Riptide 2.2.1 `Message`, `Converter`.
+2.1 and 2.2 differ only in Ack: 2.1 always writes its last field.
+*Source:* docs/protocols/riptide.md section 3.2; Riptide 2.2.1 `Message`, `Converter`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class _Echo(LsbBits):
-    """Bits that default to the value of another field when built: what 2.1 writes after flag 0."""
+    """Bits that default to the value of the field `of`: what 2.1 writes after flag 0."""
 
     __slots__ = ["of"]
 
@@ -52,7 +52,7 @@ class _Echo(LsbBits):
         self.of = of
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the given value, or that of the other field."""
+        """Append the value, or that of the other field if it is None."""
         return super().addfield(pkt, s, pkt.getfieldval(self.of) if val is None else val)
 
 
@@ -75,7 +75,7 @@ _ENDED = dict(enumerate(DISCONNECT_REASONS))
 
 
 class Riptide(common.RiptideMessage):
-    """Any message of riptide-2.1 or riptide-2.2; `Riptide(octets)` gives the class of its type."""
+    """Any message of riptide-2.1 or riptide-2.2; `Riptide(data)` is of the class of its type."""
 
     name = "Riptide"
     type_names = TYPES_21
@@ -90,16 +90,16 @@ class Riptide(common.RiptideMessage):
 
 
 class RiptideUnreliable(Riptide):
-    """A user message sent once."""
+    """A user message that is sent once."""
 
     fields_desc = [_type(0), _MESSAGE_ID, _DATA]
     checks = (common.missing_message_id,)
 
 
 class RiptideAck(Riptide):
-    """Acknowledges `last_received`, or `extra_seq_field` where the flag is set.
+    """Acknowledges `last_received`, or `extra_seq_field` if the flag is set.
 
-    Bit i of `ack_bits` stands for last_received - 1 - i.
+    Bit i of `ack_bits` acknowledges last_received - 1 - i.
     """
 
     fields_desc = [
@@ -122,7 +122,7 @@ class RiptideAck(Riptide):
 
 
 class Riptide21Ack(RiptideAck):
-    """An Ack as 2.1 writes it: the acked id follows also after flag 0."""
+    """An Ack of 2.1: the acknowledged id follows even if the flag is 0."""
 
     name = "Riptide 2.1"
     fields_desc = [
@@ -136,7 +136,7 @@ class Riptide21Ack(RiptideAck):
 
 
 class RiptideConnect(Riptide):
-    """Asks for a connection; the server's empty echo means "pending"."""
+    """Requests a connection. The server's empty echo means "pending"."""
 
     fields_desc = [_type(2), _DATA]
     checks = (
@@ -150,7 +150,7 @@ class RiptideConnect(Riptide):
 
 
 class RiptideReject(Riptide):
-    """Refuses a connection; `data` only with reason Custom."""
+    """Refuses a connection. Only the reason Custom has `data`."""
 
     fields_desc = [_type(3), LsbBits("reason", 2, 8, _REJECTED), _DATA]
     generated = (common.reason(_REJECTED),)
@@ -158,7 +158,7 @@ class RiptideReject(Riptide):
 
 
 class RiptideHeartbeat(Riptide):
-    """A client's ping with its last round trip, or (without it) the server's answer."""
+    """A client's ping with its last round-trip time, or the server's answer without one."""
 
     fields_desc = [
         _type(4),
@@ -170,7 +170,7 @@ class RiptideHeartbeat(Riptide):
 
 
 class RiptideDisconnect(Riptide):
-    """Ends a connection; only servers give a reason, and `data` only with Kicked."""
+    """Ends a connection. Only servers give a reason, and only Kicked has `data`."""
 
     fields_desc = [_type(5), _optional(LsbBits("reason", None, 8, _ENDED)), _DATA]
     generated = common.DISCONNECT_GEN
@@ -178,50 +178,50 @@ class RiptideDisconnect(Riptide):
 
 
 class RiptideNotify(Riptide):
-    """A message that is not repeated; its header carries the feedback for the other direction.
+    """A message that is never retransmitted. Its header acknowledges those of the other direction.
 
-    The order on the wire is last_received, ack_bits, sequence_id. It has no message id of its own.
+    On the wire, the acknowledgement is before the sequence id. There is no message id.
     """
 
     fields_desc = [_type(6), _RECEIVED, LsbBits("ack_bits", 1, 8), _SEQUENCE, _DATA]
 
 
 class RiptideReliable(Riptide):
-    """A user message that is sent until it is acknowledged."""
+    """A user message that is retransmitted until it is acknowledged."""
 
     fields_desc = [_type(7), _SEQUENCE, _MESSAGE_ID, _DATA]
     checks = (common.missing_message_id,)
 
 
 class RiptideWelcome(Riptide):
-    """The server's acceptance, and the client's confirmation of it."""
+    """Accepts a client; the client's copy of it confirms."""
 
     fields_desc = [_type(8), _SEQUENCE, _CLIENT_ID, _PAD]
 
 
 class RiptideClientConnected(Riptide):
-    """Tells the other clients about a new one."""
+    """Informs the other clients of a new one."""
 
     fields_desc = [_type(9), _SEQUENCE, _CLIENT_ID, _PAD]
     checks = common.servers_only("ClientConnected")
 
 
 class RiptideClientDisconnected(Riptide):
-    """Tells the other clients that one has gone."""
+    """Informs the other clients that one has left."""
 
     fields_desc = [_type(10), _SEQUENCE, _CLIENT_ID, _PAD]
     checks = common.servers_only("ClientDisconnected")
 
 
 class RiptideEmpty(Layer):
-    """A datagram without bytes: no message at all."""
+    """An empty datagram, which is no message."""
 
     name = "Riptide (empty datagram)"
     fields_desc: list[Any] = []
 
 
 class RiptideInvalid(Riptide):
-    """A type that no release defines; receivers treat it as reliable class."""
+    """A message of a type that no release defines. Receivers acknowledge it."""
 
     fields_desc = [_type(11), _optional(LsbBits("sequence_id", None, 16)), _DATA]
     checks = (common.invalid_type,)
@@ -232,4 +232,4 @@ BIT_LAYERS: dict[int, type[Riptide]] = {
     5: RiptideDisconnect, 6: RiptideNotify, 7: RiptideReliable, 8: RiptideWelcome,
     9: RiptideClientConnected, 10: RiptideClientDisconnected,
 }  # fmt: skip
-"""Layer of each type of riptide-2.1 and riptide-2.2; any other number is `RiptideInvalid`."""
+"""Type in riptide-2.1 and riptide-2.2 -> layer. Any other number is `RiptideInvalid`."""

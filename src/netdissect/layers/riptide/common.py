@@ -1,4 +1,4 @@
-"""Rules and concluded values that the byte-packed and the bit-packed layers share."""
+"""What the layers in whole bytes and those in bits have in common: rules and derived values."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["RiptideMessage", "acked", "from_server", "missing_message_id", "reas
 
 
 class RiptideMessage(Layer):
-    """What all Riptide messages have in common; `type_id` selects the class."""
+    """Base class of all messages. The field `type_id` selects the class."""
 
     pairing = b"riptide"
     type_names: ClassVar[tuple[str, ...]] = TYPES_21
-    """Type names of the dialect by number."""
+    """Names of the dialect's types by number."""
     generated: ClassVar[tuple[Gen, ...]] = ()
 
     family: ClassVar[str] = ""
-    """Name of the dialect's messages: the first part of a title."""
+    """First part of the titles in this dialect."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give every message its type by name, in its title too."""
+        """Set the title, and the derived value `type`."""
         super().__init_subclass__(**kwargs)
         names = cls.type_names
         own = cls.__dict__.get("_name")
@@ -40,27 +40,28 @@ class RiptideMessage(Layer):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the message's type by name; None where not even the type was read."""
+        """Return the name of the type; None if the message has no bytes."""
         kind = fields.get("type")
         return None if kind is None else str(kind)
 
     def answers(self, other: Any) -> bool:
-        """Return whether this is the reply to a Connect, the echo of a Welcome or Heartbeat, or the
-        Ack of a sequence id.
+        """Return whether this replies to a Connect, echoes a Welcome or Heartbeat, or acknowledges
+        `other`.
         """
         if not isinstance(other, RiptideMessage):
             return False
-        kind, asked = self.kind(), other.kind()
+        kind, requested = self.kind(), other.kind()
         if kind in ("Ack", "AckExtra"):
-            numbered = asked not in _NOT_ACKNOWLEDGED and "sequence_id" in _values(other)
+            numbered = requested not in _NOT_ACKNOWLEDGED and "sequence_id" in _values(other)
             return numbered and self._acked() == _values(other)["sequence_id"]
         if kind == "Heartbeat":
             number = _values(self).get("ping_id")
-            return asked == kind and number is not None and number == _values(other).get("ping_id")
-        return asked in _REPLIES.get(kind, ())
+            same = number is not None and number == _values(other).get("ping_id")
+            return requested == kind and same
+        return requested in _REPLIES.get(kind, ())
 
     def _acked(self) -> int | None:
-        """Return the sequence id that an Ack names."""
+        """Return the sequence id that an Ack acknowledges."""
         names = [gen for gen in self.generated if gen.name == "acked"]
         return names[0].value(_values(self)) if names else None
 
@@ -69,34 +70,36 @@ class RiptideMessage(Layer):
         return f"{self.family} {self.kind()}"
 
     def kind(self) -> str:
-        """Return the type by name."""
+        """Return the name of the type."""
         number = self.int_value("type_id")
         return "of no type" if number is None else str(type_name(number, self.type_names))
 
 
 _REPLIES = {"Welcome": ("Connect", "Welcome"), "Reject": ("Connect",)}
+"""Type -> types that it answers."""
 _NOT_ACKNOWLEDGED = ("Notify",)
+"""Types whose sequence ids no Ack acknowledges."""
 
 
 def _values(packet: Any) -> dict[str, Any]:
-    """Return what the fields of a packet hold, built or read."""
+    """Return the fields of a packet by name."""
     return {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
 
 
 def from_server(fields: Mapping[str, Any]) -> bool:
-    """Return whether the server sent it (False where the direction is not known)."""
+    """Return whether the server sent it; False if the direction is unknown."""
     return bool(fields["_direction"] == Direction.S2C)
 
 
 def reason(names: dict[int, str]) -> Gen:
-    """Return the concluded name of a reason field."""
+    """Return the derived value with the name of a reason."""
     return Gen(
         "reason_name", lambda fields: names.get(fields["reason"], f"unknown {fields['reason']}")
     )
 
 
 def disconnect_reason(fields: Mapping[str, Any]) -> str | None:
-    """Return the name of a Disconnect reason; 80 is the mis-encoded stop of defect D5."""
+    """Return the name of a Disconnect reason. 80 is a mis-encoded ServerStopped (defect D5)."""
     value = fields["reason"]
     if value is None:
         return None
@@ -106,7 +109,7 @@ def disconnect_reason(fields: Mapping[str, Any]) -> str | None:
 
 
 def intended_reason(fields: Mapping[str, Any]) -> int | None:
-    """Return the reason that a mis-encoded stop meant."""
+    """Return the reason that a server with defect D5 meant."""
     return 5 if fields["reason"] == MISENCODED_STOP else None
 
 
@@ -130,7 +133,7 @@ _CLIENT = "_direction is not None and _direction == 0"
 
 
 def servers_only(kind: str) -> tuple[Check]:
-    """Return the rule of a message that no client sends."""
+    """Return the rule of a message that only servers send."""
     text = f"{kind} is sent by servers only"
     return (Check(E(_CLIENT), "riptide-wrong-direction", "type_id", text),)
 

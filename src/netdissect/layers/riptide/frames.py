@@ -1,6 +1,6 @@
-"""Riptide over TCP: every message is preceded by its length, which does not count itself.
+"""Riptide over TCP: every message follows its length, which does not count itself.
 
-Source: docs/protocols/riptide.md section 5; Riptide `Transports/Tcp/TcpConnection`.
+*Source:* docs/protocols/riptide.md section 5; Riptide `Transports/Tcp/TcpConnection`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ __all__ = ["FRAMES", "RiptideFrame", "RiptideFrame20", "RiptideFrame21dev", "mes
 
 
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
-    """Return the layer of the message in `data`; an undecided dialect counts as the later of the
-    two in bits, as the earlier one in bytes.
+    """Return the layer of the message in `data`.
+
+    An undecided dialect is read as 2.2 if in bits, as 2.0 if in whole bytes.
     """
     if not data:
         return bits.RiptideEmpty
@@ -33,7 +34,7 @@ def message_layer(data: bytes, dialect: str) -> type[Layer]:
 
 
 def _fields(length: Any, dialect: str) -> list[Any]:
-    """Return a length, and the message of a dialect; a negative length reads as nothing."""
+    """Return the fields of a frame. With a negative length, the message is empty."""
 
     def message(_fields: Any, data: bytes) -> type[Layer]:
         return message_layer(data, dialect)
@@ -49,7 +50,7 @@ def _fields(length: Any, dialect: str) -> list[Any]:
 
 
 class _Frame(StreamLayer):
-    """A length and one message."""
+    """Base class of frames: a length and a message."""
 
     name = "Riptide frame"
     is_item = True
@@ -66,20 +67,20 @@ class _Frame(StreamLayer):
 
     @classmethod
     def complete_length(cls, data: bytes) -> int:
-        """Return the bytes of the first frame once it is whole."""
+        """Return the length of the first frame if it is complete, else 0."""
         head = cls.prefix_octets
         size = head + int.from_bytes(data[:head], "little")
         return size if head < size <= len(data) else 0
 
     def answers(self, other: Any) -> bool:
-        """Return whether the message answers that of `other`."""
+        """Return whether the message answers that in `other`."""
         if not isinstance(other, _Frame) or not (self.data and other.data):
             return False
         return bool(self.message.answers(other.message))
 
     @property
     def message(self) -> Any:
-        """Return the message as a packet, also where its bytes were given."""
+        """Return the message as a packet, even if it was given as bytes."""
         data = self.data or b""
         choose = self.get_field("data").choose
         return choose(self, data)(data) if isinstance(data, bytes) else data
@@ -93,7 +94,7 @@ class _Frame(StreamLayer):
 
 
 class RiptideFrame20(_Frame):
-    """A frame of riptide-2.0: u16 length."""
+    """A frame of riptide-2.0; the length is u16."""
 
     name = "Riptide 2.0 frame"
     prefix_octets = 2
@@ -102,7 +103,7 @@ class RiptideFrame20(_Frame):
 
 
 class RiptideFrame(_Frame):
-    """A frame of 2.1 and 2.2: i32 length."""
+    """A frame of 2.1 and 2.2; the length is i32."""
 
     prefix_octets = 4
     fields_desc = _fields(LESignedIntField("length", None), "riptide-2.2")
@@ -110,7 +111,7 @@ class RiptideFrame(_Frame):
 
 
 class RiptideFrame21dev(RiptideFrame):
-    """A frame of the 2.1 snapshots."""
+    """A frame of the 2.1 development snapshots."""
 
     fields_desc = _fields(LESignedIntField("length", None), "riptide-2.1dev")
 
@@ -119,4 +120,4 @@ FRAMES: dict[str, type[_Frame]] = {
     "riptide-2.0": RiptideFrame20, "riptide-2.1dev": RiptideFrame21dev,
     "riptide-2.1": RiptideFrame, "riptide-2.2": RiptideFrame,
 }  # fmt: skip
-"""Dialect -> layer of its frames."""
+"""Dialect -> layer of a frame."""

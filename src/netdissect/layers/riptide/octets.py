@@ -1,8 +1,8 @@
-"""Riptide 2.0 and the 2.1 development snapshots: whole bytes, little endian.
+"""Riptide 2.0 and the 2.1 development snapshots: whole bytes, little-endian.
 
-The layouts of the two differ only in type numbers, reasons, AckExtra and Notify, so the classes of
-both are made from one table: `Riptide20Reliable`, `Riptide21devReliable`.
-Source: docs/protocols/riptide.md sections 3.1 and 3.3; Riptide 2.0.0 `Message`.
+The two differ only in type numbers, reasons, AckExtra and Notify. The classes of both, such as
+`Riptide20Reliable` and `Riptide21devReliable`, are therefore made from one table.
+*Source:* docs/protocols/riptide.md sections 3.1 and 3.3; Riptide 2.0.0 `Message`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from netdissect.layers.riptide import common
 from netdissect.wire.riptide import REJECT_REASONS, REJECT_REASONS_20, TYPES_20, TYPES_21
 
 _INVALID = 11
+"""A type that neither dialect defines."""
 _SEQUENCE = LEShortField("sequence_id", 1)
 _RECEIVED = LEShortField("last_received", 1)
 _ACK_BITS = XLEShortField("ack_bits", 1)
@@ -34,6 +35,7 @@ _MESSAGE_ID.default = 0
 _DATA = Tail("data")
 
 _Row = tuple[str, list[Any], dict[str, Any]]
+"""(docstring, fields behind the type, further class attributes)"""
 
 
 def _type(number: int, names: tuple[str, ...]) -> Any:
@@ -58,51 +60,51 @@ class Riptide21dev(common.RiptideMessage):
 
 _BOTH: dict[str, _Row] = {
     "Unreliable": (
-        "A user message sent once: `type | message id u16 | payload`.",
+        "A user message that is sent once.",
         [_MESSAGE_ID, _DATA], {"checks": (common.missing_message_id,)},
     ),
     "Connect": (
-        'Asks for a connection; the server\'s empty echo means "pending".',
+        'Requests a connection. The server\'s empty echo means "pending".',
         [_DATA], {"checks": (common.connect_from_server,)},
     ),
     "Heartbeat": (
-        "A client's ping with its last round trip, or (without it) the server's answer.",
+        "A client's ping with its last round-trip time, or the server's answer without one.",
         [ByteField("ping_id", 0), IfLeft(LESignedShortField("rtt_ms", None), 16)],
         {"checks": common.HEARTBEAT_CHECKS},
     ),
     "Disconnect": (
-        "Ends a connection; only servers give a reason, and `data` only with Kicked.",
+        "Ends a connection. Only servers give a reason, and only Kicked has `data`.",
         [IfLeft(ByteField("reason", None), 8), _DATA],
         {"generated": common.DISCONNECT_GEN, "checks": common.DISCONNECT_CHECKS[:1]},
     ),
     "Reliable": (
-        "A user message that is sent until it is acknowledged.",
+        "A user message that is retransmitted until it is acknowledged.",
         [_SEQUENCE, _MESSAGE_ID, _DATA], {"checks": (common.missing_message_id,)},
     ),
     "Welcome": (
-        "The server's acceptance, and the client's confirmation of it.",
+        "Accepts a client; the client's copy of it confirms.",
         [_SEQUENCE, _CLIENT_ID], {},
     ),
     "ClientConnected": (
-        "Tells the other clients about a new one.", [_SEQUENCE, _CLIENT_ID],
+        "Informs the other clients of a new one.", [_SEQUENCE, _CLIENT_ID],
         {"checks": common.servers_only("ClientConnected")},
     ),
     "ClientDisconnected": (
-        "Tells the other clients that one has gone.", [_SEQUENCE, _CLIENT_ID],
+        "Informs the other clients that one has left.", [_SEQUENCE, _CLIENT_ID],
         {"checks": common.servers_only("ClientDisconnected")},
     ),
     "Invalid": (
-        "A type that no release defines; receivers treat it as reliable class.",
+        "A message of a type that no release defines. Receivers acknowledge it.",
         [IfLeft(LEShortField("sequence_id", None), 16), _DATA], {"checks": (common.invalid_type,)},
     ),
 }  # fmt: skip
-"""Messages of both: what they are, the fields after the type, what else their classes have."""
+"""Messages that are alike in both dialects."""
 
 
 def _reject(reasons: tuple[str, ...]) -> _Row:
     names = dict(enumerate(reasons))
     field = ByteEnumField("reason", reasons.index("ServerFull"), names)
-    text = "Refuses a connection; `data` only with reason Custom."
+    text = "Refuses a connection. Only the reason Custom has `data`."
     checks = common.servers_only("Reject")
     return text, [field, _DATA], {"generated": (common.reason(names),), "checks": checks}
 
@@ -114,12 +116,12 @@ def _acked(fields: Mapping[str, Any]) -> Any:
 
 _ONLY_20: dict[str, _Row] = {
     "Ack": (
-        "Acknowledges `last_received`; bit i of `ack_bits` stands for last_received - 1 - i.",
+        "Acknowledges `last_received`; bit i of `ack_bits` acknowledges last_received - 1 - i.",
         [_RECEIVED, _ACK_BITS],
         {"generated": (Gen("acked", lambda fields: fields["last_received"]),)},
     ),
     "AckExtra": (
-        "Acknowledges `acked_sequence_id`, which is not the newest one.",
+        "Acknowledges `acked_sequence_id`, which is older than `last_received`.",
         [_RECEIVED, _ACK_BITS, LEShortField("acked_sequence_id", 0)],
         {"generated": (Gen("acked", lambda fields: fields["acked_sequence_id"]),)},
     ),
@@ -127,12 +129,12 @@ _ONLY_20: dict[str, _Row] = {
 }  # fmt: skip
 _ONLY_21DEV: dict[str, _Row] = {
     "Ack": (
-        "Acknowledges `acked_sequence_id` where it is there, else `last_received`.",
+        "Acknowledges `acked_sequence_id` if present, else `last_received`.",
         [_RECEIVED, _ACK_BITS, IfLeft(LEShortField("acked_sequence_id", None), 16)],
         {"generated": (Gen("acked", _acked),)},
     ),
     "Notify": (
-        "A message that is not repeated; its header carries the feedback for the other direction.",
+        "A message that is never retransmitted. Its header acknowledges the other direction.",
         [_RECEIVED, XByteField("ack_bits", 1), _SEQUENCE, _DATA], {},
     ),
     "Reject": _reject(REJECT_REASONS),
@@ -140,7 +142,7 @@ _ONLY_21DEV: dict[str, _Row] = {
 
 
 def _layers(base: Any, rows: Mapping[str, _Row]) -> dict[int, type[common.RiptideMessage]]:
-    """Return the class of each type number, that of undefined ones included."""
+    """Return type -> class, with `_INVALID` for undefined types."""
     names = base.type_names
     found = {}
     for kind, (text, fields, more) in rows.items():
@@ -152,10 +154,10 @@ def _layers(base: Any, rows: Mapping[str, _Row]) -> dict[int, type[common.Riptid
 
 
 BYTE_LAYERS_20 = _layers(Riptide20, _BOTH | _ONLY_20)
-"""Layer of each type of riptide-2.0; any other number is `INVALID_20`."""
+"""Type in riptide-2.0 -> layer. Any other number is `INVALID_20`."""
 INVALID_20 = BYTE_LAYERS_20.pop(_INVALID)
 BYTE_LAYERS_21DEV = _layers(Riptide21dev, _BOTH | _ONLY_21DEV)
-"""Layer of each type of riptide-2.1dev; any other number is `INVALID_21DEV`."""
+"""Type in riptide-2.1dev -> layer. Any other number is `INVALID_21DEV`."""
 INVALID_21DEV = BYTE_LAYERS_21DEV.pop(_INVALID)
 
 _MADE = (*BYTE_LAYERS_20.values(), INVALID_20, *BYTE_LAYERS_21DEV.values(), INVALID_21DEV)

@@ -1,6 +1,6 @@
-"""How Riptide's user values travel: whole bytes in 2.0 and 2.1dev, bits since 2.1.
+"""The encoding of values in user messages: whole bytes in 2.0 and 2.1dev, bits since 2.1.
 
-Source: docs/protocols/riptide.md section 4; Riptide `Message.Add*`/`Get*`.
+*Source:* docs/protocols/riptide.md section 4; Riptide `Message.Add*`/`Get*`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ ALIASES = {
     "strings": "string[]", "Vector2": "float[2]", "Vector3": "float[3]", "Quaternion": "float[4]",
     "vector2": "float[2]", "vector3": "float[3]", "quaternion": "float[4]",
 }  # fmt: skip
-"""The plural names of the vectors, and Unity's structures (x, y, z, w as floats)."""
+"""Plural names of arrays, and Unity's structures, whose members x, y, z and w are floats."""
 LONG_LENGTH = 0x80
-"""An array length in the byte layout takes two bytes from here on, high byte first, bit 15 set.
-"""
+"""Smallest array length that takes two bytes in the byte layout: big-endian, with bit 15 set."""
 
 
 _NUMBERS: Mapping[str, ValueRow] = {
@@ -70,7 +69,7 @@ BYTE_VALUES = BareValues(
     _byte_count,
     _put_byte_count,
 )
-"""Values of riptide-2.0 and riptide-2.1dev."""
+"""Types of user values in riptide-2.0 and riptide-2.1dev."""
 
 
 # --- bits -------------------------------------------------------------------------------------
@@ -113,4 +112,4 @@ BIT_VALUES = BareValues(
     _varulong,
     _put_varulong,
 )
-"""Values of riptide-2.1 and riptide-2.2."""
+"""Types of user values in riptide-2.1 and riptide-2.2."""

@@ -4,8 +4,8 @@
 
 """Scapy layers of Teeworlds: packets, chunks and every message of 0.6, 0.6.5, DDNet and 0.7.
 
-The classes of messages are made from the table and named after it: `Tw07SysInput`,
-`Tw06GameSvChat`, `TwExSysCapabilities`; a chunk carries one in its field `body`.
+The message classes are made from a table and named after its rows: `Tw07SysInput`,
+`Tw06GameSvChat`, `TwExSysCapabilities`. A chunk has a message in its field `body`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MADE: dict[str, type[Layer]] = {
 """Classes made from tables, by name."""
 globals().update(_MADE)
 for _layer in _MADE.values():
-    # Where they are found by name: pickle looks there.
+    # Pickle looks a class up in its module.
     _layer.__module__ = __name__
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
@@ -58,25 +58,25 @@ ADDED_FIELDS: dict[str, str] = {
     **dict.fromkeys(("items", "changes", "deleted", "ints"), "list"),
     **{name: "int" for family in FAMILIES for name in object_fields(family)},
 }
-"""What is added to a tree beside the fields of the layers: the items of snapshots above all."""
+"""Name -> kind of what is in a tree besides the fields of layers, mostly the items of snapshots."""
 
 DEFAULT_PORT = 8303
-"""Game servers without another setting. Source: docs/protocols/teeworlds.md."""
+"""Default port of game servers. *Source:* docs/protocols/teeworlds.md."""
 
 ROOTS: dict[str, type[packets.TwPacket]] = {
     layer.form.dialect: layer
     for layer in (packets.Tw06, packets.Tw065, packets.TwDdnet, packets.Tw07)
 }
-"""Dialect -> header."""
+"""Dialect -> layer of its packets."""
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
-    """Return the layer that reads `payload`: a packet, or a connectionless one."""
+    """Return the layer that reads `payload`."""
     return packet_layer(payload, request.dialect)
 
 
 def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
-    """Return the header of a dialect, or the connectionless form where its bit is set."""
+    """Return the layer of a packet, connectionless if its bit is set."""
     header = ROOTS.get(dialect, packets.Tw07)
     if payload[:1] and payload[0] & CONNLESS_FLAG:
         return packets.Tw07Connless if header is packets.Tw07 else packets.Tw06Connless
@@ -84,9 +84,7 @@ def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return the packet that carries a message, in a chunk unless it is a control message; None
-    where the dialect does not have it.
-    """
+    """Return a packet with a message; None if the dialect does not have the message."""
     header = ROOTS[request.dialect]
     family = header.form.family
     kind = type(packet)
@@ -107,7 +105,7 @@ DIALECTS = ("teeworlds-0.7", "teeworlds-ddnet-0.6", "teeworlds-0.6", "teeworlds-
 
 
 def bind_teeworlds(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
-    """Let Scapy dissect UDP from and to `port`; without a dialect each packet decides."""
+    """Let Scapy dissect UDP at `port` as Teeworlds, in `dialect` or in that of each packet."""
     bind_port("teeworlds", port, dialect, DIALECTS, ("udp",))
 
 
@@ -119,6 +117,6 @@ RULES: list[type[Layer]] = [
     controls.TwControlEmpty, controls.TwControlUnknown, packets.Tw07Connless,
     messages.TwEmpty, messages.TwUnknown, messages.TwUnknownUuid,
 ]  # fmt: skip
-"""Layers of which `protocols/teeworlds` asks for the soft rules alone: it reads them by hand."""
+"""Layers of which `protocols/teeworlds` needs the soft rules alone: it reads them by hand."""
 
 explorable("teeworlds", globals(), __all__)

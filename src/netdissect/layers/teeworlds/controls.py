@@ -1,7 +1,7 @@
 """The control messages of every dialect. *Source:* docs/protocols/teeworlds.md.
 
-They are few and differ in what cannot be told by a table: optional tokens, and a close reason that
-a DDNet token may follow.
+They are not in the table of messages, which has no optional tokens, and no token behind the reason
+of a close.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TwControl(Layer):
     generated: ClassVar[tuple[Gen, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give every message its name."""
+        """Set the derived value `control`."""
         super().__init_subclass__(**kwargs)
         name = cls.control_name or None
         kind = Gen("control", lambda _fields: name)
@@ -55,7 +55,7 @@ class TwControl(Layer):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type under which it counts, such as `control.close`."""
+        """Return the type of the message, such as `control.close`."""
         del fields
         return f"control.{cls.control_name}" if cls.control_name else None
 
@@ -105,19 +105,19 @@ def _token(name: str, default: bytes = bytes(TOKEN_OCTETS)) -> Octets:
 
 
 def _optional(name: str) -> IfLeft:
-    """Return a token that may be missing, which it is where too little is left."""
+    """Return a token that is present if enough bytes are left."""
     return IfLeft(_token(name), 8 * TOKEN_OCTETS)
 
 
 def _absent(name: str) -> IfLeft:
-    """Return a token that is not built unless it is given."""
+    """Return an optional token that is absent by default."""
     field = _optional(name)
     field.default = None
     return field
 
 
 def _reason() -> Maybe:
-    # Programs write it, and what became of the connection is told by it.
+    # Not private: programs write it, and it says why the connection ended.
     return Maybe(Text("reason", private=""))
 
 
@@ -157,7 +157,7 @@ _LAYOUTS: dict[str, dict[int, list[Any]]] = {
         5: _request(),
     },
 }
-"""Dialect -> control id -> fields. DDNet servers append their own token to the accept of 0.7."""
+"""Dialect -> control id -> fields. `accept_extra` is a token that DDNet servers append."""
 
 
 def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
@@ -168,7 +168,7 @@ def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
     names = {field.name for field in fields}
     gens = [_BODY_LENGTH] if "response_token" in names else []
     gens += [_MAGIC] if "magic_octets" in names else []
-    # A tail takes everything: nothing can follow it.
+    # A `Tail` leaves nothing for another one.
     tail = [] if fields and isinstance(fields[-1], Tail) else [OptionalTail()]
     body = {
         "__doc__": f"Control message `{control}` of {dialect}.",
@@ -185,11 +185,11 @@ CONTROLS: dict[str, dict[int, type[TwControl]]] = {
     dialect: {number: _make(dialect, number, fields) for number, fields in layouts.items()}
     for dialect, layouts in _LAYOUTS.items()
 }
-"""Dialect (without prefix) -> control id -> layer."""
+"""Dialect without prefix -> control id -> layer."""
 
 
 class TwDdnetControlCloseBare(TwControl):
-    """Control message `close` of ddnet-0.6 without a reason: the token follows at once."""
+    """Control message `close` of ddnet-0.6 with a token and without a reason."""
 
     name = "Teeworlds control close"
     control_name = "close"

@@ -1,7 +1,7 @@
-"""Field classes of Teeworlds: its numbers, strings and repeated values.
+"""Field classes of Teeworlds: numbers, strings and arrays.
 
-A field's value is what stands on the wire (bytes for strings); `plain` is what the tree shows.
-`shown` is the name in the tree where Scapy keeps the table's name for itself (`name`, `time`).
+`shown` is the name in the table of messages, and in the tree. The field's own name has a final
+underscore if Scapy uses the name itself (`name`, `time`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ __all__ = [
 
 _SPACE = 32
 KEPT_CONTROLS = frozenset(b"\r\n\t")
-"""Controls that the ordinary sanitiser leaves. Source: docs/protocols/teeworlds.md."""
+"""Control characters that receivers keep in ordinary strings. *Source:*
+docs/protocols/teeworlds.md.
+"""
 _CONTROL = re.compile(b"[%b]" % bytes(range(_SPACE))).search
+"""Finds a character that receivers replace in strict strings."""
 _REPLACED = re.compile(b"[%b]" % bytes(set(range(_SPACE)) - KEPT_CONTROLS)).search
-"""Finds a control that the ordinary sanitiser replaces."""
+"""Finds a character that receivers replace in ordinary strings."""
 
 
 class Octets(Field):  # type: ignore[misc]
@@ -55,11 +58,11 @@ class Octets(Field):  # type: ignore[misc]
         self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Return bytes for a number (highest byte first), hex digits, or bytes of any length.
+        """Accept a number (big-endian), hex digits, or bytes of any length.
 
         Raises:
-            ValueError: a number that does not fit, or a text that is not the hex digits of it.
-            TypeError: anything else.
+            ValueError: the number or the digits do not have this size.
+            TypeError: the value is of another kind.
         """
         if x is None or isinstance(x, (bytes, bytearray, VolatileValue)):
             return bytes(x) if isinstance(x, bytearray) else x
@@ -78,7 +81,7 @@ class Octets(Field):  # type: ignore[misc]
         return octets
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
-        """Return the bytes; struct cuts or fills them to the width."""
+        """Return the bytes; `struct` cuts or pads them to the size."""
         return octets_of(x or b"")
 
     def i2repr(self, pkt: Any, x: Any) -> str:
@@ -86,12 +89,19 @@ class Octets(Field):  # type: ignore[misc]
         return bytes(x or b"").hex()
 
     def randval(self) -> Any:
-        """Return random bytes of that width."""
+        """Return random bytes of this size."""
         return RandBin(RandNum(self.sz, self.sz))
 
 
 class Number(Varint):
-    """A varint with the range and the names that the table states."""
+    """A varint with range and names from the table of messages.
+
+    Args:
+        limits: (lowest, highest) value that receivers accept; None = no limit.
+        names: value -> name.
+        flags: bit -> name.
+        shown: name in the tree; None = the field's own.
+    """
 
     __slots__ = ["flags", "highest", "lowest", "shown"]
 
@@ -111,7 +121,7 @@ class Number(Varint):
         self.shown = shown or name
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the value with its name, or with the names of its bits."""
+        """Return the value with its name, or with the names of the bits that are set."""
         if self.flags is None or not isinstance(x, int):
             return str(Varint.i2repr(self, pkt, x))
         set_bits = [name for bit, name in self.flags.items() if x & bit]
@@ -119,16 +129,16 @@ class Number(Varint):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether people see no more than the number."""
+        """Return whether the display is just the number."""
         return self.flags is None and self.names is None
 
     @property
     def quiet(self) -> tuple[int | None, int | None]:
-        """Return from where to where nothing is found on a number in its shortest form."""
+        """Return the range of numbers without findings, if their encoding is minimal."""
         return self.lowest, self.highest
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
-        """Return the soft findings: overlong, or outside the range of the table."""
+        """Report an overlong encoding, and a value outside the range."""
         found = Varint.findings(self, value, raw)
         low, high = self.lowest, self.highest
         if (low is not None and value < low) or (high is not None and value > high):
@@ -137,7 +147,7 @@ class Number(Varint):
 
 
 class Size(Number):
-    """The length in bytes of a later field; filled in from it when the message is built."""
+    """The length of the later field `of`: its number of bytes or values, times `unit`."""
 
     __slots__ = ["of", "unit"]
 
@@ -148,14 +158,14 @@ class Size(Number):
         self.unit = unit
 
     def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
-        """Append the length, the real one unless a value was given."""
+        """Append the length, computed if it is None."""
         if val is None and pkt is not None:
             val = self.unit * len(pkt.getfieldval(self.of) or ())
         return s + TEEWORLDS.write(val or 0)
 
 
 class Text(NulString):
-    """A string up to its NUL. `strict`: its receivers replace every control character."""
+    """A string with NUL. `strict`: receivers replace every control character in it."""
 
     __slots__ = ["shown", "strict"]
 
@@ -173,24 +183,24 @@ class Text(NulString):
         self.shown = shown or name
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for characters that receivers replace by spaces."""
+        """Report characters that receivers replace by spaces."""
         if (_CONTROL if self.strict else _REPLACED)(value):
             return [("teeworlds-sanitised", f"{self.shown} holds control characters")]
         return []
 
 
 class Decimal(Text):
-    """A number as decimal digits and a NUL; anything else stays the text that it is."""
+    """A number in decimal digits, with NUL. Other text is kept as it is."""
 
     def __init__(self, name: str, default: bytes = b"", *, shown: str | None = None) -> None:
         Text.__init__(self, name, default, shown=shown, private="")
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a number for its digits."""
+        """Accept a number instead of its digits."""
         return str(x).encode() if isinstance(x, int) else Text.any2i(self, pkt, x)
 
     def plain(self, value: bytes) -> int | str:
-        """Return the number where the digits are one in its usual form."""
+        """Return the number if the text is its usual form, else the text."""
         try:
             number = int(value)
         except ValueError:
@@ -198,18 +208,18 @@ class Decimal(Text):
         return number if str(number).encode() == value else text(value)
 
     def findings(self, value: bytes, raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for what is no number."""
+        """Report a text that is not a number."""
         if isinstance(self.plain(value), str):
             return [("teeworlds-number-text", f"{self.shown} is no decimal number")]
         return []
 
     def randval(self) -> Any:
-        """Return digits."""
+        """Return random digits."""
         return str(int(RandNum(0, 9999))).encode()
 
 
 class ArrayOf(Field):  # type: ignore[misc]
-    """Values of one field in a row: `count` of them, or up to the end of the message (None)."""
+    """Consecutive values of the field `item`: `count` of them, or up to the end of the message."""
 
     __slots__ = ["count", "item", "private", "shown"]
     islist = 1
@@ -231,10 +241,10 @@ class ArrayOf(Field):  # type: ignore[misc]
         Field.__init__(self, name, default or [])
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Any]]:
-        """Read the values; every one takes a byte at least, so a count can claim nothing."""
+        """Read the values. Each takes at least a byte, so the data bounds a large count."""
         values: list[Any] = []
-        wanted = None if self.count is None else int(self.count(pkt))
-        while s if wanted is None else len(values) < wanted:
+        count = None if self.count is None else int(self.count(pkt))
+        while s if count is None else len(values) < count:
             try:
                 s, value = self.item.getfield(pkt, s)
             except FieldFault as fault:
@@ -242,22 +252,24 @@ class ArrayOf(Field):  # type: ignore[misc]
             values.append(value)
         return s, values
 
-    def reader(self, of: Callable[[Any], Any]) -> Callable[[bytes, int, Any], tuple[Any, int]]:
-        """Return what reads the values at a bit position, as `getfield` does where bytes begin.
+    def reader(
+        self, reader_of: Callable[[Any], Any]
+    ) -> Callable[[bytes, int, Any], tuple[Any, int]]:
+        """Return the walker's function that reads the values (see `dissect.steps`).
 
         Args:
-            of: returns what reads a field so.
+            reader_of: returns that function for a field.
 
         """
-        item, count = of(self.item), self.count
+        read_item, count_of = reader_of(self.item), self.count
 
         def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
             values: list[Any] = []
-            wanted = None if count is None else int(count(scope))
+            count = None if count_of is None else int(count_of(scope))
             end = 8 * len(data)
             try:
-                while position < end if wanted is None else len(values) < wanted:
-                    value, position = item(data, position, scope)
+                while position < end if count is None else len(values) < count:
+                    value, position = read_item(data, position, scope)
                     values.append(value)
             except FieldFault as fault:
                 raise FieldFault(fault.code, f"{self.shown}: {fault}", self.plain(values)) from None
@@ -266,15 +278,15 @@ class ArrayOf(Field):  # type: ignore[misc]
         return read
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
-        """Append them."""
+        """Append the values."""
         for value in val or ():
             s = self.item.addfield(pkt, s, self.item.any2i(pkt, value))
         return s
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept what the item accepts."""
-        known = isinstance(x, (list, tuple))
-        return [self.item.any2i(pkt, value) for value in x] if known else x or []
+        """Accept a list of what the item accepts."""
+        is_list = isinstance(x, (list, tuple))
+        return [self.item.any2i(pkt, value) for value in x] if is_list else x or []
 
     def i2len(self, pkt: Any, x: Any) -> int:
         """Return the number of values."""
@@ -285,9 +297,9 @@ class ArrayOf(Field):  # type: ignore[misc]
         return f"[{', '.join(self.item.i2repr(pkt, value) for value in x or ())}]"
 
     def lua(self, tools: Any) -> dict[str, Any]:
-        """Return the step of the dissector for Wireshark."""
-        how: dict[str, Any] = {"k": "array", "item": tools.item(self.item)}
-        return how if self.count is None else {**how, "count": tools.rule(self.count)}
+        """Return the step for the Lua dissector (see `dissect.lua`)."""
+        step: dict[str, Any] = {"k": "array", "item": tools.item(self.item)}
+        return step if self.count is None else {**step, "count": tools.rule(self.count)}
 
     def plain(self, value: list[Any]) -> list[Any]:
         """Return the values as the tree shows them."""
@@ -295,12 +307,12 @@ class ArrayOf(Field):  # type: ignore[misc]
         return list(value) if plain is None else [plain(item) for item in value]
 
     def randval(self) -> Any:
-        """Return the default: Scapy's random values make no lists."""
+        """Return the default: Scapy has no random lists."""
         return list(self.default)
 
 
 class OptionalTail(IfLeft):
-    """What the message holds beyond its fields: allowed for later versions, hence only noted."""
+    """Bytes behind the last known field. Later versions may add fields, so this is only a note."""
 
     def __init__(self) -> None:
         IfLeft.__init__(self, Tail("trailing"), 8)
@@ -308,7 +320,7 @@ class OptionalTail(IfLeft):
 
 
 class Maybe(IfLeft):
-    """A field that the message may end before. A string needs no byte more than its NUL."""
+    """A field that a message may leave out at its end. At least one byte must be left for it."""
 
     __slots__ = ["default", "shown"]
 
@@ -318,7 +330,7 @@ class Maybe(IfLeft):
         self.default = None
 
     def plain(self, value: Any) -> Any:
-        """Return what the inner field shows."""
+        """Return what the tree shows of the inner field."""
         plain = getattr(self.fld, "plain", None)
         return value if plain is None else plain(value)
 

@@ -1,7 +1,7 @@
-"""The messages of Teeworlds as Scapy layers, made from the table: one class per message and family.
+"""The messages of Teeworlds as Scapy layers: one class per row of the message table and family.
 
-A class is named after its family and row: `Tw07SysInput`, `Tw06GameSvChat`, `TwExSysWhatIs` (named
-by UUID). Nothing is typed here that the table says. *Source:* docs/protocols/teeworlds.md.
+A class is named after its family and row: `Tw07SysInput`, `Tw06GameSvChat`, or `TwExSysWhatIs` for
+a message with a UUID. *Source:* docs/protocols/teeworlds.md.
 """
 
 from __future__ import annotations
@@ -52,22 +52,23 @@ __all__ = [
 ]
 
 _WIDEST_CLIENT = {"0.6": 127, "0.7": 63}
-"""Highest client id that a server of the family sends. DDNet servers have up to 128 slots."""
+"""Highest client id in a family; DDNet servers have up to 128 slots."""
 _MAX_PARTS, _MAX_PART_SIZE = 64, 900
+"""Number of parts of a snapshot, and bytes of one, at most."""
 
 
 class TwMessage(Layer):
-    """A message: its fields, and what a later version may have added behind them."""
+    """Base class of messages."""
 
     name = "Teeworlds message"
     row: ClassVar[MessageRow | None] = None
-    """Its row in the table."""
+    """Its row in the message table."""
     counted: ClassVar[str | None] = None
-    """Type of the row."""
+    """Its type: kind and name, such as `sys.input`."""
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return kind and name, such as `sys.input`."""
+        """Return the type of the message."""
         del fields
         return cls.counted
 
@@ -92,7 +93,7 @@ class TwUnknown(TwMessage):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return `sys.unknown`, `game.unknown`, or `unknown` where not even the id can be read."""
+        """Return `sys.unknown`, `game.unknown`, or `unknown` if the id cannot be read."""
         head = fields.get("message_id")
         if head is None:
             return "unknown"
@@ -100,7 +101,7 @@ class TwUnknown(TwMessage):
 
 
 class TwUnknownUuid(TwMessage):
-    """A message with a UUID that is not in the table."""
+    """A message whose UUID is not in the table."""
 
     name = "Teeworlds unknown UUID message"
     fields_desc = [
@@ -120,7 +121,7 @@ class TwUnknownUuid(TwMessage):
 
 
 class TwEmpty(TwMessage):
-    """A chunk of size 0. It counts as `unknown`: a sequence number it may have all the same."""
+    """The body of a chunk of size 0. It is a message, `unknown`: the chunk may be vital."""
 
     name = "Teeworlds empty chunk"
     fields_desc: list[Any] = []
@@ -131,14 +132,14 @@ class TwEmpty(TwMessage):
 
 
 class TwOpaque(Layer):
-    """Bytes that stay undecoded."""
+    """Bytes that are not decoded."""
 
     name = "Teeworlds bytes"
     fields_desc = [Tail("data")]
 
 
 class TwNamed(Layer):
-    """A connectionless message of any name, as long as it is not known which."""
+    """A connectionless message that is being built and has no name yet."""
 
     name = "Teeworlds connectionless message"
     fields_desc = [Tail("magic_octets"), Tail("data")]
@@ -158,7 +159,7 @@ def _limits(row: dict[str, Any], family: str) -> tuple[int | None, int | None]:
 
 
 def _names(kind: str, group: str | None, family: str) -> dict[int, str] | None:
-    """Return the names of an enumeration or of flag bits; DDNet's own where the family has none."""
+    """Return the names of an enumeration or of bits; those of DDNet if the family has none."""
     if group is None:
         return None
     for dialect in (family, "ddnet-0.6", "0.7"):
@@ -210,7 +211,7 @@ def _raw(row: dict[str, Any], name: str) -> Any:
 
 
 def _list(row: dict[str, Any], name: str, family: str) -> Items:
-    """Return the list of the objects that fill the rest of a message."""
+    """Return the list of objects that fills the rest of a message."""
     item = type(
         "TwItem",
         (Layer,),
@@ -226,7 +227,7 @@ def _list(row: dict[str, Any], name: str, family: str) -> Items:
 
 
 Maker: TypeAlias = Callable[[dict[str, Any], str, str], Any]
-"""Makes the field of a row, given its name in Scapy and the family."""
+"""(row, name in Scapy, family) -> field"""
 
 
 def _text(row: dict[str, Any], name: str, _family: str) -> Any:
@@ -235,7 +236,7 @@ def _text(row: dict[str, Any], name: str, _family: str) -> Any:
 
 
 def _texts(row: dict[str, Any], name: str, _family: str) -> Any:
-    """Return the field of several strings: as many as are counted, or up to the end."""
+    """Return a list of strings: as many as an earlier field states, or up to the end."""
     count = E(row["count_field"]) if "count_field" in row else None
     return ArrayOf(name, Text(name, private=row.get("private", "")), count, shown=row["name"])
 
@@ -261,13 +262,13 @@ _MAKERS: dict[str, Maker] = {
     "object": _object,
     "repeat_to_end": _list,
 }
-"""Field type of the table -> field; every other type is a number."""
+"""Type of a field in the table -> what makes it. Every other type is a number."""
 
 
 def _field(row: dict[str, Any], family: str) -> Any:
-    """Return the field of one row of the table."""
+    """Return the field of a row."""
     shown = row["name"]
-    # Attributes of every Scapy packet and Python's keywords get a final underscore in Scapy.
+    # Scapy's packets have an attribute of this name, or it is a keyword of Python.
     name = f"{shown}_" if hasattr(Packet, shown) or iskeyword(shown) else shown
     make: Maker = _MAKERS.get(row["type"], _number)
     field = make(row, name, family)
@@ -275,7 +276,7 @@ def _field(row: dict[str, Any], family: str) -> Any:
 
 
 def _fields(row: MessageRow, family: str) -> list[Any]:
-    """Return the fields of a message, its length fields tied to what they measure."""
+    """Return the fields of a message; its lengths and counts refer to what they measure."""
     fields: list[Any] = []
     measured = {entry["length_field"]: entry for entry in row.fields if "length_field" in entry}
     counted = {entry["count_field"]: entry for entry in row.fields if "count_field" in entry}
@@ -356,7 +357,7 @@ def _checks(row: MessageRow) -> tuple[Check, ...]:
 
 
 def _gens(row: MessageRow, family: str) -> tuple[Gen, ...]:
-    """Return the concluded values of a message: the named integers of an input."""
+    """Return the derived values of a message: the named integers of an input."""
     if row.name != "input":
         return ()
     input_row = object_rows(family)[_object_number("player_input", family)]
@@ -395,7 +396,7 @@ def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[Tw
 
 
 def items_of(layer: type[Layer]) -> list[type[Layer]]:
-    """Return the layers of the lists of a message."""
+    """Return the layers of the items in a message's lists."""
     return [field.item for field in layer.fields_desc if isinstance(field, Items)]
 
 
@@ -416,7 +417,7 @@ def _connless(family: str) -> dict[bytes, type[TwMessage]]:
 
 
 MESSAGES: dict[str, dict[int, type[TwMessage]]] = {family: _numbered(family) for family in FAMILIES}
-"""Family -> first number of a message (id << 1 | system) -> its layer."""
+"""Family -> first number of a message (id << 1 | system) -> layer."""
 UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
     uuid: _make(
         row,
@@ -426,11 +427,11 @@ UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
     )
     for uuid, row in uuid_rows().items()
 }
-"""UUID -> layer; the same in every dialect."""
+"""UUID -> layer, in every dialect."""
 CONNLESS: dict[str, dict[bytes, type[TwMessage]]] = {
     family: _connless(family) for family in FAMILIES
 }
-"""Family -> the 8 bytes that name a connectionless message -> its layer."""
+"""Family -> the 8 bytes that name a connectionless message -> layer."""
 
 
 def message_layer(octets: bytes, family: str) -> type[Layer]:

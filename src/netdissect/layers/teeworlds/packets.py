@@ -1,6 +1,6 @@
-"""Teeworlds packets: headers of every dialect, chunks, control and connectionless packets.
+"""Teeworlds packets of every dialect: headers, chunks and connectionless packets.
 
-Headers and chunk heads are built from `wire.teeworlds_forms`, which draws them.
+`wire.teeworlds_forms` describes the headers of packets and chunks.
 *Source:* docs/protocols/teeworlds.md.
 """
 
@@ -65,7 +65,7 @@ __all__ = [
 
 
 class _Chunk(Layer):
-    """A chunk: a message with its size and, where it is vital, its sequence number."""
+    """A chunk: a message with its size and, if it is vital, its sequence number."""
 
     is_item = True
     concludes_late = True
@@ -74,7 +74,7 @@ class _Chunk(Layer):
     def __init__(
         self, *args: Any, sequence: int | None = None, size: int | None = None, **kwargs: Any
     ) -> None:
-        """Make a chunk; `sequence` and `size` set the fields that they are spread over."""
+        """Make a chunk; `sequence` and `size` are spread over two fields each."""
         super().__init__(*args, **kwargs)
         if sequence is not None:
             self.sequence = sequence
@@ -83,7 +83,7 @@ class _Chunk(Layer):
 
     @property
     def sequence(self) -> int:
-        """Return the sequence number, 10 bits; it counts where `vital` is set."""
+        """Return the sequence number (10 bits), which is valid if `vital` is set."""
         high, low = self.sequence_high or 0, self.sequence_low or 0
         return int((high << self.form.size_bits + 2 | low) % SPAN)
 
@@ -94,7 +94,7 @@ class _Chunk(Layer):
 
     @property
     def size(self) -> int:
-        """Return the size of the body: as it is given, else as it will be filled in."""
+        """Return the size of the body in bytes: as given, else as building fills it in."""
         if self.size_low is None:
             return len(bytes(self.body)) if self.body is not None else 0
         return int((self.size_high or 0) << self.form.size_bits | self.size_low)
@@ -106,7 +106,7 @@ class _Chunk(Layer):
         self.setfieldval("size_low", value & ((1 << bits) - 1))
 
     def self_build(self) -> bytes:
-        """Fill in the size unless it was given."""
+        """Build the chunk, with the size filled in unless it was given."""
         if self.raw_packet_cache is None and self.fields.get("size_low") is None:
             filled = self.copy()
             filled.size = self.size
@@ -151,7 +151,7 @@ def _gens(form: Form) -> tuple[Gen, ...]:
 
 
 def _message_name(fields: Mapping[str, Any]) -> str | None:
-    """Return the name of the message in a body, None where it is not known."""
+    """Return the name of the message in a body; None if it is unknown."""
     row = getattr(fields["body"].layer, "row", None)
     return None if row is None else str(row.name)
 
@@ -165,7 +165,7 @@ _PLAIN_BITS = Check(
 
 
 class Tw06Chunk(_Chunk):
-    """A chunk of the 0.6 family. Bits 7 and 6 of the sequence number are sent twice."""
+    """A chunk of the 0.6 family. Bits 7 and 6 of the sequence number are on the wire twice."""
 
     name = "Teeworlds 0.6 chunk"
     form = FORMS[D06]
@@ -196,7 +196,7 @@ class _Chunks(Layer):
     """The chunks of a packet."""
 
     def mysummary(self) -> str:
-        """Return the one-line form of Scapy's `summary()`: what the messages are."""
+        """Return the one-line form of Scapy's `summary()`: the types of the messages."""
         bodies = [getattr(each, "body", None) for each in self.chunks]
         return summary_list(
             [each.mysummary() if isinstance(each, TwMessage) else "?" for each in bodies]
@@ -211,7 +211,7 @@ class Tw06Chunks(_Chunks):
 
 
 class TwDdnetChunks(_Chunks):
-    """Chunks of `ddnet-0.6`: the token follows them, inside what is compressed."""
+    """Chunks of `ddnet-0.6`. The token follows them, and is compressed with them."""
 
     name = "Teeworlds DDNet chunks"
     fields_desc = [
@@ -255,13 +255,12 @@ _HEADER_CHECKS = (
 
 
 class TwPacket(Layer):
-    """What packets of all dialects have in common: flags, ack, the number of chunks, a payload.
+    """Base class of packets with a connection: flags, ack, number of chunks, and a payload.
 
-    `TwPacket(octets)` gives the class of the dialect that the bytes are of, `TwPacket()` that of
-    0.7.
+    `TwPacket(data)` is of the class of the dialect that fits the bytes best, `TwPacket()` of 0.7.
 
-    Building fills in the number of chunks and compresses where that is shorter, as senders do, each
-    unless it was given. A compressed packet is opened when it is dissected.
+    By default, building fills in the number of chunks, and compresses if that is shorter, as
+    senders do. Dissecting decompresses.
     """
 
     __slots__ = ["packed"]
@@ -270,39 +269,42 @@ class TwPacket(Layer):
     pairing = b"teeworlds"
     form: ClassVar[Form]
     dialect: ClassVar[str]
-    """Its name without prefix."""
+    """Name of the dialect without prefix."""
     shows = ""
     generated = (Gen("flags", _flags),)
     checks = _HEADER_CHECKS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.packed: tuple[bytes, bytes] | None = None
+        """(decompressed payload, its bytes on the wire) as long as the payload may be the same:
+        another encoder may have compressed it, and a payload that does not open is its own.
+        """
         super().__init__(*args, **kwargs)
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the layer of the dialect in which the bytes make most sense."""
+        """Return the layer of the dialect that fits the bytes best."""
         return find_layer("teeworlds", bytes(_pkt))
 
     @classmethod
     def find_candidates(
         cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that the bytes may be of."""
+        """Return the dialects that the bytes may be in."""
         return find_dialects("teeworlds", bytes(_pkt))
 
     def answers(self, other: Any) -> bool:
-        """Return whether this answers a message of `other`."""
+        """Return whether this answers a message in `other`."""
         return isinstance(other, TwPacket) and is_answer(self, other)
 
     def copy(self) -> TwPacket:
-        """Return a deep copy that still knows the bytes on the wire."""
+        """Return a deep copy, with the compressed bytes."""
         clone: TwPacket = super().copy()
         clone.packed = self.packed
         return clone
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """Open a compressed payload; one that cannot be opened stays as it is."""
+        """Decompress and dissect the payload; one that does not decompress stays as it is."""
         if self.compressed_flag and self.fault is None:
             if not s:
                 self.packed = (s, s)
@@ -327,16 +329,14 @@ class TwPacket(Layer):
         return layer
 
     def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
-        """Return the layer of the chunks, of the control message, or of bytes that do not open."""
+        """Return the layer of the chunks, of the control message, or of undecodable bytes."""
         if self.control_flag and not octets and "control_id" in shown:
             return TwControlUnknown
         opened = self.control_flag or "chunks" in shown
         return body_layer(self.dialect, octets, control=bool(self.control_flag)) if opened else Raw
 
     def load_shown(self, shown: Mapping[str, Any], build: Any) -> None:
-        """Take the compressed bytes: they stay as long as they hold the payload, and where they do
-        not open.
-        """
+        """Restore the compressed bytes, which building uses if they still match the payload."""
         del build
         if not self.compressed_flag or "compressed" not in shown:
             return
@@ -347,11 +347,11 @@ class TwPacket(Layer):
             self.packed = (code, code)
             self.remove_payload()
             self.add_payload(Raw(code))
-        # Or Scapy builds a copy, which does not know them.
+        # Else Scapy builds from a copy without `packed`.
         self.explicit = 1  # type: ignore[misc]
 
     def do_build(self) -> bytes:
-        """Build; `post_build` also runs where Scapy has the header's bytes in its cache."""
+        """Build; unlike Scapy, call `post_build` even if the header's bytes are cached."""
         packet = self if self.explicit else next(iter(self))
         return packet.post_build(packet.self_build(), packet.do_build_payload())
 
@@ -409,7 +409,7 @@ class Tw06(TwPacket):
 
 
 class Tw065(TwPacket):
-    """A packet of 0.6.5: with the token flag a token follows the header."""
+    """A packet of 0.6.5. If the token flag is set, a token follows the header."""
 
     name = "Teeworlds 0.6.5"
     dialect = "0.6.5"
@@ -418,7 +418,7 @@ class Tw065(TwPacket):
 
 
 class TwDdnet(Tw06):
-    """A packet of DDNet peers: the header of 0.6, and a token at the end of the payload."""
+    """A packet between DDNet peers: the header of 0.6, and a token at the end of the payload."""
 
     name = "Teeworlds DDNet"
     dialect = "ddnet-0.6"
@@ -427,7 +427,7 @@ class TwDdnet(Tw06):
 
 
 class Tw07(TwPacket):
-    """A packet of 0.7. Its token is the one that the receiver chose."""
+    """A packet of 0.7. The receiver has chosen the token."""
 
     name = "Teeworlds 0.7"
     dialect = "0.7"
@@ -436,7 +436,7 @@ class Tw07(TwPacket):
 
 
 def body_layer(dialect: str, payload: bytes, *, control: bool) -> type[Layer]:
-    """Return the layer of what follows the header, after decompression."""
+    """Return the layer of the decompressed payload."""
     if control:
         return control_layer(dialect, payload)
     if dialect == "0.7":
@@ -465,17 +465,17 @@ def _connless07(fields: Any, octets: bytes) -> type[Layer]:
 
 
 class _Connless(Layer):
-    """What packets outside any connection have in common."""
+    """Base class of packets outside connections."""
 
     pairing = b"teeworlds"
 
     def answers(self, other: Any) -> bool:
-        """Return whether this answers a message of `other`."""
+        """Return whether this answers the message in `other`."""
         return type(other) is type(self) and is_answer(self, other)
 
 
 class Tw06Connless(_Connless):
-    """A packet outside any connection: `ff ff ff ff ff ff`, or DDNet's "xe" and 4 more bytes."""
+    """A packet outside connections: six times `ff`, or DDNet's "xe" and four more bytes."""
 
     name = "Teeworlds 0.6 connless"
     fields_desc = [
@@ -487,7 +487,7 @@ class Tw06Connless(_Connless):
 
 
 class Tw07Connless(_Connless):
-    """A packet outside any connection; the receiver checks the token that it gave out."""
+    """A packet outside connections. The receiver checks `token`, which it has chosen."""
 
     name = "Teeworlds 0.7 connless"
     fields_desc = [
@@ -502,7 +502,7 @@ class Tw07Connless(_Connless):
     generated = _CONNLESS_GENS
     checks = (
         Check(
-            # No expression: those are what `scan` notes too.
+            # Not an `E`, so that `scan` does not note it.
             lambda fields: fields["reserved"] or fields["other_flags"],
             "teeworlds-reserved-bits",
             "reserved",

@@ -1,6 +1,6 @@
-"""Which Teeworlds packet answers which: for Scapy's `sr`, which pairs by `answers`.
+"""Which Teeworlds packet answers which, for the method `answers` that Scapy's `sr` uses.
 
-Source: docs/protocols/teeworlds.md, handshakes, login and server browser.
+*Source:* docs/protocols/teeworlds.md: handshakes, login and server browser.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from scapy.packet import NoPayload
 
 __all__ = ["is_answer"]
 
-_ASKED: dict[str, tuple[str, ...]] = {
+_REQUESTS: dict[str, tuple[str, ...]] = {
     "control.token": ("control.token",),
     "control.accept": ("control.connect", "control.connect_accept"),
     "control.connect_accept": ("control.connect",),
@@ -39,8 +39,8 @@ _ASKED: dict[str, tuple[str, ...]] = {
 
 def is_answer(packet: Any, request: Any) -> bool:
     """Return whether one packet holds the answer to a message of another."""
-    asked = set(_types(request))
-    return any(not asked.isdisjoint(_ASKED.get(name, ())) for name in _types(packet))
+    requests = set(_types(request))
+    return any(not requests.isdisjoint(_REQUESTS.get(name, ())) for name in _types(packet))
 
 
 def _types(packet: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables by which the dissector for Wireshark chooses layers: see `dissect/lua.py`."""
+"""Tables with which the Lua dissector chooses layers; see `dissect/lua.py`."""
 
 from __future__ import annotations
 
