@@ -437,7 +437,7 @@ def field_aliases() -> dict[str, str]:
 
 
 def _kept_fields(protocol: Protocol) -> dict[str, FieldInfo]:
-    from netdissect.dissect.kept import field_kinds  # noqa: PLC0415 - only plug-ins need it
+    from netdissect.dissect.cache import field_kinds  # noqa: PLC0415 - only plug-ins need it
 
     texts = field_kinds(protocol.layer_module or protocol.name)
     return {name: FieldInfo.parse(name, text) for name, text in sorted(texts.items())}

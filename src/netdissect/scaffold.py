@@ -1,4 +1,4 @@
-"""Writes a new plug-in: the example of `docs/plugins.md` under another name."""
+"""Writes a new plug-in: the example of `docs/plugins.md`, renamed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["new_protocol"]
 
 _EXAMPLE = "tiny"
 _NAME = re.compile(r"[a-z][a-z0-9]{1,30}")
-_LEFT_OUT = frozenset({"__pycache__", ".pytest_cache", ".hypothesis"})
+_EXCLUDED = frozenset({"__pycache__", ".pytest_cache", ".hypothesis"})
 
 
 def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Path]:
@@ -22,11 +22,11 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
 
     Args:
         name: lower-case name of the protocol.
-        folder: new, or empty.
-        taken: names that protocols have already.
+        folder: folder to create; it may exist if it is empty.
+        taken: names of existing protocols.
 
     Raises:
-        UsageError: the name will not do, or there is something in the folder.
+        UsageError: the name is invalid or taken, or the folder is not empty.
         CaptureFileError: a file cannot be written.
 
     """
@@ -40,16 +40,16 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
     written = []
     for path in sorted(source.rglob("*")):
         place = path.relative_to(source)
-        if not path.is_file() or _LEFT_OUT & {*place.parts} or path.suffix not in {".py", ".toml"}:
+        if not path.is_file() or _EXCLUDED & {*place.parts} or path.suffix not in {".py", ".toml"}:
             continue
-        made = folder / _renamed(str(place), name)
+        file = folder / _renamed(str(place), name)
         content = _renamed(path.read_text("utf-8"), name)
         try:
-            made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_text(content, "utf-8")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, "utf-8")
         except OSError as error:
-            raise CaptureFileError(f"{made}: {error.strerror}") from error
-        written.append(made)
+            raise CaptureFileError(f"{file}: {error.strerror}") from error
+        written.append(file)
     return written
 
 
@@ -58,9 +58,7 @@ def _renamed(text: str, name: str) -> str:
 
 
 def _example() -> Path:
-    """Return the folder of the example: beside the package where it is installed, else the
-    repository's own.
-    """
+    """Return the folder of the example: in the installed package, or in the repository."""
     here = Path(__file__).parent
     shipped = here / "data" / "skeleton"
     return shipped if shipped.is_dir() else here.parents[1] / "examples" / "netdissect-tiny"

@@ -1,8 +1,8 @@
-"""Scapy packets that know their connection: `sniff(session=NetdissectSession)`.
+"""Scapy packets with the tracker's knowledge: `sniff(session=NetdissectSession)` and `rdpcap`.
 
-Each packet is read in the dialect of its connection, and `packet.netdissect` says what the tracker
-knows of it: connection, unit, what it is a copy of. A file is read twice by `rdpcap`, so that the
-first packets of a connection know what only later ones tell; a session sees each packet once.
+Every packet is read in the dialect of its connection, and `packet.netdissect` holds its connection,
+its unit, and the packet of which it is a copy. A session sees each packet once. `rdpcap` reads a
+file twice, so that the first packets of a connection profit from what only later ones show.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from netdissect.pipeline.stages import Pipeline
 __all__ = ["NetdissectSession", "rdpcap"]
 
 _RAW_LINK = 101
+"""Link type of packets that begin with IP. *Source:* tcpdump.org/linktypes.html."""
 
 
 def _frame(number: int, packet: Packet) -> Frame:
     """Return a sniffed packet as a frame of a capture."""
-    # Of a file its time is a decimal number: a float has no room for all of its nanoseconds.
+    # `packet.time` is an EDecimal, as a float cannot hold nanoseconds since 1970.
     octets = bytes(packet.original or bytes(packet))
     link = conf.l2types.layer2num.get(type(packet), _RAW_LINK)
     return number, round(packet.time * NS_PER_S), int(link), octets, len(octets)
@@ -59,20 +60,22 @@ def _knowledge(record: DatagramRecord) -> Knowledge:
 
 
 def _read(record: DatagramRecord, octets: bytes) -> Packet | None:
-    """Return a payload as a packet of the dialect of its connection; None where a piece of a stream
-    does not begin with a message, or holds none that is whole.
+    """Return a payload as a packet in the dialect of its connection.
+
+    None = the segment does not begin with a message, or holds no complete one.
     """
     if record.protocol is None or record.dialect is None:
         return None
-    asked = record.protocol, octets, record.dialect, record.transport, record.direction
-    layer = reading_layer(*asked)
+    layer = reading_layer(
+        record.protocol, octets, record.dialect, record.transport, record.direction
+    )
     if record.transport == "udp":
         return layer(octets)
     return layer.tcp_reassemble(octets, {}, {}) if len(record.frames) == 1 else None
 
 
 def _apply(packet: Packet, record: DatagramRecord) -> None:
-    """Read the payload of a packet in the dialect of its connection, and attach what is known."""
+    """Dissect the payload of a packet in the dialect of its connection; attach the knowledge."""
     carrier: Any = packet.getlayer(UDP) or packet.getlayer(TCP)
     if carrier is None or record.protocol is None or record.dialect is None:
         return
@@ -89,19 +92,19 @@ def _apply(packet: Packet, record: DatagramRecord) -> None:
 
 
 class NetdissectSession(DefaultSession):  # type: ignore[misc]
-    """Tracks the connections of what is sniffed. For `sniff(session=...)`, also with `offline=`."""
+    """Tracks the connections in sniffed packets: `sniff(session=...)`, live or with `offline=`."""
 
     def __init__(self, *args: Any, options: Options | None = None, **kwargs: Any) -> None:
-        """Begin without any connection; `options` holds decode-as rules and the like."""
+        """Begin without connections; `options` has decode-as rules and the like."""
         super().__init__(*args, **kwargs)
         self._records = Records(live=True)
         self.pipeline = Pipeline(options, recorder=self._records.recorder, observer=self._records)
-        """The tracker, for those who want reports of the connections."""
+        """The tracker, which has the reports of the connections."""
         self._decapsulator = Decapsulator()
         self._frames = 0
 
     def process(self, pkt: Packet) -> Packet | None:
-        """Return the packet, read in the dialect of its connection as far as that is known."""
+        """Return the packet, dissected in the dialect of its connection if that is known."""
         packet = super().process(pkt)
         if packet is None:
             return None
@@ -111,19 +114,19 @@ class NetdissectSession(DefaultSession):  # type: ignore[misc]
         ready = self._records.ready(self.pipeline.now_ns, self.pipeline.oldest_sampled)
         here = [record for record in ready if record.frame == self._frames]
         if here:
-            # A segment holds several messages; it is read whole.
+            # A segment may have several records, one per message; it is dissected as a whole.
             _apply(packet, here[0])
         for _ in self._records.recorder.ready(self.pipeline.now_ns):
-            # Nobody asks for the timeline: it must not grow.
+            # Discard the timeline, which nobody reads, so that it does not grow.
             continue
         return packet
 
 
 def rdpcap(path: str | os.PathLike[str], *, options: Options | None = None) -> PacketList:
-    """Return the packets of a capture, each with what is known of it in the end.
+    """Return the packets of a capture, each with what is known of it at the end of the file.
 
     Args:
-        path: a pcap or pcapng file that Scapy reads.
+        path: a pcap or pcapng file that Scapy can read.
         options: decode-as rules and the like.
 
     Raises:
@@ -131,8 +134,7 @@ def rdpcap(path: str | os.PathLike[str], *, options: Options | None = None) -> P
     """
     known: dict[int, DatagramRecord] = {}
     for record in iter_records(os.fspath(path), options=options):
-        # A segment holds several messages; it is read whole.
-        known.setdefault(record.frame, record)
+        known.setdefault(record.frame, record)  # the first of a segment, as in `process`
 
     def packets() -> Iterator[Packet]:
         with PcapReader(os.fspath(path)) as reader:

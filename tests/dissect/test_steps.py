@@ -13,8 +13,8 @@ from netdissect.dissect import steps
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.engine import layer_module
 from netdissect.dissect.names import layers_of
-from netdissect.dissect.scope import Scope
-from netdissect.dissect.walker import Walker, own_value
+from netdissect.dissect.packet_scope import PacketScope
+from netdissect.dissect.walker import Walker, inline_value
 from netdissect.layers import PROTOCOLS
 from netdissect.layers.base import READ_FAULTS, Layer
 from netdissect.layers.fields import FieldFault, Varint
@@ -22,7 +22,7 @@ from netdissect.model.dissection import FieldNode
 from netdissect.wire.varint import TEEWORLDS
 
 
-class Known(Scope):
+class Known(PacketScope):
     """Fields read so far: all that a rule can ask for, small numbers."""
 
     def __missing__(self, name: str) -> int:
@@ -34,7 +34,7 @@ def fields_of(protocol: str) -> list[Any]:
     """Return the fields of all layers of a protocol, a layout once."""
     found: dict[tuple[Any, ...], Any] = {}
     for layer in layers_of(layer_module(protocol)):
-        for step in steps.plan_of(layer).steps:
+        for step in steps.plan_for(layer).steps:
             if step.kind == steps.LEAF:
                 field = step.field
                 inner = getattr(field, "item", getattr(field, "fld", field))
@@ -62,7 +62,7 @@ def test_a_field_is_read_in_place_as_from_the_start(protocol: str, data: bytes, 
     for field in fields_of(protocol):
         position = 8 * min(start, len(data))
         assert outcome(steps._reader(field), data, position) == outcome(
-            steps._stated(field), data, position
+            steps._from_state(field), data, position
         ), field
 
 
@@ -81,8 +81,8 @@ class Guarded(Varint):
 
 
 def test_only_our_own_fields_are_shown_later() -> None:
-    assert steps.Step(Varint("n", 0, TEEWORLDS)).late
-    assert not steps.Step(Guarded("n", 0, TEEWORLDS)).late
+    assert steps.Step(Varint("n", 0, TEEWORLDS)).lazy
+    assert not steps.Step(Guarded("n", 0, TEEWORLDS)).lazy
 
 
 def test_what_is_shown_is_made_once_and_can_be_replaced() -> None:
@@ -102,8 +102,8 @@ def test_the_walker_reads_by_itself_what_the_step_reads(
     protocol: str, data: bytes, start: int
 ) -> None:
     for layer in layers_of(layer_module(protocol)):
-        for step in steps.plan_of(layer).steps:
-            value = own_value(step, data, start) if step.how > steps.USUAL else None
+        for step in steps.plan_for(layer).steps:
+            value = inline_value(step, data, start) if step.method > steps.CACHED else None
             if value is not None:
                 assert (value, start + step.size) == step.read(data, start, Known())
 
@@ -121,4 +121,4 @@ def test_a_byte_that_was_read_before_says_the_same_again(protocol: str) -> None:
         layer = type("One", (Layer,), {"name": "one", "fields_desc": [field]})
         first = [told(layer, octet) for octet in range(256)]
         assert [told(layer, octet) for octet in range(256)] == first
-        assert any(value is not None for value in steps.plan_of(layer).steps[0].usual)
+        assert any(value is not None for value in steps.plan_for(layer).steps[0].cached)

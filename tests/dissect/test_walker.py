@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scapy.fields import ByteEnumField, ByteField, FlagsField, PacketField, ShortField
 
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.scope import Scope
+from netdissect.dissect.packet_scope import PacketScope
 from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
@@ -67,7 +67,7 @@ MADE: list[int] = []
 
 def walk(layer: type[Layer], data: bytes) -> tuple[Walker, FieldNode, int]:
     walker = Walker(Catalogue())
-    around = Scope()
+    around = PacketScope()
     around["_direction"] = None
     node, _scope, used = walker.walk(layer, data, outer=around)
     return walker, node, used
@@ -172,9 +172,9 @@ def test_one_concluded_value_is_made_alone() -> None:
 
 
 def test_scopes_look_outwards() -> None:
-    outer = Scope()
+    outer = PacketScope()
     outer["a"] = 1
-    inner = Scope(outer)
+    inner = PacketScope(outer)
     inner["b"] = 2
     assert (inner["a"], inner.b, inner.getfieldval("a"), "a" in inner) == (1, 2, 1, True)
     with pytest.raises(AttributeError):

@@ -13,7 +13,7 @@ import pytest
 from netdissect.capture import open_capture
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.engine import layer_module
-from netdissect.dissect.scope import Scope
+from netdissect.dissect.packet_scope import PacketScope
 from netdissect.dissect.walker import Walker
 from netdissect.flow import packets
 from netdissect.model.dissection import Dissection, FieldNode
@@ -100,7 +100,7 @@ def assert_agree(
 ) -> bool:
     """Assert that the three readers agree on `data`; True where it could be read."""
     walker = Walker(Catalogue(layer_module(protocol).CODES))
-    around = Scope()
+    around = PacketScope()
     around["_direction"] = None
     _node, scope, used = walker.walk(layer, data, outer=around)
     values = reader(data, 0, len(data))

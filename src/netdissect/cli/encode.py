@@ -128,7 +128,7 @@ def _restored(value: Any) -> Any:
 def _again(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
     from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
-    from netdissect.craft.rebuild import passed_over, rebuild  # noqa: PLC0415
+    from netdissect.craft.rebuild import ignored_changes, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
@@ -149,7 +149,7 @@ def _again(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
         if before != fields and row.get("length") != 0:
             octets = rebuild(protocol, name, transport, fields)
             now = before and _shown(protocol, name, transport, row, octets)
-            for field in passed_over(before, fields, now) if before and now else ():
+            for field in ignored_changes(before, fields, now) if before and now else ():
                 text = f"{safe(field)} is passed over: change the fields that it follows from"
                 click.echo(f"netdissect: {text}", err=True)
         _print(protocol, name, kind, octets or b"", as_json=as_json)

@@ -1,1 +1,1 @@
-"""Messages built from fields: what carries them, and what was shown of a payload built again."""
+"""Builds messages from fields, with what carries them, and payloads from their JSON output."""

@@ -1,4 +1,4 @@
-"""Builds one message from fields given as text or as the values that `decode --json` prints."""
+"""Builds a message from fields that are given as text, or as in the output of `decode --json`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from netdissect.model.text import quoted
 __all__ = ["encode_decoded", "encode_text", "field_names"]
 
 _TEXT_PREFIX = "text:"
-"""Marks bytes given as text; without it they are hexadecimal digits."""
+"""Prefix of bytes that are given as text instead of hexadecimal digits."""
 
 
 def field_names(layer: type[Layer]) -> list[str]:
-    """Return the names of the fields that can be given."""
+    """Return the names of a layer's fields."""
     return [field.name for field in layer.fields_desc]
 
 
@@ -35,20 +35,19 @@ def encode_text(
 ) -> bytes:
     """Return the bytes of a message whose fields are given as text.
 
-    Numbers are decimal or `0x…`, names of an enumeration stand for their number, bytes are
-    hexadecimal digits or `text:…`, lists and nested layers are JSON. What is not given has its
-    default; lengths are computed.
+    Numbers are decimal, `0x…` or a name of their value, bytes are hexadecimal digits or `text:…`,
+    lists and nested layers are JSON. Other fields have their default; lengths are computed.
 
     Args:
         protocol: name of the protocol.
         dialect: full name of the dialect.
         transport: `udp` or `tcp`.
-        name: message type or layer class.
+        name: message type, or name of a layer class.
         values: field -> text.
-        bare: the message alone, without the packet that carries it.
+        bare: True: only the message, without the packet that carries it.
 
     Raises:
-        UsageError: no such message or field, or a value that does not fit.
+        UsageError: there is no such message or field, or a value does not fit.
     """
     layer = message_layer(protocol, dialect, transport, name)
     packet = layer()
@@ -66,17 +65,17 @@ def encode_decoded(
 ) -> bytes:
     """Return the bytes of a message whose fields are given as `decode --json` prints them.
 
-    Values that are concluded, not fields of the layer, are passed over.
+    Derived values, which are not fields of the layer, are ignored.
 
     Args:
         protocol: name of the protocol.
         dialect: full name of the dialect.
         transport: `udp` or `tcp`.
-        name: message type or layer class.
+        name: message type, or name of a layer class.
         values: the object `fields`.
 
     Raises:
-        UsageError: no such message, or a value that does not fit.
+        UsageError: there is no such message, or a value does not fit.
     """
     layer = message_layer(protocol, dialect, transport, name)
     try:
@@ -116,7 +115,7 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _number(field: Any, text: str) -> Any:
-    # Python reads the digits of every script, and 1_000.
+    # Python also accepts 1_000, and digits of other scripts.
     plain = text.isascii() and "_" not in text
     for convert in (lambda: int(text, 0), lambda: float(text)) if plain else ():
         try:

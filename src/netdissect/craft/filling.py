@@ -1,7 +1,7 @@
-"""Layers filled with values as the tree of a payload shows them: the walker, the other way round.
+"""Fills layers with values as the tree of a payload shows them: the inverse of the walker.
 
-What a payload holds behind its first fields is of a layer that only its bytes name. So it is built
-as the layer that is the likeliest, read, and built again as what it reads as.
+The bytes of a payload decide its layer. So the values are first built as the likeliest layer; if
+the bytes are read as another one, the values are built again as that one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ __all__ = [
 ]
 
 Fields: TypeAlias = Mapping[str, Any]
-"""Values by name, as `decode --json` prints them."""
+"""Name -> value, as `decode --json` prints them."""
 REFUSED = (
     ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, struct.error,
 )  # fmt: skip
-"""What is raised for values that are no packet: fields of Scapy raise whatever struct, int or str
-raise.
+"""Exceptions that values raise which cannot be built: Scapy's fields pass on those of struct, int
+and str.
 """
 _Choose: TypeAlias = Callable[[bytes], type[Layer]]
+"""Returns the layer that reads some bytes."""
 
 _GUESSES = 4
-"""Layers tried for the same values at most."""
+"""Maximum number of layers to try for the same values."""
 _SIZES = 9
-"""Bytes of a message whose size decides what it is, at most, and one."""
+"""Number of sizes to try for a tail that is not given: in some messages the size decides the layer.
+"""
 
 
 def shown_names(layer: type[Layer]) -> list[str]:
@@ -60,27 +62,28 @@ def _shown(field: Any) -> str:
 def chosen(
     choose: _Choose, values: Fields, start: type[Layer] | None = None, *, unknown: bool = False
 ) -> Packet:
-    """Return values as the layer that their own bytes name, with the bytes that trail it.
+    """Return the packet of values, of the layer that reads its bytes, with its trailing bytes.
 
     Args:
-        choose: names the layer of some bytes.
+        choose: returns the layer that reads some bytes.
         values: the fields.
-        start: what to build first; None = what no bytes are.
-        unknown: that is the layer of what is not known: it stays where another lacks its values.
+        start: layer to build first; None = `choose(b"")`.
+        unknown: True: `start` is the layer of unknown messages. It stays if the layer of the bytes
+            has no field for some of the values.
 
     Raises:
-        ValueError: two of the values state the same bytes, and differ.
+        ValueError: two values contradict each other about the same bytes.
     """
     layer = choose(b"") if start is None or not values else start
     first = packet = filled(layer, values)
     tail = _shown(first.fields_desc[-1]) if _has_tail(first) else ""
     for _ in range(_GUESSES):
-        # Where the bytes of the tail are not stated, how many there are decides.
+        # The tail is not given: its size may decide the layer.
         sizes = range(_SIZES if packet is first and tail and tail not in values else 1)
         likely = [choose(bytes(packet) + bytes(size)) for size in sizes]
         found = max(likely, key=lambda each: len(values.keys() & shown_names(each)))
         names = shown_names(found)
-        # What lacks its first field is not what these values were read as.
+        # A layer that lacks the value of its first field is not the one that was read.
         if found is layer or (names and names[0] not in values):
             break
         if unknown and packet is first and {*shown_names(layer)} & values.keys() - {*names}:
@@ -88,11 +91,11 @@ def chosen(
         layer, packet = found, filled(found, values)
     own = [name for name in shown_names(layer) if name in values]
     if tail in values and tail not in own:
-        # The same bytes stand there twice: under one name, and as fields.
+        # The values have the same bytes twice: as a tail, and as fields.
         own = [name for name in own if name not in shown_names(type(first))]
         if own and bytes(first) != bytes(packet):
-            told = f"{tail} says otherwise than {', '.join(own)}"
-            raise ValueError(f"{told}: change both, or leave out {tail}")
+            conflict = f"{tail} says otherwise than {', '.join(own)}"
+            raise ValueError(f"{conflict}: change both, or leave out {tail}")
         packet = packet if own else first
     trailing = values.get("trailing")
     if isinstance(trailing, str) and "trailing" not in packet.fieldtype and not packet.payload:
@@ -105,10 +108,10 @@ def _has_tail(packet: Packet) -> bool:
 
 
 def filled(layer: type[Layer], values: Fields) -> Any:
-    """Return a packet of those values that are fields of the layer, and of its payload.
+    """Return a packet of the values that are fields of the layer or of its payload.
 
     Raises:
-        ValueError, TypeError: one is not of its field's kind, or does not fit.
+        ValueError, TypeError: a value is of another kind than its field, or does not fit.
     """
     if not isinstance(values, Mapping):
         raise TypeError("is no object of fields")
@@ -119,7 +122,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
         given = _given(outer, field, values, packet)
         if given is None:
             if isinstance(outer, IfLeft) or (values and getattr(field, "inline", False)):
-                packet.fields[outer.name] = None  # the tree shows what is there
+                packet.fields[outer.name] = None  # not in the tree, so it is absent
             continue
         try:
             value = of_json(field, given, packet)
@@ -127,7 +130,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{_shown(outer)}: {error}") from None
         if isinstance(field, LsbTail):
-            # The last bits were shown filled up to a byte: as many as end the message on one.
+            # The tree has whole bytes: the message ends with one, which gives the number of bits.
             value = BitString(value, 8 * len(value) - int(8 * bits) % 8)
         packet.fields[outer.name] = value
         bits += field.i2len(packet, value) if value is not None else 0
@@ -142,7 +145,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
 
 
 def _given(outer: Any, field: Any, values: Fields, packet: Any) -> Any:
-    """Return what the tree shows of a field: where it could not be read, under its own name."""
+    """Return the value that the tree shows of a field; None if there is none."""
     if getattr(field, "inline", False) and outer.name not in values:
         return values if values.keys() & shown_names(field.choose(packet, b"")) else None
     shown = values.get(_shown(outer), values.get(outer.name))
@@ -154,11 +157,16 @@ def _given(outer: Any, field: Any, values: Fields, packet: Any) -> Any:
 
 
 def of_json(field: Any, value: Any, packet: Any = None) -> Any:
-    """Return a value of JSON as its field takes it; `packet` holds the fields before it.
+    """Return the internal value of a field for a value from JSON.
+
+    Args:
+        field: the field.
+        value: the value from JSON.
+        packet: packet with the fields before it.
 
     Raises:
-        ValueError: it does not fit the field.
-        TypeError: it is of another kind.
+        ValueError: the value does not fit the field.
+        TypeError: the value is of another kind.
     """
     field = innermost(field)
     if getattr(field, "holds_packets", 0):
@@ -171,14 +179,14 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
         return _octets(field, value)
     if str(getattr(field, "fmt", "")).endswith(("f", "d")):
         if isinstance(value, (list, dict)):
-            raise TypeError("is not a number")  # Scapy would take it for several packets
+            raise TypeError("is not a number")  # to Scapy, a list would be a set of packets
         if isinstance(value, str):
-            return float(value)  # what JSON has no number for
+            return float(value)  # NaN and infinity
     return fitting(field, field.any2i(None, value))
 
 
 def _packets(field: Any, value: Any, packet: Any) -> Any:
-    """Return the layers in a field; of one that could not be read there are bytes."""
+    """Return the packets for a field; for what could not be read there are bytes in hex."""
     if isinstance(value, str):
         return Raw(_from_hex(value))
     if field.islist:
@@ -195,7 +203,7 @@ def _octets(field: Any, value: Any) -> bytes:
     if isinstance(value, str) and hasattr(field, "plain"):
         return _utf8(value)
     octets = _from_hex(value)
-    # Fields of a fixed size would cut or fill what they are given.
+    # A field of fixed size would silently cut or pad the bytes.
     if str(field.fmt).endswith("s") and len(octets) != field.sz:
         raise ValueError(f"has {field.sz} bytes, not {len(octets)}")
     return octets
@@ -216,26 +224,25 @@ def _from_hex(value: Any) -> bytes:
 
 
 def _item(field: Any, packet: Any, values: Any) -> Any:
-    """Return an item of a list, of the layer that its bytes name where there are several."""
+    """Return an item of a list."""
     if not isinstance(field, Items) or field.choose is None:
         return filled(field.cls, values)
     return chosen(partial(field.layer, packet), values, field.item)
 
 
 def holds_octets(field: Any) -> bool:
-    """Return whether the field's values are bytes: by its default, else by what it would draw."""
+    """Return whether the field's values are bytes, judged by its default or a random value."""
     if isinstance(field.default, (bytes, int)):
         return isinstance(field.default, bytes)
     return isinstance(field.randval(), (RandBin, RandString))
 
 
 def fitting(field: Any, value: Any) -> Any:
-    """Return the value, unless it is of another kind than the field's, or beyond its range: it
-    would be cut to it.
+    """Return the value if the field can hold it: building would silently cut it.
 
     Raises:
-        ValueError: it is beyond the range.
-        TypeError: it is of another kind.
+        ValueError: the value is out of range.
+        TypeError: the value is of another kind.
     """
     limits = range_of(field)
     if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):

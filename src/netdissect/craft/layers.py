@@ -1,6 +1,4 @@
-"""The layers of a protocol by name: to build messages from fields, and to make seeds without a
-capture.
-"""
+"""The layers of a protocol by name, for building messages and for seeds without a capture."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ __all__ = ["build", "exported_layers", "message_layer", "message_types", "read_t
 def exported_layers(protocol: str) -> dict[str, type[Layer]]:
     """Return the layer classes that a protocol's module exports, by class name.
 
-    Those in its table `DECODED_ONLY` are left out: further forms of messages that it exports.
+    Layers in its table `DECODED_ONLY` are left out: they are other forms of messages that it has.
     """
     module = layers_of(protocol)
     left_out = getattr(module, "DECODED_ONLY", {})
@@ -38,7 +36,7 @@ def exported_layers(protocol: str) -> dict[str, type[Layer]]:
 
 
 def build(packet: Any) -> bytes | None:
-    """Return the bytes of a packet, None where its values cannot be written."""
+    """Return the bytes of a packet; None if a value cannot be built."""
     try:
         return bytes(packet)
     except Exception:  # noqa: BLE001 - Scapy fields raise whatever struct, int or str raise
@@ -54,16 +52,16 @@ def read_types(protocol: str, octets: bytes, request: Request) -> tuple[str, ...
 
 @cache
 def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type[Layer]]:
-    """Return the layer of each message type that a dialect has, by type name.
+    """Return message type -> layer for a dialect.
 
-    A layer belongs to a dialect when its default packet, in what carries it, is read back.
+    A layer belongs to the dialect if its default packet, with what carries it, is read as itself.
     """
     request = Request(dialect, None, transport)
     types: dict[str, type[Layer]] = {}
     for layer in exported_layers(protocol).values():
         packet = layer()
         if type(packet) is not layer:
-            # What dialects have in common stands for the usual one.
+            # A base class: calling it gives a packet of the default dialect.
             continue
         carrier = wrap(protocol, dialect, packet, transport)
         octets = None if carrier is None else build(carrier)
@@ -75,11 +73,11 @@ def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type
 
 
 def _reads_back(carrier: Any, packet: Any, layer: Any, octets: bytes) -> bool:
-    """Return whether a dialect reads what carries a message as the layers that it was made of."""
+    """Return whether the bytes of a message in its carrier are read as these layers."""
     if layer is not type(carrier):
         return False
     if carrier is packet or getattr(packet, "commands", None):
-        # Documents have layers of their own for the commands that this one is for.
+        # The documents of EOUDP read the same command with another layer.
         return True
     return any(type(each) is type(packet) for each in _inside(layer(octets)))
 
@@ -96,10 +94,10 @@ def _inside(packet: Any) -> Iterator[Any]:
 
 
 def message_layer(protocol: str, dialect: str, transport: str, name: str) -> type[Layer]:
-    """Return the layer named by its class (`RiptideConnect`) or by its message type (`Connect`).
+    """Return a layer by message type (`Connect`) or by class name (`RiptideConnect`).
 
     Raises:
-        UsageError: there is none; the text lists those there are.
+        UsageError: there is no such layer; the text lists all.
     """
     exported = exported_layers(protocol)
     by_type = message_types(protocol, dialect, transport)

@@ -1,7 +1,7 @@
-"""What `decode --json` prints of a whole payload, back into bytes.
+"""Builds payloads from the output of `decode --json`.
 
-Values changed in between are built as they stand, lengths and sizes included; what the tree only
-concludes is passed over.
+Values that were changed in between are built as they are, even wrong lengths. Derived values are
+ignored.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from netdissect.dissect.engine import Request
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError, reason
 
-__all__ = ["passed_over", "rebuild"]
+__all__ = ["ignored_changes", "rebuild"]
 
 _ZEROS = 64
-"""Bytes that are no message of its own kind, such as an empty one or a first one."""
+"""Size of the sample whose layer is the usual one: neither an empty nor a first datagram."""
 
 
 def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> bytes:
@@ -49,24 +49,24 @@ def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> byte
         raise UsageError(f"{protocol}: these fields are no payload: {reason(error)}") from error
 
 
-def passed_over(before: Fields, wanted: Fields, now: Fields) -> list[str]:
-    """Return the values that were changed to what they are not: what is only concluded.
+def ignored_changes(before: Fields, changed: Fields, after: Fields) -> list[str]:
+    """Return the names of values whose change had no effect, as they are derived from others.
 
     Args:
-        before: the fields of a payload.
-        wanted: the same with changes.
-        now: the fields of the payload that was built of those.
+        before: fields of a payload.
+        changed: the same fields, some with other values.
+        after: fields of the payload that was built from `changed`.
     """
-    was, built = dict(_leaves(before)), dict(_leaves(now))
+    old, new = dict(_leaves(before)), dict(_leaves(after))
     return [
         name
-        for name, value in _leaves(wanted)
-        if name in was and value != was[name] and built.get(name) == was[name]
+        for name, value in _leaves(changed)
+        if name in old and value != old[name] and new.get(name) == old[name]
     ]
 
 
 def _leaves(fields: Fields) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of all that holds no other values."""
+    """Yield (path, value) of every scalar value."""
     waiting: list[tuple[str, Any]] = [("", fields)]
     while waiting:
         path, value = waiting.pop()
@@ -78,7 +78,7 @@ def _leaves(fields: Fields) -> Iterator[tuple[str, Any]]:
 
 
 def _start(choose: Any, protocol: str, fields: Fields) -> type[Layer]:
-    """Return the usual layer of a payload where it has one of the fields, else one that has."""
+    """Return the layer to build first: the usual one, or one that has some of the fields."""
     usual: type[Layer] = choose(bytes(_ZEROS))
     if {*shown_names(usual)[:1]} & fields.keys():
         return usual

@@ -1,6 +1,6 @@
-"""Puts a message layer into the layers that carry it: a chunk and a packet, a frame.
+"""Puts a message into the layers that carry it, such as a chunk in a packet, or a frame.
 
-A protocol whose layer module has no `wrap` has messages that are datagrams themselves.
+If the layer module of a protocol has no `wrap`, its messages are datagrams themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def layers_of(protocol: str) -> Any:
 
 
 def wrap(protocol: str, dialect: str, packet: Any, transport: str = "udp") -> Any:
-    """Return what carries a message in one dialect, None where the dialect does not have it."""
+    """Return a message with what carries it; None if the dialect does not have the message."""
     found = getattr(layers_of(protocol), "wrap", None)
     return packet if found is None else found(packet, Request(dialect, None, transport))
 
 
 def root(protocol: str, octets: bytes, request: Request) -> Any:
-    """Return the layer that reads and writes one message with its framing."""
+    """Return the layer of one message with its framing."""
     layers = layers_of(protocol)
     return getattr(layers, "message_root", layers.root)(octets, request)

@@ -1,6 +1,6 @@
-"""From bytes to annotated trees: the walker, the derived readers, user schemas.
+"""From bytes to annotated trees: the walker, the derived readers and user schemas.
 
-Importing this package imports no scapy; `dissect()` does, on first use.
+Importing this package does not import Scapy; the first call of `dissect()` does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalogue of findings: the common rows and those of every protocol, looked up by code."""
+"""The catalogue of findings: rows that all protocols share, and those of one protocol, by code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Catalogue"]
 
 
 class Catalogue(dict[str, CodeRow]):
-    """Rows by code. A code without a row is a fault of netdissect and raises KeyError."""
+    """Code -> row. A code without a row is a bug in netdissect, and raises KeyError."""
 
     def __init__(self, rows: Iterable[CodeRow] = ()) -> None:
         super().__init__({row.code: row for row in (*code_rows("common"), *rows)})

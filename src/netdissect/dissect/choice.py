@@ -1,7 +1,7 @@
-"""Which dialect of a protocol some bytes are of, judged by these bytes alone.
+"""The dialect of some bytes, judged by these bytes alone.
 
-They are read in every dialect; the one that finds least wrong with them wins, the first of equals.
-The others of equals stay candidates.
+They are read in every dialect. The dialect in which least is wrong wins, and the first one of
+equals. All equals are candidates.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from netdissect.model.annotations import Severity
 __all__ = ["Choice", "choose", "reading_layer"]
 
 _WEIGHTS = {Severity.ERROR: 100, Severity.WARN: 10, Severity.NOTE: 1}
-_BROKEN = _WEIGHTS[Severity.ERROR]
-"""What counts against a dialect that finds no message in the bytes."""
-_ODD = _WEIGHTS[Severity.WARN]
-"""From here on, the bytes may be damaged, and of any dialect."""
+"""Severity of a finding -> penalty for the dialect."""
+_NO_MESSAGE = _WEIGHTS[Severity.ERROR]
+"""Penalty for a dialect that finds no message in the bytes."""
+_DAMAGED = _WEIGHTS[Severity.WARN]
+"""Penalty from which the bytes may be damaged, and then in any dialect."""
 _SIZE = "-oversize"
-"""What findings end with that tell of no dialect: programs are set to other limits."""
+"""Suffix of findings without penalty: they depend on a program's limits, not on the dialect."""
 _TELLING_OCTETS = 8
-"""Fewer bytes look right in a dialect by chance; layers may want more (`TELLING_OCTETS`)."""
+"""Minimum number of bytes from which to judge: fewer fit a dialect by chance. A layer package may
+require more (`TELLING_OCTETS`).
+"""
 
 
 def reading_layer(
@@ -35,12 +38,12 @@ def reading_layer(
 
 
 class Choice(NamedTuple):
-    """What bytes say of their dialect."""
+    """The dialects that bytes may be in."""
 
     dialects: tuple[str, ...]
-    """Those that they may be of, the likeliest first."""
+    """All candidates, the likeliest first."""
     others: tuple[str, ...]
-    """Those of them in which another packet would be shown than in the first."""
+    """Candidates in which the packet looks different from that in the first."""
 
 
 @lru_cache(maxsize=16)
@@ -51,49 +54,49 @@ def choose(
     transport: str = "udp",
     direction: int | None = None,
 ) -> Choice:
-    """Return the dialects that the bytes may be of: those against which nothing in them speaks.
+    """Return the dialects that the bytes may be in: those with the smallest penalty.
 
-    What is odd in every dialect may be a damaged message of any. So may what is short, and what is
-    only read in dialects that hardly anybody speaks (`RARE` of the layers).
+    All dialects remain candidates if the bytes are damaged in every one, if they are few, or if
+    only rare dialects fit (`RARE` of the layer package).
 
     Args:
         protocol: name of the protocol.
         octets: one datagram, or the start of a stream.
-        dialects: full names, the usual one first.
+        dialects: full names, the default first.
         transport: `udp` or `tcp`.
-        direction: `Direction`, where it is known.
+        direction: `Direction`, or None if unknown.
     """
     module = layer_module(protocol)
     reader = getattr(module, "reader", module.root)
 
-    def reading(dialect: str) -> tuple[int, Any]:
-        """Return what is wrong with the bytes in a dialect, and what tells the packet shown."""
+    def judge(dialect: str) -> tuple[int, Any]:
+        """Return the penalty of a dialect, and what identifies the packet that is shown."""
         request = Request(dialect, direction, transport)
         found = dissect(protocol, octets, request)
-        notes = sum(
+        penalty = sum(
             _WEIGHTS.get(each.severity, 0)
             for each in found.annotations
             if not each.code.endswith(_SIZE)
         )
         packet = reader(octets, request)
-        # One class for every message: only what is in it tells such packets apart.
+        # Layers that differ only in the names of messages show different packets if names differ.
         if packet in getattr(module, "ONE_LAYOUT", ()):
             packet = tuple(each.type for each in found.messages)
-        return notes if found.messages or not octets else notes + _BROKEN, packet
+        return penalty if found.messages or not octets else penalty + _NO_MESSAGE, packet
 
     likely = getattr(module, "likely", None)
     order = dialects if likely is None else likely(octets, transport)
-    readings = {each: reading(each) for each in order if each in dialects}
-    if not readings:
+    judged = {each: judge(each) for each in order if each in dialects}
+    if not judged:
         return Choice(dialects[:1], ())
-    least = min(notes for notes, _packet in readings.values())
-    found = [each for each, (notes, _packet) in readings.items() if notes == least]
+    least = min(penalty for penalty, _packet in judged.values())
+    found = [each for each, (penalty, _packet) in judged.items() if penalty == least]
     rare = {*found} <= {*getattr(module, "RARE", ())}
     telling = getattr(module, "TELLING_OCTETS", _TELLING_OCTETS)
-    if rare or least >= _ODD or len(octets) < telling:
+    if rare or least >= _DAMAGED or len(octets) < telling:
         found += [each for each in dialects if each not in found]
-    read = {each: (readings.get(each) or reading(each))[1] for each in dialects}
-    packets = {read[each] for each in found}
-    found += [each for each in dialects if each not in found and read[each] in packets]
-    others = tuple(each for each in found if read[each] != read[found[0]])
+    packets = {each: (judged.get(each) or judge(each))[1] for each in dialects}
+    shown = {packets[each] for each in found}
+    found += [each for each in dialects if each not in found and packets[each] in shown]
+    others = tuple(each for each in found if packets[each] != packets[found[0]])
     return Choice(tuple(found), others)

@@ -1,14 +1,14 @@
-"""The derived reader: turns a layer's `fields_desc` into one straight-line Python function.
+"""Generates the derived readers: from a layer's `fields_desc`, a straight-line Python function.
 
-`parse(buf, off, end)` returns a tuple with one value per field in layer order (None for an absent
-one) followed by the next offset, or None where the bytes do not suffice: then the walker says what
-was there. The functions are written into `dissect/readers/<protocol>.py`, so that the hot path
-imports no Scapy; a test regenerates and compares. Rewrite them with
-`python -m netdissect.dissect.derive`. Soft rules that are expressions come with them: `odd_...`
-takes what the reader returned. A rule with a severity of its own does not: an event has that of its
-code.
+`read_<Layer>(buf, off, end)` returns a tuple of one value per field (None if absent) and the next
+offset, or None if bytes are missing; the walker then shows what there is. `odd_<Layer>` takes that
+tuple and appends a finding for each broken soft rule that is an expression. A rule with a severity
+of its own is left to the walker, since an event has the severity of its code.
 
-A field class that is not listed here may bring its own snippet: `derive(self, writer)`.
+The functions are in `dissect/readers/<protocol>.py`, so that the hot path does not import Scapy.
+`python -m netdissect.dissect.derive` rewrites them; a test checks that they are current.
+
+A field class without a snippet here may have a method `derive(self, writer)`, which writes one.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ __all__ = ["module_source", "source"]
 
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
-Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
-rule that such values break, or the values that rules name where there is no reader.
+`python -m netdissect.dissect.derive` regenerates them. `read_...` returns one value per field and
+the next offset, or None if bytes are missing. `odd_...` appends a finding for each soft rule that
+these values break; without a reader, its values are those that the rules name, in field order.
 """
 
 # ruff: noqa
@@ -62,29 +62,33 @@ _BITS = (BitField, BitEnumField)
 
 
 class _Writer:
-    """Writes the body of one reader. Positions are bytes (`p`) or, in LSB layers, bits (`b`)."""
+    """Writes the body of one reader. Its variables: `p` = byte offset, `b` = bit position."""
 
     def __init__(self, layer: type[Any], skip: Iterable[str]) -> None:
         self.layer = layer
         self.skip = frozenset(skip)
         self.lines: list[str] = []
         self.values: list[str] = []
+        """Variables to return."""
         self.rename: dict[str, str] = {}
+        """Field -> variable."""
         self.imports: set[str] = set()
         self.structs: dict[str, str] = {}
+        """`struct` format, or `module.codec.read` -> constant in the generated module."""
         self.indent = 1
         self.fixed: list[tuple[str, str, Any]] = []
+        """Pending run of fixed-size fields: (variable, `struct` format, field)."""
         self.window = "n"
-        """All bits of an LSB layer."""
+        """Expression for all bits of a layer of bits."""
         self.certain = False
-        """Whether the bytes of the next run are known to be there."""
+        """True if a check for the bytes of the next run has been written already."""
 
     def put(self, line: str) -> None:
         """Append one line at the current indentation."""
         self.lines.append("    " * self.indent + line)
 
     def name(self, field: Any) -> str:
-        """Return the local variable of a field and note it as a value to return."""
+        """Return the variable of a field, and record it as a value to return."""
         local = f"v_{field.name}"
         self.rename[field.name] = local
         if field.name not in self.skip and local not in self.values:
@@ -92,12 +96,12 @@ class _Writer:
         return local
 
     def forget(self, field: Any) -> None:
-        """Take back the name of what is no value of its own: an item of a list."""
+        """Undo `name`, for the item of a list."""
         self.values.remove(f"v_{field.name}")
         del self.rename[field.name]
 
     def condition(self, rule: Any) -> str:
-        """Return the source text of a condition or length rule."""
+        """Return Python source of a condition, length or count."""
         if not isinstance(rule, E):
             raise TypeError(f"{self.layer.__name__}: rule {rule!r} is no E expression")
         for name in rule.names:
@@ -106,17 +110,17 @@ class _Writer:
         return _text(rule, self.rename)
 
     def usual(self, field: Any) -> None:
-        """Write what the field's base class would; for fields that add to it."""
+        """Write the snippet of the field's base class, for a `derive` that adds to it."""
         _snippet(field)(self, field)
 
     def need(self, octets: str) -> None:
-        """Stop where fewer than `octets` are left."""
+        """Write a check that `octets` bytes are left."""
         self.put(f"if p + {octets} > end: return None")
 
     # -- runs of fixed-size fields become one unpack -------------------------------------------
 
     def flush(self) -> None:
-        """Write the pending run of fixed-size fields."""
+        """Write the pending run of fixed-size fields, as one `unpack`."""
         if not self.fixed:
             return
         order = self.fixed[0][1][0]
@@ -136,11 +140,11 @@ class _Writer:
         self.fixed = []
 
     def add_fixed(self, field: Any) -> None:
-        """Add one struct-described field to the pending run."""
+        """Add a field with a `struct` format to the pending run."""
         fmt = field.fmt if field.fmt[0] in "<>!" else "!" + field.fmt
         fmt = fmt.replace(">", "!")
         if self.fixed and self.fixed[0][1][0] != fmt[0] and struct.calcsize(fmt) > 1:
-            # Single bytes have no order: they go with a run of either.
+            # Single bytes have no byte order: they join a run of either.
             if all(struct.calcsize(item[1]) == 1 for item in self.fixed):
                 self.fixed = [(local, fmt[0] + f[1:], x) for local, f, x in self.fixed]
             else:
@@ -151,7 +155,7 @@ class _Writer:
 
 
 def _bits_big_endian(writer: _Writer, run: list[Any]) -> None:
-    """Read a run of big-endian bit fields that together fill whole bytes."""
+    """Write the reading of big-endian bit fields that together fill whole bytes."""
     total = sum(field.size for field in run)
     if total % 8:
         raise TypeError(f"{writer.layer.__name__}: bit fields fill no whole bytes")
@@ -178,7 +182,7 @@ def _varint(writer: _Writer, field: Any) -> None:
     local = writer.name(field)
     limit = _single(field.codec)
     if limit:
-        # One byte is by far the commonest form: read it without a call.
+        # One byte is by far the most frequent: read it without a call.
         writer.put("if p >= end: return None")
         writer.put(f"{local} = buf[p]")
         writer.put(f"if {local} < {limit:#x}: p += 1")
@@ -193,7 +197,7 @@ def _varint(writer: _Writer, field: Any) -> None:
 
 
 def _place(codec: VarintCodec) -> tuple[str, str]:
-    """Return the module that a codec is a constant of, and its name there."""
+    """Return the module and the name of a codec's constant."""
     module = codec.read.__module__
     for name, value in vars(sys.modules[module]).items():
         if value is codec:
@@ -202,7 +206,7 @@ def _place(codec: VarintCodec) -> tuple[str, str]:
 
 
 def _single(codec: VarintCodec) -> int:
-    """Return the power of two below which one byte is the number itself; 0 where none is."""
+    """Return the power of two below which a single byte is the number; 0 if there is none."""
     limit = 1
     try:
         while limit < 1 << 8 and all(
@@ -219,7 +223,7 @@ def _sized(writer: _Writer, field: Any) -> None:
         _tail(writer, field)
         return
     writer.put(f"k = {writer.condition(field.length)}")
-    # A length may be less by one than what is on the wire, where that was 0.
+    # Negative: a length may be one less than the number on the wire.
     writer.put("if k < 0 or p + k > end: return None")
     local = writer.name(field)
     if field.name not in writer.skip:
@@ -244,7 +248,7 @@ def _nul_string(writer: _Writer, field: Any) -> None:
 def _three(writer: _Writer, field: Any) -> None:
     first, last = (0, 16) if isinstance(field, LEThreeBytesField) else (16, 0)
     writer.need("3")
-    # A slice of the bytes would be an object more.
+    # Not `int.from_bytes` of a slice, which would be one more object.
     octets = f"buf[p] << {first} | buf[p + 1] << 8 | buf[p + 2] << {last}".replace(" << 0", "")
     writer.put(f"{writer.name(field)} = {octets}")
     writer.put("p += 3")
@@ -255,7 +259,7 @@ def _fixed_octets(writer: _Writer, field: Any) -> None:
     local = writer.name(field)
     if field.name not in writer.skip:
         writer.put(f"{local} = buf[p:min(p + {size}, end)]")
-    writer.put(f"p = min(p + {size}, end)")  # Scapy takes what is there
+    writer.put(f"p = min(p + {size}, end)")  # as in Scapy, the last bytes may be missing
 
 
 def _items(writer: _Writer, field: Any) -> None:
@@ -287,11 +291,11 @@ _SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
     LEThreeBytesField: _three,
     StrFixedLenField: _fixed_octets,
 }
-"""Field class -> the code that reads it from position `p`."""
+"""Field class -> what writes the reading of such a field at `p`."""
 
 
 def _octet_body(writer: _Writer, fields: list[Any]) -> None:
-    """Write the reader of a layer made of whole bytes."""
+    """Write the body for a layer of whole bytes."""
     writer.put("p = off")
     bits: list[Any] = []
     for outer in fields:
@@ -312,14 +316,14 @@ def _octet_body(writer: _Writer, fields: list[Any]) -> None:
 
 
 def _snippet(field: Any) -> Any:
-    """Return the code of a field's class or of the nearest class above it; None without one."""
+    """Return the snippet of a field's class, or of the first base class with one; None if none."""
     return _SNIPPETS.get(type(field)) or next(
         (code for kind, code in _SNIPPETS.items() if isinstance(field, kind)), None
     )
 
 
 def _one(writer: _Writer, field: Any) -> None:
-    """Write one unconditional field."""
+    """Write a field that is always present."""
     snippet = _snippet(field)
     own = getattr(field, "derive", None)
     if own is not None:
@@ -338,7 +342,7 @@ def _one(writer: _Writer, field: Any) -> None:
 
 
 def _optional(writer: _Writer, field: Any) -> None:
-    """Write a field that is there under a condition, None otherwise."""
+    """Write a field that may be absent, which is None then."""
     inner = field.fld
     local = f"v_{inner.name}"
     if isinstance(field, IfLeft):
@@ -360,35 +364,35 @@ def _optional(writer: _Writer, field: Any) -> None:
 
 
 def _text(
-    rule: E, names: dict[str, str], some: Callable[[str, str], str] = "{}.{}".format
+    rule: E, names: dict[str, str], any_item: Callable[[str, str], str] = "{}.{}".format
 ) -> str:
-    """Return the source text of an expression over local variables, of which some may be None."""
-    # An absent field is None; to a rule it is 0, as it is to the walker.
-    return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names, some)
+    """Return Python source of an expression over variables; an absent field (None) is 0."""
+    return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names, any_item)
 
 
 def odd_source(
     layer: type[Any], skip: Iterable[str], rows: Mapping[type[Any], Iterable[str]]
 ) -> str:
-    """Return the text, behind its name, of the function that adds a finding for each soft rule of a
-    layer, and of the items of its lists, that the values of its reader break: of the checks that
-    are expressions over them. "" = there are none.
+    """Return the source, without its name, of `odd_...` of a layer; "" if it would do nothing.
+
+    It applies the soft rules of the layer and of the items in its lists to what the readers return.
 
     Args:
         layer: the layer class.
         skip: fields whose values its reader does not return.
-        rows: other layers that have readers, and what those do not return.
+        rows: all layers with readers -> fields that those do not return.
 
     """
     return _odd(layer, _returned(layer, skip), rows)
 
 
 def rule_source(layer: type[Any]) -> str:
-    """Return the same for a layer without a reader: the values are those its rules name, in the
-    order of the fields.
+    """Return the source of `odd_...` of a layer without a reader, without its name.
+
+    Its values are the fields that the rules name, in field order.
     """
     rules = (check for check in layer.checks if isinstance(check.when, E))
-    used = {name for check in rules for name in _told(check)}
+    used = {name for check in rules for name in _fields_of(check)}
     return _odd(layer, [field.name for field in layer.fields_desc if field.name in used], {})
 
 
@@ -397,7 +401,7 @@ def _returned(layer: type[Any], skip: Iterable[str]) -> list[str]:
     return [value.removeprefix("v_") for value in _written(layer, skip).values]
 
 
-def _told(check: Check) -> set[str]:
+def _fields_of(check: Check) -> set[str]:
     """Return the fields that a rule and its message name."""
     shown = {name for _, name, _, _ in Formatter().parse(check.message) if name is not None}
     return shown | {*check.when.names} if isinstance(check.when, E) else shown
@@ -412,23 +416,24 @@ def _odd(
         if isinstance(field, Items) and field.name in names
     }  # fmt: skip
 
-    def some(items: str, name: str) -> str:
+    def any_item(items: str, name: str) -> str:
         place = _returned(lists[items], rows[lists[items]]).index(name)
         return f"any(item[{place}] for item in v_{items})"
 
     used: set[str] = set()
     body: list[str] = []
     for check in layer.checks:
-        told = _told(check)
-        if not isinstance(check.when, E) or not names.keys() >= told or check.severity is not None:
+        fields = _fields_of(check)
+        derivable = isinstance(check.when, E) and check.severity is None
+        if not derivable or not names.keys() >= fields:
             continue
-        used |= told
+        used |= fields
         text = "".join(
             literal + ("" if name is None else f"{{{names[name]}{form and ':' + form}}}")
             for literal, name, form, _ in Formatter().parse(check.message)
         )
         note = f"(Ev.NOTE, {check.code!r}, {'f' if '{' in text else ''}{text!r})"
-        body.append(f"    if {_text(check.when, names, some)}: found.append({note})")
+        body.append(f"    if {_text(check.when, names, any_item)}: found.append({note})")
     for name, item in lists.items():
         if item in rows and odd_source(item, rows[item], rows):
             used.add(name)
@@ -436,20 +441,21 @@ def _odd(
     if not body:
         return ""
     head = "(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:"
-    told_first = [f"    v_{name} = values[{at}]" for at, name in enumerate(values) if name in used]
-    return "\n".join([head, *told_first, *body])
+    unpacked = [f"    v_{name} = values[{at}]" for at, name in enumerate(values) if name in used]
+    return "\n".join([head, *unpacked, *body])
 
 
 def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
-    """Return (function text behind its name, {struct format or callable: its local name}, import
-    lines) of a layer. Layers of one layout give the same text.
+    """Return the reader of a layer: its source without the name, constants, and import lines.
+
+    Without its name, the source is the same for all layers of one layout.
 
     Args:
         layer: the layer class.
-        skip: fields that the reader passes over without returning them (payloads, padding).
+        skip: fields that the reader skips without returning them, such as payloads and padding.
 
     Raises:
-        TypeError: the layer has a field or rule that cannot be derived.
+        TypeError: no reader can be derived for some field or rule.
 
     """
     writer = _written(layer, skip)
@@ -464,7 +470,7 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
 
 
 def _written(layer: type[Any], skip: Iterable[str]) -> _Writer:
-    """Return a writer that has written what reads the fields of a layer."""
+    """Return a writer with the body of a layer's reader."""
     writer = _Writer(layer, skip)
     fields = list(layer.fields_desc)
     flat = [getattr(field, "fld", field) for field in fields]
@@ -476,12 +482,12 @@ def _written(layer: type[Any], skip: Iterable[str]) -> _Writer:
 
 
 def module_source(protocol: str) -> str:
-    """Return the text of `dissect/readers/<protocol>.py`, from the layer module's `READERS` table.
+    """Return the source of `dissect/readers/<protocol>.py`, from tables of the layer module.
 
-    `READERS` is a list of (layer class, names of fields to pass over), items before the lists of
-    them. Layers of one layout share the reader of the first. Of the layers in `RULES`, which are
-    read by hand or with others, only the soft rules are written. Those in `WORDS`, which come all
-    the time, have a second reader that makes no object (`with_words`).
+    `READERS` is a list of (layer, fields to skip) in which items are before their lists. Layers of
+    one layout share a reader. For layers in `RULES`, only the soft rules are generated. Layers in
+    `WORDS`, those of the most frequent messages, have a second reader, which creates no objects
+    (`with_words`).
     """
     module = layer_module(protocol)
     text = _module(protocol, module.READERS, getattr(module, "RULES", ()))
@@ -524,7 +530,7 @@ def _module(
 
 
 def main() -> None:
-    """Write the reader modules of all protocols that have a `READERS` table."""
+    """Write the reader modules of all built-in protocols."""
     from netdissect.layers import PROTOCOLS  # noqa: PLC0415
 
     folder = Path(__file__).parent / "readers"

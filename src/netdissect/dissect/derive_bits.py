@@ -1,4 +1,4 @@
-"""Derived readers of layers that are a stream of bits: what `derive` writes for their fields."""
+"""Derived readers of layers of bits: what `derive` writes for their fields."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ __all__ = ["lsb_body", "with_words"]
 _AFTER = "from typing import Any, Final\n"
 _WORDS = """
 from netdissect.model.native import ABSENT, i64"""
-"""What readers of words import."""
-_IN_A_WORD = 7
-"""Bytes that a machine integer holds without its sign."""
-# Ten groups of seven bits hold 64 bits.
+"""Imports of readers of words."""
+_WORD_OCTETS = 7
+"""Number of whole bytes in a machine integer, whose top bit is the sign."""
 VARULONG_WINDOW_BITS = 80
+"""Bits of the longest varULong: ten groups of a byte each."""
 GROUP_BITS = 8
-"""Of the first group of a varULong, which is most often the only one."""
+"""Bits of a group of a varULong. Most numbers have only one."""
 
 
 def lsb_body(writer: Any, fields: list[Any]) -> None:
-    """Write what reads the fields of a layer of bits, from the lowest one up."""
+    """Write the body for a layer of bits. Its variables: `n` = the bits, `m` = their number."""
     sizes = [_lsb_size(field) for field in fields]
     flat = [getattr(field, "fld", field) for field in fields]
     long = [place for place, field in enumerate(flat) if isinstance(field, LsbVarULong)]
     window = f"low_octets(buf, off, {_octets(sum(sizes))})"
     writer.put("m = (end - off) << 3")
-    # The window may reach past `end`: every field checks the bits left before it is believed.
+    # The window may reach beyond `end`: the code of each field checks `m` first.
     writer.imports.add("from netdissect.wire.varint import low_octets")
     if len(long) == 1 and not any(sizes[long[0] + 1 :]):
-        # Of the last number the first group will do, unless that says that more follow.
+        # If a varULong is the last field, load only its first group, and the others if needed.
         writer.window = window
         sizes[long[0]] = GROUP_BITS
     writer.put(f"n = low_octets(buf, off, {_octets(sum(sizes))})")
@@ -66,9 +66,9 @@ def _lsb_size(field: Any) -> int:
 
 
 def _lsb_one(writer: Any, field: Any, position: int | str, *, checked: bool = False) -> int | str:
-    """Write one field at bit `position` (a number, or the variable `b`); returns the next position.
+    """Write one field at bit `position`: a number, or "b", the variable. Return the next position.
 
-    `checked`: an earlier line has made sure that its bits are there.
+    `checked`: a check for its bits has been written already.
     """
     if isinstance(field, (LsbPad, LsbTail)):
         return _lsb_end(writer, field, position)
@@ -122,7 +122,7 @@ def _lsb_varulong(writer: Any, field: Any, position: int | str, *, checked: bool
     if not checked:
         writer.put("if m < b + 8: return None")
     writer.put(f"{local} = n >> b & 0xff")
-    # Message ids below 128 take one group: read it without a call.
+    # A single group, such as message ids below 128, is read without a call.
     writer.put(f"if {local} < 0x80: b += 8")
     writer.put("else:")
     writer.put(f"    {local}, b, k = read_varulong_bits({writer.window}, b, m)")
@@ -144,7 +144,7 @@ def _lsb_end(writer: Any, field: Any, position: int | str) -> int | str:
 
 
 def with_words(module: str, writers: Sequence[Any]) -> str:
-    """Return the text of a module with readers of words behind it, one a writer."""
+    """Return the source of a module with a reader of words added for each writer."""
     if not writers:
         return module
     module = module.replace("import low_octets\n", "import low_octets, low_word\n")
@@ -153,22 +153,22 @@ def with_words(module: str, writers: Sequence[Any]) -> str:
 
 
 def _word_source(writer: Any) -> str:
-    """Return the text of a reader of a layer of bits that makes no object: all its values are
-    machine integers, ABSENT those of absent fields, and the next offset is -1 where the bytes do
-    not suffice.
+    """Return the source of a reader of a layer of bits that returns machine integers only.
+
+    An absent field is ABSENT. The next offset is -1 if bytes are missing.
 
     Raises:
-        TypeError: the fields are not all of a fixed size, or do not fit into a word together.
+        TypeError: some field has no fixed size, or the fields together do not fit a word.
 
     """
     text, values = "\n".join(writer.lines), writer.values
     count = re.search(r"low_octets\(buf, off, (\d+)\)", text)
-    if count is None or int(count[1]) > _IN_A_WORD or "varulong" in text:
+    if count is None or int(count[1]) > _WORD_OCTETS or "varulong" in text:
         raise TypeError(f"{writer.layer.__name__}: no fields of fixed size that fit into a word")
     text = text.replace("return None", f"return {'0, ' * len(values)}-1")
     text = text.replace("= None", "= ABSENT").replace("low_octets", "low_word")
     for name in "mnbp":
-        # Only the first of each: a variable is declared once.
+        # Only the first assignment declares the variable.
         text = text.replace(f"    {name} = ", f"    {name}: i64 = ", 1)
     places = ", ".join(["i64"] * (len(values) + 1))
     named = ", ".join([*(value.removeprefix("v_") for value in values), "next offset"])

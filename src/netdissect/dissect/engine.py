@@ -1,8 +1,7 @@
 """`dissect()`: one payload to one annotated tree, whatever the protocol.
 
-The layer modules are named by protocol and imported on first use. Each has `root(...)`, which picks
-the
-layer for a payload, and `CODES`, its rows of the catalogue. What needs the whole payload stands in
+The layer module of a protocol is imported on first use. Its function `root` chooses the layer of a
+payload, and its `CODES` are rows of the catalogue. Whatever needs the whole payload is in
 `dissect/finishers/<protocol>.py`.
 """
 
@@ -30,7 +29,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.values import Values
 
 if TYPE_CHECKING:
-    from netdissect.dissect.around import Around
+    from netdissect.dissect.scope import Scope
     from netdissect.dissect.walker import Walker
 
 __all__ = ["Request", "dissect", "layer_module", "schema_values"]
@@ -39,11 +38,11 @@ _log = logging.getLogger(__name__)
 
 
 class Request:
-    """What a layer module may use to read a payload."""
+    """What a layer module may use to read a payload, besides the bytes."""
 
     __slots__ = ("bounds", "dialect", "direction", "hints", "schema", "transport", "unframed")
 
-    # No dataclass: there is one of these in a datagram, and its `__init__` is not compiled.
+    # Not a dataclass, whose `__init__` is not compiled: one of these is made per datagram.
     def __init__(
         self,
         dialect: str,
@@ -58,38 +57,38 @@ class Request:
         self.dialect = dialect
         """Full dialect name, such as `riptide-2.1`."""
         self.direction = direction
-        """`Direction`, or None where it does not matter."""
+        """`Direction`, or None if unknown."""
         self.transport = transport
         """`udp` or `tcp`."""
         self.unframed = unframed
-        """True where a TCP message has already been taken out of its framing."""
+        """True if the payload is a message from a TCP stream, without its framing."""
         self.schema = schema
-        """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
+        """A `netdissect.dissect.schema.Schema` for user messages, or None."""
         self.hints = hints
         """`Hints.extra` of the connection, or None."""
         self.bounds = bounds or Bounds()
-        """How far compressed bodies are inflated."""
+        """Limits for decompression."""
 
 
 @cache
 def layer_module(protocol: str) -> Any:
-    """Return the layer module of a protocol of ours, or the module of that name."""
+    """Return the layer module of a built-in protocol, or of a plug-in by its dotted name."""
     return import_module(f"netdissect.layers.{protocol}" if protocol in PROTOCOLS else protocol)
 
 
 @cache
 def finisher(protocol: str) -> Any:
-    """Return the protocol's `finish(dissection, request, walker)`, or None without one."""
-    return getattr(_finishing(protocol), "finish", None)
+    """Return the protocol's `finish(dissection, request, walker)`, or None."""
+    return getattr(_finisher_module(protocol), "finish", None)
 
 
 def schema_values(protocol: str) -> tuple[Values, ...]:
-    """Return the value tables that a user schema of the protocol may use; () without any."""
-    return getattr(_finishing(protocol), "SCHEMA_VALUES", ())
+    """Return the encodings of values that a user schema of the protocol may use."""
+    return getattr(_finisher_module(protocol), "SCHEMA_VALUES", ())
 
 
-def _finishing(protocol: str) -> Any:
-    """Return the module with what needs a whole payload: for a plug-in, its layer module."""
+def _finisher_module(protocol: str) -> Any:
+    """Return the finisher of a built-in protocol, or None; the layer module of a plug-in."""
     if protocol not in PROTOCOLS:
         return layer_module(protocol)
     name = f"netdissect.dissect.finishers.{protocol}"
@@ -98,7 +97,7 @@ def _finishing(protocol: str) -> Any:
 
 @cache
 def catalogue(protocol: str) -> Catalogue:
-    """Return the catalogue as the layers of one protocol use it."""
+    """Return the catalogue for the layers of a protocol."""
     return Catalogue(layer_module(protocol).CODES)
 
 
@@ -114,10 +113,10 @@ def dissect(
 
     Args:
         protocol: name of the protocol.
-        payload: UDP payload, or one framed message (or stream start) of a TCP connection.
-        request: dialect, direction and what else the layers may use.
-        module: dotted name of the layer module where it is not one of ours.
-        strict: re-raise a fault of our own layers instead of reporting `dissector-bug`.
+        payload: UDP payload, message of a TCP stream with its framing, or start of a stream.
+        request: dialect, direction and whatever else the layers may use.
+        module: dotted name of a plug-in's layer module.
+        strict: re-raise an exception of the layers instead of reporting `dissector-bug`.
 
     """
     where = module or protocol
@@ -132,14 +131,14 @@ def dissect(
     try:
         if module is None or module.startswith("netdissect."):
             _read(dissection, where, payload, request, catalogue(where))
-        # The code of a plug-in, which may fail when it is imported, or never end: it has a clock.
+        # A plug-in's code may fail when it is imported, or never return: it gets a time limit.
         elif protocol not in faults:
             rows = attempt(catalogue, where, seconds=LOAD_SECONDS)
             attempt(_read, dissection, where, payload, request, rows)
     except (Exception, Overrun) as bug:
         if isinstance(bug, Overrun):
             disable(protocol, fault_of(bug))
-        # The one place that catches a bug of a layer: it is reported, not hidden.
+        # The only place that catches a bug in a layer. It is reported as a finding.
         if strict:
             raise
         _log.info("layer of %s failed", protocol, exc_info=True)
@@ -158,25 +157,25 @@ def dissect(
 
 
 @cache
-def _tools() -> tuple[type[Around], type[Walker]]:
-    """Return what walks: it imports Scapy, so only where something is dissected."""
-    from netdissect.dissect.around import Around  # noqa: PLC0415
+def _tools() -> tuple[type[Scope], type[Walker]]:
+    """Return the classes that import Scapy, so that only dissecting does."""
+    from netdissect.dissect.scope import Scope  # noqa: PLC0415
     from netdissect.dissect.walker import Walker  # noqa: PLC0415
 
-    return Around, Walker
+    return Scope, Walker
 
 
 def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
-    around_of, walker_of = _tools()
+    scope_of, walker_of = _tools()
     walker: Walker = walker_of(rows)
     dissection.annotations = walker.annotations
     dissection.messages = walker.messages
     layer = layer_module(where).root(payload, request)
-    around = around_of()
-    around["_direction"] = request.direction
-    node, _scope, used = walker.walk(layer, payload, outer=around)
+    outer = scope_of()
+    outer["_direction"] = request.direction
+    node, _scope, used = walker.walk(layer, payload, outer=outer)
     walker.used = used
     dissection.root = node
     finish = finisher(where)

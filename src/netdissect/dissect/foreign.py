@@ -1,7 +1,7 @@
-"""Code of other distributions: how long one call may take, and what is remembered where it fails.
+"""Calls into plug-ins: a time limit for each call, and the record of those that failed.
 
-A plug-in that fails is disabled for the rest of the run: it is named once in the log, which the
-command line prints on standard error, and `faults` keeps why.
+A plug-in that fails is disabled for the rest of the run. One line in the log names it, which the
+command line prints on standard error; `faults` records the reason.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from typing import Any, Final
 __all__ = ["CALL_SECONDS", "LOAD_SECONDS", "Overrun", "attempt", "disable", "fault_of", "faults"]
 
 CALL_SECONDS: Final = 2.0
-"""Processor time after which a call that reads one datagram counts as one that never ends."""
+"""Limit of processor time for a call that reads one datagram."""
 LOAD_SECONDS: Final = 30.0
-"""The same for importing a plug-in: that may import Scapy."""
+"""Limit of processor time for importing a plug-in, which may import Scapy."""
 _TICK_SECONDS: Final = 0.25
+"""Processor time between two checks of the limit."""
 
 _OTHERS: Final = frozenset({"netdissect", "scapy", *sys.stdlib_module_names})
-"""Packages that a plug-in's call passes through: a fault is not looked for in them."""
+"""Packages whose frames in a traceback are not the plug-in's own."""
 
 _log = logging.getLogger("netdissect")
 _faults: dict[str, str] = {}
 
 faults = MappingProxyType(_faults)
-"""Plug-in -> why it is disabled."""
+"""Disabled plug-in -> reason."""
 
 
 class Overrun(BaseException):
-    """A call of a plug-in does not end."""
+    """A call into a plug-in has exceeded its time limit."""
 
 
 def disable(name: str, reason: str) -> None:
-    """Remember that a plug-in failed; the first time it is named in the log."""
+    """Disable a plug-in, and log the reason the first time."""
     if name not in _faults:
         _faults[name] = reason
         _log.warning("protocol %s is disabled: %s", name, reason)
 
 
 def fault_of(bug: BaseException) -> str:
-    """Return why a call failed, in one line, with the place in the plug-in where it did."""
+    """Return one line about an exception, with the innermost line of the plug-in's own code."""
     text = f"{type(bug).__name__}: {bug}" if str(bug) else type(bug).__name__
     place, trace = "", bug.__traceback__
     while trace is not None:
@@ -58,11 +59,11 @@ def fault_of(bug: BaseException) -> str:
 
 
 def attempt(call: Callable[..., Any], *args: Any, seconds: float = CALL_SECONDS) -> Any:
-    """Return what a call of a plug-in returns.
+    """Call into a plug-in, and return what it returns.
 
     Raises:
-        Overrun: it had used `seconds` of processor time and was still running. Only the main thread
-            can be watched; elsewhere, and inside C code, a call takes what it takes.
+        Overrun: the call has used `seconds` of processor time. There is no limit in other threads
+            than the main one, nor inside C code.
 
     """
     watch = _WATCH
@@ -74,16 +75,16 @@ def attempt(call: Callable[..., Any], *args: Any, seconds: float = CALL_SECONDS)
 
 
 class _Watch:
-    """A timer on the processor time of this process, which looks at the call that is running.
+    """A timer on the processor time of this process, which limits the running call.
 
-    The signal's handler runs between two steps of the main thread: it never interrupts anything
-    but the call itself.
+    Python runs the signal handler in the main thread, so it can only interrupt the call itself.
     """
 
     def __init__(self) -> None:
         self.left = 0
-        """Ticks that the running call has left; 0 = none is running."""
+        """Ticks until the limit of the running call; 0 = no call is running."""
         self._process = 0
+        """Process in which the timer runs."""
 
     def begin(self, seconds: float) -> None:
         if self._process != os.getpid():
@@ -91,11 +92,11 @@ class _Watch:
         self.left = int(seconds / _TICK_SECONDS) + 1
 
     def _arm(self) -> None:
-        """Start the timer: once in a process, as a forked one does not have its parent's."""
+        """Start the timer, once per process: a forked one does not inherit it."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._process = os.getpid()
-        # Python gives up its handlers before it ends, and without one the signal kills.
+        # At exit Python removes its handlers before the process ends; the signal would kill it.
         atexit.register(signal.setitimer, signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, self._tick)
         signal.setitimer(signal.ITIMER_VIRTUAL, _TICK_SECONDS, _TICK_SECONDS)

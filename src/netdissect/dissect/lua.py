@@ -1,11 +1,10 @@
-"""The layers as a dissector for Wireshark: tables in Lua, made from `fields_desc`, `E` conditions,
-checks, and the tables by which layers are chosen.
+"""Generates a dissector for Wireshark: Lua tables of the layers, their conditions and checks.
 
-`data/wireshark/runtime.lua` reads them. What a layer module states as code alone (which layer
-begins where, how long a message of a stream is) stands in `data/wireshark/<protocol>.lua`; the
-module `layers/<protocol>/tables.py` holds the tables that it looks things up in. A plug-in has
-neither: which layer reads which byte is found out by asking. A field class that is not known here
-brings its own step: `lua()`.
+`data/wireshark/runtime.lua` interprets the tables. What a layer module states as code (which layer
+reads a payload, how long a message in a stream is) is written again in
+`data/wireshark/<protocol>.lua`, with the tables of `layers/<protocol>/tables.py`. A plug-in has
+neither: `selection` finds out which layer reads what. A field class that is not known here may have
+a method `lua(self, tools)`, which returns its step.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ from scapy.fields import (
     ThreeBytesField,
 )
 
-from netdissect.dissect.asking import Chooser, UnknowableError, asked, samples
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.dissect.names import layers_of
+from netdissect.dissect.selection import Chooser, NoTableError, samples, selection_table
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBytes, Tail, Varint
@@ -44,7 +43,9 @@ from netdissect.wire.varint import OWN, VarintCodec
 __all__ = ["script"]
 
 _WIDE = 8
+"""Size in bytes of integers that need a 64-bit field in Wireshark."""
 _FLOATS = "fd"
+"""`struct` codes of floats."""
 
 
 def script(facts: Mapping[str, Any]) -> str:
@@ -71,7 +72,7 @@ def script(facts: Mapping[str, Any]) -> str:
 
 
 def _plugin(name: str, known: Mapping[str, Any]) -> str:
-    """Return the tables of a plug-in."""
+    """Return the table of a plug-in."""
     if "udp" not in known["transports"]:
         raise UsageError(
             f"the plug-in {name} is carried by TCP alone: only code knows its messages"
@@ -87,7 +88,7 @@ def _plugin(name: str, known: Mapping[str, Any]) -> str:
             for dialect in known["dialects"]
         }
         return _protocol(name, {**known, "transports": ["udp"]}, made, {"roots": roots})
-    except (UnknowableError, TypeError) as error:  # TypeError: a field that has no step
+    except (NoTableError, TypeError) as error:  # TypeError: a field that has no step
         raise UsageError(f"no Lua can be made of the plug-in {name}: {error}") from error
 
 
@@ -120,13 +121,13 @@ def _protocol(name: str, known: Mapping[str, Any], made: _Maker, more: Mapping[s
 
 
 class _Raw(str):
-    """Lua as it is."""
+    """Lua source, as opposed to a string."""
 
     __slots__ = ()
 
 
 def _lua(value: Any) -> str:  # noqa: PLR0911 - one a type
-    """Return a value as Lua."""
+    """Return a value as Lua source."""
     if isinstance(value, _Raw):
         return str(value)
     if isinstance(value, bool):
@@ -150,10 +151,10 @@ def _lua(value: Any) -> str:  # noqa: PLR0911 - one a type
 
 
 def rule(expression: Any) -> _Raw:
-    """Return an expression as a function of the values read so far.
+    """Return an expression as a Lua function of the fields read so far.
 
     Raises:
-        TypeError: it is no expression, but code.
+        TypeError: it is not an `E`, but a Python function.
 
     """
     if not isinstance(expression, E):
@@ -171,7 +172,7 @@ _OPERATORS: dict[type[ast.AST], str] = {
 
 
 def _expression(node: ast.AST) -> str:  # noqa: PLR0911 - one a kind of node
-    """Return the tree of an expression as Lua."""
+    """Return the syntax tree of an expression as Lua source."""
     if isinstance(node, ast.Name):
         return f"N(v.{node.id})"
     if isinstance(node, ast.Constant):
@@ -200,7 +201,7 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 
 
 def _compared(left: ast.expr, symbol: ast.cmpop, right: ast.expr) -> str:
-    """Return one comparison as Lua."""
+    """Return a comparison as Lua source."""
     if isinstance(symbol, ast.Is | ast.IsNot) and isinstance(left, ast.Name):
         return f"B(v.{left.id} {'==' if isinstance(symbol, ast.Is) else '~='} nil)"
     if isinstance(right, ast.Tuple | ast.Set):
@@ -210,20 +211,20 @@ def _compared(left: ast.expr, symbol: ast.cmpop, right: ast.expr) -> str:
 
 
 class _Maker:
-    """Makes the steps of layers, and gathers what kind each field is of."""
+    """Makes the tables of layers, and collects the kinds of their fields."""
 
     def __init__(self, samples: Iterable[bytes] = ()) -> None:
-        """Take bytes with which it is asked which layer is chosen; without any, code in Lua says
-        it.
-        """
+        """Take the samples for `selection_table`; without samples, Lua code chooses the layers."""
         self.kinds: dict[str, str] = {"trailing": "bytes"}
+        """Name of a field -> kind."""
         self.codecs: dict[str, _Raw] = {}
-        """Families of numbers that the runtime does not know."""
+        """Encodings of numbers that the runtime does not have, by name."""
         self._called: dict[type[Layer], str] = {}
+        """Layer -> name in the script."""
         self._samples = tuple(samples)
 
     def called(self, layer: type[Layer]) -> str:
-        """Return the name of a layer in the script: its own, unless another one has it."""
+        """Return the name of a layer in the script: that of the class, made unique."""
         if layer not in self._called:
             name = layer.__name__
             while name in self._called.values():
@@ -232,7 +233,7 @@ class _Maker:
         return self._called[layer]
 
     def layer(self, layer: type[Layer]) -> _Raw:
-        """Return the steps of a layer and its checks."""
+        """Return the table of a layer: title, checks, and a step per field."""
         steps = [_lua(step) for field in layer.fields_desc if (step := self._step(field))]
         rows = [f"title={_lua(str(layer._name or layer.__name__))}"]  # noqa: SLF001 - Scapy's
         checks = [made for check in layer.checks if (made := _check(check)) is not None]
@@ -241,25 +242,25 @@ class _Maker:
         return _Raw("{" + ",\n".join([*rows, *steps]) + "}")
 
     def choice(self, *choose: Chooser) -> dict[Any, Any]:
-        """Return the table of which layers are chosen, made by asking.
+        """Return the table of which layer is chosen for which bytes.
 
         Raises:
-            UnknowableError: no such table says it.
+            NoTableError: there is no such table.
 
         """
-        return asked(choose, self._samples, self.called)
+        return selection_table(choose, self._samples, self.called)
 
     def _chosen(self, choose: Callable[[Any, bytes], Any] | None) -> dict[str, Any]:
-        """Return what a step adds where the layer is chosen by a function of Python."""
+        """Return the addition to a step whose layer a Python function chooses."""
         if not self._samples or choose is None:
             return {}
         return {"rows": self.choice(partial(choose, {}))}
 
     def _codec(self, codec: VarintCodec) -> str:
-        """Return the name of a family of numbers that the script can read.
+        """Return the name of an encoding of numbers, for which the script has a function.
 
         Raises:
-            TypeError: nothing says in Lua how.
+            TypeError: there is no Lua function for it.
 
         """
         if codec.lua:
@@ -293,7 +294,7 @@ class _Maker:
         return step
 
     def _gather(self, shown: str, step: dict[str, Any]) -> None:
-        """Note of what kind a field is: one name has one in Wireshark."""
+        """Record the kind of a field."""
         item = step.get("item")
         if step["k"] == "array" and isinstance(item, dict):
             item["s"] = shown
@@ -302,7 +303,7 @@ class _Maker:
         if step["k"] == "items" or step.get("hidden"):
             return
         if step["k"] == "embedded":
-            # Bytes that are no layer, such as fewer than it states, are shown as they are.
+            # What cannot be read as a layer is shown as bytes.
             self._note(step["n"], "bytes")
             return
         kind = "int"
@@ -317,10 +318,10 @@ class _Maker:
         self._note(shown, kind)
 
     def _note(self, shown: str, kind: str) -> None:
-        """Note a field of that kind."""
+        """Record that a field is of this kind."""
         before = self.kinds.setdefault(shown, kind)
         if before != kind:
-            # One name has one kind in Wireshark: the wider of two, else text.
+            # In Wireshark a name has one kind: the wider one of two integers, else text.
             wide = {before, kind} == {"int", "u64"}
             self.kinds[shown] = "u64" if wide else "str"
 
@@ -351,7 +352,7 @@ class _Maker:
 
 
 class _Tools:
-    """What a field class uses that brings its own step."""
+    """The argument `tools` of the method `lua` of a field class."""
 
     rule = staticmethod(rule)
 
@@ -362,11 +363,12 @@ class _Tools:
 
 
 def _octets(field: Any) -> dict[str, Any]:
-    """Return the step of a field of bytes; nothing for another one."""
+    """Return the step of a field of bytes, {} for another field."""
     text = hasattr(field, "plain")
     if isinstance(field, NulString):
-        told = isinstance(field.unterminated(b"").value, str)
-        return {"k": "until_", "mark": field.mark[0], "code": field.code, "endless_text": told}
+        shows_text = isinstance(field.unterminated(b"").value, str)
+        step = {"k": "until_", "mark": field.mark[0], "code": field.code}
+        return {**step, "endless_text": shows_text}
     if isinstance(field, SizedBytes):
         length = field.length
         known = length if isinstance(length, E) else E("length")
@@ -379,7 +381,7 @@ def _octets(field: Any) -> dict[str, Any]:
 
 
 def _fixed(field: Any) -> dict[str, Any]:
-    """Return the step of a field that `struct` reads, or of bits."""
+    """Return the step of a field of fixed size."""
     if isinstance(field, (BitField, BitEnumField, FlagsField)) and not field.rev:
         return {"k": "bits", "size": int(field.size)}
     if isinstance(field, (ThreeBytesField, LEThreeBytesField)):
@@ -397,7 +399,7 @@ def _fixed(field: Any) -> dict[str, Any]:
 
 
 def _check(check: Check) -> dict[str, Any] | None:
-    """Return a check; None of one that is code, or asks for the items of a list."""
+    """Return the table of a check; None if it is a Python function, or about items of a list."""
     if not isinstance(check.when, E):
         return None
     try:
@@ -408,5 +410,5 @@ def _check(check: Check) -> dict[str, Any] | None:
         literal + ("" if name is None else f"{{{name}}}")
         for literal, name, _, _ in Formatter().parse(check.message)
     )
-    # To Lua 0 is true.
+    # T: in Lua, 0 is true.
     return {"when": _Raw(f"function(v) return T({when}) end"), "code": check.code, "text": text}

@@ -1,4 +1,4 @@
-"""The names of the fields of a protocol, read off its layers: what filters and columns can name."""
+"""The fields of a protocol by name, derived from its layers, for filters and columns."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from netdissect.model.names import FieldInfo
 __all__ = ["layer_fields", "layers_of", "range_of"]
 
 _WHOLE = frozenset("BHILQ")
-"""Codes of `struct` for whole numbers, in their upper case."""
+"""`struct` codes of unsigned integers; lower case is signed."""
 _THREE = (ThreeBytesField, LEThreeBytesField)
-"""Fields that write numbers of another width than their code says."""
+"""Integer fields whose size is not that of their `struct` code."""
 
 
 def layer_fields(module: Any) -> dict[str, FieldInfo]:
     """Return the fields of all layers of a module or package by name, in no particular order.
 
-    What a finisher or an inspector adds is not stated by a layer; a layer module may list it, name
-    -> kind, in `ADDED_FIELDS`.
+    Fields that a finisher or inspector adds are listed in `ADDED_FIELDS` of the layer module, as
+    name -> kind.
     """
     added: dict[str, str] = getattr(module, "ADDED_FIELDS", {})
     found = {name: FieldInfo.parse(name, kind) for name, kind in added.items()}
@@ -47,7 +47,7 @@ def layer_fields(module: Any) -> dict[str, FieldInfo]:
             limits = (range_of(inner) if kind == "int" else None) or ()
             stated = FieldInfo(name, kind, "", "", *limits)
             before = found.get(name, stated)
-            # One name may be a number in one message and a text in another.
+            # A name may be a number in one message and text in another.
             found[name] = (
                 FieldInfo(name, "any", "")
                 if before.kind != kind
@@ -63,7 +63,7 @@ def layer_fields(module: Any) -> dict[str, FieldInfo]:
 
 
 def range_of(field: Any) -> tuple[int, int] | None:
-    """Return the least and the largest number that a field can hold, None where it holds others."""
+    """Return the range of integers that a field can hold; None if it is not an integer field."""
     stated: tuple[int, int] | None = getattr(field, "limits", None)
     size, code = getattr(field, "size", 0), str(getattr(field, "fmt", ""))[-1:]
     if stated is not None:
@@ -78,10 +78,10 @@ def range_of(field: Any) -> tuple[int, int] | None:
 
 
 def layers_of(module: Any) -> list[type[Layer]]:
-    """Return the layers of a module or package by name."""
+    """Return the layers that a module or package defines, sorted by name."""
     prefix = module.__name__
     for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
-        import_module(f"{prefix}.{part.name}")  # some layers are read in only where needed
+        import_module(f"{prefix}.{part.name}")  # some modules are imported only if needed
     return [
         layer
         for layer in sorted(_layers(Layer), key=_name)
@@ -90,7 +90,7 @@ def layers_of(module: Any) -> list[type[Layer]]:
 
 
 def _name(layer: type[Layer]) -> tuple[str, str]:
-    """Return what orders layers alike, whichever of them was imported first."""
+    """Return a sort key that does not depend on the order of imports."""
     return layer.__module__, layer.__qualname__
 
 

@@ -1,8 +1,8 @@
-"""User schemas: what the payloads of user messages mean. One format serves all protocols.
+"""User schemas: descriptions of user messages, in one format for all protocols.
 
 A schema is JSON or TOML: `{"format": "netdissect-schema/1", "protocol": ..., "enums": {...},
 "objects": {...}, "messages": {id or name: {"name", "direction", "fields": [[name, type], ...]}}}`.
-`T[]` is an array with its length on the wire, `T[n]` one of n elements without it.
+The type `T[]` is an array whose length is on the wire, `T[n]` an array of n items without it.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ __all__ = [
 
 FORMAT = "netdissect-schema/1"
 MAX_BITS = 64
-"""Bits of one value at most, where the schema says how many."""
+"""Maximum number of bits that a schema may give a value."""
 DEPTH_LIMIT = 64
-"""Nested objects at most: a schema may refer to itself."""
+"""Maximum nesting of objects: they may be recursive."""
 NODE_LIMIT = 100_000
-"""Values decoded from one payload at most: bounds nested arrays with large counts."""
+"""Maximum number of values decoded from a payload, against nested arrays with large counts."""
 MAX_SCHEMA_OCTETS = 4 * 1024 * 1024
-"""Bytes of a schema file at most."""
+"""Maximum size of a schema file in bytes."""
 _KEYS = ("format", "protocol", "note", "enums", "objects", "messages")
 _MESSAGE_KEYS = ("name", "direction", "dialects", "note", "fields")
 _FIELD_KEYS = ("name", "type", "bits", "note")
@@ -54,7 +54,7 @@ _TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9
 
 
 class SchemaError(ValueError):
-    """A schema file that cannot be used: a message for the user."""
+    """A schema cannot be used. The text is for the user."""
 
 
 class SchemaMismatch(ValueError):  # noqa: N818 - names a condition
@@ -67,22 +67,22 @@ class SchemaMismatch(ValueError):  # noqa: N818 - names a condition
         self.position = position
         self.nodes = nodes
         self.short = isinstance(cause, OutOfData) or getattr(cause, "short", False)
-        """True where the payload ends too early; False where the schema is at fault."""
+        """True if the payload ends too early, False if the schema is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """A type as a schema writes it."""
+    """A type in a schema."""
 
     text: str
-    """As written."""
+    """The type as written."""
     base: str
-    """Scalar, enum or object name."""
+    """Name of a scalar, enum or object."""
     size: int | None
-    """The number in parentheses: `bits(3)`; None without."""
+    """Number of bits, as in `bits(3)`; None if not given."""
     dimensions: tuple[int | None, ...]
-    """One entry an array level, outermost first: None = length on the wire, n = without, -n =
-    length in n bits on the wire.
+    """For each array level, outermost first: n = n items, None = the length is on the wire, -n =
+    the length is on the wire, in n bits.
     """
 
 
@@ -96,13 +96,13 @@ class SchemaField:
 
 @dataclass(frozen=True, slots=True)
 class MessageSchema:
-    """The payload of one message."""
+    """The payload of a message."""
 
     name: str
     fields: tuple[SchemaField, ...]
     direction: str | None = None
     dialects: tuple[str, ...] = ()
-    """Dialects that know the message, without their protocol's prefix; empty = all."""
+    """Dialects with this message, without the protocol's prefix; () = all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,16 @@ class Schema:
     """A loaded schema."""
 
     protocol: str | None
-    """The protocol that it is for; None = any."""
+    """Its protocol; None = any."""
     messages: Mapping[str, MessageSchema]
+    """Id or name -> message."""
     objects: Mapping[str, tuple[SchemaField, ...]] = field(default_factory=dict)
     enums: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     enum_types: Mapping[str, str] = field(default_factory=dict)
-    """Enum name -> the scalar type it travels as."""
+    """Enum -> scalar type on the wire."""
 
     def message(self, *keys: object) -> MessageSchema | None:
-        """Return the schema of the first key that has one: an id, a name, or both."""
+        """Return the message of the first key (id or name) that is known; None if none is."""
         for key in keys:
             found = self.messages.get(str(key))
             if found is not None:
@@ -129,12 +130,12 @@ class Schema:
 def load_schema(
     path: str | Path, formats: Mapping[str, Callable[[str], Any]] = MappingProxyType({})
 ) -> Schema:
-    """Return the schema of a JSON or TOML file, or of a protocol's own descriptions.
+    """Load a schema from a JSON or TOML file, or from a file in a protocol's own format.
 
     Args:
         path: the file.
-        formats: end of a file's name -> what makes of its text the object of a schema; it raises
-            ValueError where the text is no such description.
+        formats: suffix of a file name -> function that converts the text to the object of a schema.
+            It raises ValueError if the text is invalid.
 
     Raises:
         SchemaError: the file is missing, malformed or not a schema.
@@ -162,7 +163,7 @@ def load_schema(
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, whose names stand there once each."""
+    """Return a JSON object; raise ValueError if it has a name twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -172,14 +173,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_others(row: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    """Refuse a key that means nothing: one that is misspelt would do nothing, without a word."""
+    """Refuse unknown keys: a misspelt one would be ignored silently."""
     for name in row:
         if name not in known:
             raise SchemaError(f"{where}: {unknown('key', name, known)}")
 
 
 def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
-    """Return the schema of a loaded JSON or TOML object; raises SchemaError with the place."""
+    """Return the schema in a JSON or TOML object; raise SchemaError with the place of an error."""
     if not isinstance(data, dict) or data.get("format", FORMAT) != FORMAT:
         raise SchemaError(f'{origin}: no schema ("format" must be "{FORMAT}")')
     _refuse_others(data, _KEYS, origin)
@@ -223,7 +224,7 @@ def _message(key: str, row: Any, where: str) -> MessageSchema:
 
 
 def named_protocol(schema: Schema) -> str:
-    """Return the protocol that a schema is for; raises SchemaError where it names none."""
+    """Return the protocol of a schema; raise SchemaError if it names none."""
     if schema.protocol is None:
         raise SchemaError("the schema does not say its protocol")
     return schema.protocol
@@ -236,7 +237,7 @@ def _names(value: Any, where: str) -> tuple[str, ...]:
 
 
 def _enum(row: Any, where: str) -> dict[int, str]:
-    """Return the names of numbers."""
+    """Return number -> name."""
     found: dict[int, str] = {}
     for key, name in row.items() if isinstance(row, dict) else [(row, None)]:
         if key == "type":
@@ -295,7 +296,7 @@ def _field(row: Any, where: str) -> SchemaField:
 
 
 def _dimension(text: str) -> int | None:
-    """Return None for "", n for "n", -n for ":n"."""
+    """Return the entry of `TypeRef.dimensions` for the text in brackets: "", "n" or ":n"."""
     if not text:
         return None
     return -int(text[1:]) if text.startswith(":") else int(text)
@@ -304,14 +305,14 @@ def _dimension(text: str) -> int | None:
 def decode(
     schema: Schema, values: Values, message: MessageSchema, data: FieldNode, bits: int
 ) -> tuple[FieldNode, SchemaMismatch | None]:
-    """Return the node `decoded` of a user's message, and why it ends early; None where it does not.
+    """Decode a user message; return the node `decoded`, and the mismatch that ended it, or None.
 
     Args:
         schema: the user's schema.
-        values: how values travel in the protocol.
-        message: what the schema says of the message.
-        data: the node of its bytes, which the offsets are moved to.
-        bits: bits of them.
+        values: encoding of values in the protocol.
+        message: description of the message.
+        data: node with its bytes; offsets are relative to its start.
+        bits: number of bits of the message.
 
     """
     cursor = Cursor(bytes(data.value), 0, bits)
@@ -327,7 +328,7 @@ def decode(
 
 
 class Decoder:
-    """Reads the values of one payload by a schema into nodes."""
+    """Reads the values of a payload into nodes, according to a schema."""
 
     def __init__(self, schema: Schema, values: Values, *, buffer: int = 0) -> None:
         self._schema = schema
@@ -338,7 +339,7 @@ class Decoder:
     def fields(
         self, fields: Sequence[SchemaField], cursor: Cursor, depth: int = 0
     ) -> list[FieldNode]:
-        """Return one node per field; raises SchemaMismatch with the nodes read before the fault."""
+        """Return a node per field; raise SchemaMismatch with the nodes before the mismatch."""
         nodes: list[FieldNode] = []
         for item in fields:
             start = cursor.position
@@ -364,7 +365,7 @@ class Decoder:
         return TypeRef(ref.text, match.group(1), ref.size, (*ref.dimensions, *inner))
 
     def _value(self, name: str, ref: TypeRef, cursor: Cursor, depth: int) -> FieldNode:
-        # Nulls and empty objects take no bits: only this bounds arrays of them.
+        # The data do not bound an array of nulls or of empty objects, which take no bits.
         self._nodes += 1
         if self._nodes > NODE_LIMIT or depth > DEPTH_LIMIT:
             raise ValueError("too many or too deeply nested values")
@@ -377,7 +378,7 @@ class Decoder:
             return self._object(name, ref.base, cursor, start, depth)
         names = self._schema.enums.get(ref.base)
         scalar = ref.base if names is None else self._schema.enum_types[ref.base]
-        # A type's own alias is resolved already; an enum's may be one, such as EOUDP's `int`.
+        # `_resolve` has resolved a field's type, but not that of an enum, such as EOUDP's `int`.
         scalar = self._values.aliases.get(scalar, scalar)
         row = self._values.scalars.get(scalar)
         if row is None:
@@ -387,12 +388,13 @@ class Decoder:
         return self._node(name, value, start, cursor, label)
 
     def _array(self, name: str, ref: TypeRef, cursor: Cursor, start: int, depth: int) -> FieldNode:
-        wanted = ref.dimensions[0]
+        size = ref.dimensions[0]
+        # Some encodings have an array type of their own, such as packed booleans.
         whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
-        if wanted is not None and wanted < 0:
-            count = cursor.bits(-wanted)
+        if size is not None and size < 0:
+            count = cursor.bits(-size)
         else:
-            count = self._values.count(cursor) if wanted is None else wanted
+            count = self._values.count(cursor) if size is None else size
         if whole is not None:
             return self._node(name, whole.read(cursor, count), start, cursor)
         item = TypeRef(ref.text, ref.base, ref.size, ref.dimensions[1:])
@@ -414,10 +416,10 @@ class Decoder:
         if inner is None:
             return self._node(name, None, start, cursor, "null")
         children = self.fields(self._schema.objects[kind], inner, depth + 1)
-        # What an object of a later version holds beside the known is passed over.
+        # Skip fields that a later version has added to the object.
         if inner is not cursor:
             cursor.position = inner.end
-        # An object without fields is an empty object, not null.
+        # {} distinguishes an object without fields from null.
         value: dict[str, Any] | None = None if children else {}
         node = FieldNode(name, value, start, cursor.position - start, buffer=self._buffer)
         node.children = children
@@ -430,7 +432,7 @@ class Decoder:
 
 
 def _holder(name: str, fault: SchemaMismatch, start: int) -> FieldNode:
-    """Return a node that keeps what was read of an incomplete array or object."""
+    """Return a node with the part of an array or object that could be read."""
     if len(fault.nodes) == 1 and fault.nodes[0].name == name:
         return fault.nodes[0]
     node = FieldNode(name, None, start, fault.position - start, "incomplete")
@@ -441,9 +443,7 @@ def _holder(name: str, fault: SchemaMismatch, start: int) -> FieldNode:
 def encode(
     schema: Schema, values: Values, fields: Sequence[SchemaField], data: Mapping[str, Any]
 ) -> Sink:
-    """Append the values of `data` by name, in schema order; a missing one is written as zero or
-    null.
-    """
+    """Encode `data` (name -> value) in the order of the schema; a missing value is zero or null."""
     sink = Sink()
     _Encoder(schema, values, sink).fields(fields, data, 0)
     return sink
@@ -481,11 +481,11 @@ class _Encoder:
         self._values.wrap(outer, body)
 
     def _array(self, ref: TypeRef, items: Sequence[Any], depth: int) -> None:
-        wanted = ref.dimensions[0]
-        if wanted is None:
+        size = ref.dimensions[0]
+        if size is None:
             self._values.put_count(self._sink, len(items))
-        elif wanted < 0:
-            self._sink.bits(len(items), -wanted)
+        elif size < 0:
+            self._sink.bits(len(items), -size)
         whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
         if whole is not None:
             whole.write(self._sink, items, len(items))

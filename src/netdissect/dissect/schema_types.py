@@ -1,4 +1,4 @@
-"""Whether the types of a user schema are those of its protocol, and mean something."""
+"""Checks the types of a user schema against those of its protocol."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["check_types"]
 
 
 def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "schema") -> None:
-    """Refuse a schema with a type that none of the protocol's encodings has.
+    """Refuse a schema with a type that no dialect of the protocol has.
 
     Args:
         schema: the schema.
-        encodings: the value tables of the protocol's dialects.
-        origin: what to call it in messages.
+        encodings: encodings of values in the protocol's dialects.
+        origin: name of the schema in error messages.
 
     Raises:
-        SchemaError: a type is neither a scalar, an object nor an enum; with its place.
+        SchemaError: a type is neither a scalar, an object nor an enum, or cannot be used so.
 
     """
     scalars = {name for values in encodings for name in (*values.scalars, *values.aliases)}
@@ -75,7 +75,7 @@ def _check_enums(
 
 
 def _is_whole(values: Values, name: str) -> bool:
-    """Return whether a scalar is a whole number."""
+    """Return whether a scalar type is an integer."""
     row = values.scalars.get(values.aliases.get(name, name))
     try:
         return row is not None and isinstance(row.read(Cursor(bytes(16), 0, 128), None), int)
@@ -84,7 +84,7 @@ def _is_whole(values: Values, name: str) -> bool:
 
 
 def _fits(values: Values, name: str, number: int) -> bool:
-    """Return whether a scalar can be a number; of one whose bits are said elsewhere, True."""
+    """Return whether a scalar type can hold a number; True for `bits`, whose size is unknown."""
     row = values.scalars.get(values.aliases.get(name, name))
     try:
         if row is not None and row is not BITS:
@@ -95,13 +95,13 @@ def _fits(values: Values, name: str, number: int) -> bool:
 
 
 def _has_all(values: Values) -> bool:
-    """Return whether neither a value nor an object of an encoding can be null."""
+    """Return whether an encoding has no null, neither for values nor for objects."""
     cursor = Cursor(bytes(16), 0, 128)
     return values.present(cursor) and values.enter(cursor) is not None
 
 
 def _refuse_endless(objects: Mapping[str, Sequence[SchemaField]], origin: str) -> None:
-    """Refuse objects that hold themselves: where none is null, only an array's length ends them."""
+    """Refuse objects that contain themselves, other than in an array: nothing would end them."""
     held = {
         name: [
             item.type.base
@@ -113,8 +113,8 @@ def _refuse_endless(objects: Mapping[str, Sequence[SchemaField]], origin: str) -
     try:
         TopologicalSorter(held).prepare()
     except CycleError as fault:
-        around = fault.args[1][::-1]
-        way = f" by {around[1]}" if len(around) > 2 else ""  # noqa: PLR2004
+        cycle = fault.args[1][::-1]
+        way = f" by {cycle[1]}" if len(cycle) > 2 else ""  # noqa: PLR2004
         raise SchemaError(
-            f"{origin}: objects.{around[0]}: it holds itself{way}, without an end"
+            f"{origin}: objects.{cycle[0]}: it holds itself{way}, without an end"
         ) from None

@@ -1,28 +1,29 @@
-"""The fields of a layer while it is read. Not compiled: mypyc has no `__getattr__` for a dict."""
+"""The fields of a layer while it is read."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from netdissect.dissect.around import Around
+from netdissect.layers.base import Layer
+from netdissect.model.native import mypyc_attr
 
 __all__ = ["Scope"]
 
 
-class Scope(Around):
-    """Stands in for the packet when Field objects ask for other fields."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Scope(dict[str, Any]):
+    """The fields of a layer that have been read. Other names are looked up in enclosing layers."""
 
-    __slots__ = ()
+    def __init__(self, outer: Scope | None = None, layer: type[Layer] | None = None) -> None:
+        self.outer = outer
+        """Fields of the enclosing layer."""
+        self.layer = layer
 
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (self.outer is not None and name in self.outer)
-
-    def getfieldval(self, name: str) -> Any:
-        """Return a field's value as a Scapy packet would."""
-        return self[name]
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    def __missing__(self, name: str) -> Any:
+        scope = self.outer
+        while scope is not None:
+            value = scope.get(name, scope)
+            if value is not scope:
+                return value
+            scope = scope.outer
+        raise KeyError(name)

@@ -1,7 +1,7 @@
-"""How the walker reads the fields of a layer: worked out once for a layer, not for each datagram.
+"""Plans of how the walker reads each layer, made once per layer instead of per datagram.
 
-A field of Scapy reads from a state, bytes and perhaps a number of bits, that it slices anew. The
-common fields are read here at a bit position instead; all others still read their own way.
+A Scapy field reads from a state, which each field slices anew. Here the common kinds of fields are
+read at a bit position instead; all others still read from a Scapy state.
 """
 
 from __future__ import annotations
@@ -20,100 +20,112 @@ from netdissect.layers.lsb import LsbBits, LsbPad
 from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = [
-    "EMBEDDED", "HIGH_FIRST", "ITEMS", "LEAF", "PACKET", "PADDING", "USUAL", "Plan", "Step",
-    "hexadecimal", "plan_of",
+    "CACHED",
+    "EMBEDDED",
+    "HIGH_FIRST",
+    "ITEMS",
+    "LEAF",
+    "PACKET",
+    "PADDING",
+    "Plan",
+    "Step",
+    "hexadecimal",
+    "plan_for",
 ]  # fmt: skip
 
 _OURS: Final = ("netdissect.", "scapy.")
 MAX_LAYERS = 4096
-"""Layers whose steps are remembered; more than all that exist."""
+"""Maximum number of plans in the cache, more than there are layers."""
 
 LEAF: Final = 0
-"""A field with a value."""
+"""Kind: a field with a value."""
 PADDING: Final = 1
-"""Bits that mean nothing."""
+"""Kind: bits without a meaning."""
 ITEMS: Final = 2
-"""A list of layers."""
+"""Kind: a list of layers."""
 EMBEDDED: Final = 3
-"""A layer in so many bytes."""
+"""Kind: a layer in a number of bytes."""
 PACKET: Final = 4
-"""A layer, as a field of Scapy's own holds it."""
+"""Kind: a layer in Scapy's own `PacketField`."""
 
-ASKED: Final = 0
-"""Read by its step."""
-USUAL: Final = 1
-"""A number of variable length: one byte tells it where that is all of it."""
+BY_FIELD: Final = 0
+"""Method: call `Step.read`."""
+CACHED: Final = 1
+"""Method: a number of variable length; look its first byte up in `Step.cached`."""
 LOW_FIRST: Final = 2
-"""Bits, the least significant one first, or bytes in that order."""
+"""Method: extract bits, least significant first, or little-endian bytes."""
 HIGH_FIRST: Final = 3
-"""Bits, the most significant one first, or bytes in that order."""
+"""Method: extract bits, most significant first, or big-endian bytes."""
 _WORD: Final = 32
-"""Bits of a number at most that the walker reads by itself: with those around it, a word."""
+"""Maximum number of bits to extract: with the rest of their bytes they fit a machine word."""
 
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
-"""(bytes of the layer, bit position, fields read so far) -> (value, bit behind it)."""
+"""(bytes of the layer, bit position, fields read so far) -> (value, position of the next bit)."""
 _Rule: TypeAlias = Callable[[Any], Any]
-"""Fields read so far -> what follows from them."""
+"""Fields read so far -> value of a rule."""
 
 
 class Step:
-    """One field of a layer, ready to be read."""
+    """How to read and show one field of a layer."""
 
-    __slots__ = ("codec", "condition", "display", "field", "findings", "highest", "how", "kind",
-                 "late", "least", "lowest", "name", "plain", "private", "read", "shown", "signed",
-                 "size", "usual", "whole")  # fmt: skip
+    __slots__ = ("alignment", "cached", "clean_high", "clean_low", "codec", "condition", "display",
+                 "field", "findings", "kind", "lazy", "method", "min_bits", "name", "plain",
+                 "private", "read", "shown", "signed", "size")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
         inner = field.fld if isinstance(field, MayEnd) else field
         self.condition: Callable[[Any], Any] | None = None
-        """Says from the fields read so far whether it is there; None: always."""
+        """Whether the field is present, from the fields read so far; None = always."""
         if isinstance(inner, ConditionalField):
             self.condition = _rule(inner.cond)
             inner = inner.fld
         self.field = inner
         self.kind = _kind(inner)
         self.shown: str = getattr(inner, "shown", inner.name)
-        """Its name in the tree."""
-        self.least = 0
-        """Bits that must be left, or it is absent."""
+        """Name in the tree."""
+        self.min_bits = 0
+        """Number of bits that must be left; with fewer, the field is absent."""
         bare = inner
         if type(inner).getfield is IfLeft.getfield:
-            self.least, bare = inner.bits, inner.fld
+            self.min_bits, bare = inner.bits, inner.fld
         self.read = _reader(bare)
         self.plain = int if isinstance(inner, FlagsField) else getattr(inner, "plain", None)
-        """Makes a plain value of Python of what was read; None: it is one."""
+        """Converts what was read to the value in the tree; None = no conversion."""
         self.display = _display(bare)
-        """Returns what people see where that is more than the value; None = hex of bytes."""
-        self.late = type(bare).i2repr.__module__.startswith(_OURS)
-        """Whether that may be asked for later: a field of a plug-in is guarded while it is read."""
+        """Returns the display of a value, "" if it is its `repr`; None = hex for bytes."""
+        self.lazy = type(bare).i2repr.__module__.startswith(_OURS)
+        """True if `display` may be called later. That of a plug-in's field is called while there is
+        a time limit.
+        """
         self.findings: Callable[[Any, bytes], Iterable[tuple[str, str]]] | None = getattr(
             inner, "findings", None
         )
-        """Says what is wrong with a value and its bytes."""
-        usual = isinstance(inner, Varint) and type(inner).findings is Varint.findings
-        quiet: Any = (None, None) if usual else getattr(inner, "quiet", None)
-        self.codec: VarintCodec | None = None if quiet is None else inner.codec
-        """Says what is the shortest form of a number, of which nothing is found in that form from
-        `lowest` to `highest`; None: only `findings` tells.
+        """(value, its bytes) -> (code, text) of each soft finding."""
+        standard = isinstance(inner, Varint) and type(inner).findings is Varint.findings
+        clean: Any = (None, None) if standard else getattr(inner, "clean_range", None)
+        self.codec: VarintCodec | None = None if clean is None else inner.codec
+        """Encoding of a number that has no findings if it is minimal and in the range `clean_low`
+        to `clean_high`; None = call `findings` in any case.
         """
-        self.lowest: int | None = None if quiet is None else quiet[0]
-        self.highest: int | None = None if quiet is None else quiet[1]
-        self.how, self.size, self.whole = _how(bare)
-        """Whether the walker reads it by itself where it is not cut short: how, how many bits of
-        it, and the bits of a position that must be 0 for that.
+        self.clean_low: int | None = None if clean is None else clean[0]
+        self.clean_high: int | None = None if clean is None else clean[1]
+        self.method, self.size, self.alignment = _method(bare)
+        """How to read the field if it is not cut short; its size in bits; a mask of the bits in the
+        position that must be 0.
         """
-        self.signed = self.how == LOW_FIRST and bool(getattr(bare, "signed", False))
-        self.usual: list[int | None] = [None] * (256 if self.how == USUAL else 0)
-        """By its first byte: the number that was all of it, where nothing was found on that."""
+        self.signed = self.method == LOW_FIRST and bool(getattr(bare, "signed", False))
+        self.cached: list[int | None] = [None] * (256 if self.method == CACHED else 0)
+        """First byte -> number, if that byte was the whole number, and had no findings."""
         self.private: str = getattr(innermost(inner), "private", "")
-        """What it holds that a shared capture should not."""
+        """Kind of private content for `anonymise`, or ""."""
 
 
 class Plan:
-    """A layer, ready to be read."""
+    """How to read a layer."""
 
-    __slots__ = ("broken", "checks", "generated", "kind", "late", "ours", "steps", "title")
+    __slots__ = ("any_broken", "checks", "generated", "late", "message_type", "ours", "steps",
+                 "title")  # fmt: skip
 
     def __init__(self, layer: Any) -> None:
         self.title = str(layer._name or layer.__name__)  # noqa: SLF001 - `name` is Scapy's slot
@@ -122,29 +134,29 @@ class Plan:
         self.generated: list[tuple[str, _Rule, bool]] = [
             (gen.name, _rule(gen.value), gen.keeps_none) for gen in layer.generated
         ]
-        """(name, value, whether None is shown) of what is concluded."""
+        """(name, rule, whether None is shown) of each derived value."""
         self.late: bool = bool(self.generated) and layer.concludes_late
         self.checks: list[tuple[_Rule, Check]] = [
             (_rule(check.when), check) for check in layer.checks
         ]
         whens = [check.when.source for check in layer.checks if isinstance(check.when, E)]
         several = len(whens) > 1 and len(whens) == len(self.checks)
-        self.broken: _Rule | None = E(f"({') or ('.join(whens)})").rule if several else None
-        """Says whether any of the soft rules is broken, where one call can tell."""
-        told = layer.message_type
-        usual = getattr(told, "__func__", None) is Layer.message_type.__func__  # type: ignore[attr-defined]
-        self.kind: _Rule | None = None if usual else told
-        """Returns the type of the message that it is; None = it is never one."""
+        self.any_broken: _Rule | None = E(f"({') or ('.join(whens)})").rule if several else None
+        """Whether any soft rule is broken, if all are expressions; else None."""
+        own = layer.message_type
+        default = getattr(own, "__func__", None) is Layer.message_type.__func__  # type: ignore[attr-defined]
+        self.message_type: _Rule | None = None if default else own
+        """Returns the type of the message; None = the layer is never a message."""
 
 
 @lru_cache(maxsize=MAX_LAYERS)
-def plan_of(layer: Any) -> Plan:
-    """Return how a layer is read."""
+def plan_for(layer: Any) -> Plan:
+    """Return the plan for a layer."""
     return Plan(layer)
 
 
 def _rule(rule: _Rule) -> _Rule:
-    """Return a rule over the fields read so far, by the shortest way."""
+    """Return a rule that is called with a mapping only, without the checks of `E.__call__`."""
     return rule.rule if isinstance(rule, E) else rule
 
 
@@ -160,37 +172,37 @@ def _kind(field: Any) -> int:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _how(field: Any) -> tuple[int, int, int]:
-    """Return how the walker reads a field by itself, bits of it, bits of its place that are 0."""
-    method, converts = type(field).getfield, _converter(field) is not None
+def _method(field: Any) -> tuple[int, int, int]:
+    """Return method, size and alignment of a step."""
+    getfield, converts = type(field).getfield, _converter(field) is not None
     if hasattr(field, "reader"):
-        return ASKED, 0, 0
-    if method is Varint.getfield:
-        return USUAL, 8, 7
-    # A subclass that reads its own way must be asked.
+        return BY_FIELD, 0, 0
+    if getfield is Varint.getfield:
+        return CACHED, 8, 7
+    # Not for a subclass that overrides the reading.
     if isinstance(field, LsbBits) and type(field).read_at is LsbBits.read_at:
-        return (LOW_FIRST if field.size <= _WORD else ASKED), field.size, 0
-    if method is BitField.getfield and not field.rev and not converts:
-        return (HIGH_FIRST if 0 < field.size <= _WORD else ASKED), field.size, 0
-    if method is Field.getfield and not converts and str(field.fmt)[1:] in ("B", "H", "I"):
+        return (LOW_FIRST if field.size <= _WORD else BY_FIELD), field.size, 0
+    if getfield is BitField.getfield and not field.rev and not converts:
+        return (HIGH_FIRST if 0 < field.size <= _WORD else BY_FIELD), field.size, 0
+    if getfield is Field.getfield and not converts and str(field.fmt)[1:] in ("B", "H", "I"):
         return (LOW_FIRST if field.fmt[0] == "<" else HIGH_FIRST), 8 * field.sz, 7
-    return ASKED, 0, 0
+    return BY_FIELD, 0, 0
 
 
 def _reader(field: Any) -> _Read:
-    """Return what reads a field, by the method that its class has for it."""
+    """Return the function that reads a field."""
     if hasattr(field, "reader"):
         return field.reader(_reader)  # type: ignore[no-any-return]
-    method = type(field).getfield
-    if method is BitField.getfield and not field.rev:
+    getfield = type(field).getfield
+    if getfield is BitField.getfield and not field.rev:
         return _bits(field.size, _converter(field))
     if hasattr(field, "read_at"):
         return field.read_at  # type: ignore[no-any-return]
-    if method is Varint.getfield:
+    if getfield is Varint.getfield:
         return _varint(field)
-    if method is Field.getfield and isinstance(field.sz, int):
+    if getfield is Field.getfield and isinstance(field.sz, int):
         return _number(field, _converter(field))
-    return _stated(field)
+    return _from_state(field)
 
 
 def _converter(field: Any) -> Callable[[Any, Any], Any] | None:
@@ -198,7 +210,7 @@ def _converter(field: Any) -> Callable[[Any, Any], Any] | None:
 
 
 def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
-    """Read bits, the most significant one first."""
+    """Return a function that reads bits, most significant first."""
     mask = (1 << size) - 1
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
@@ -217,13 +229,13 @@ def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
 
 
 def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
-    """Read what `struct` reads."""
-    unpack, size, stated = field.struct.unpack_from, 8 * field.sz, _stated(field)
+    """Return a function that reads a value with `struct`."""
+    unpack, size, from_state = field.struct.unpack_from, 8 * field.sz, _from_state(field)
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
-        # Behind bits the bytes of a number are no whole ones: the field itself knows how to go on.
+        # Not at a whole byte: only the field itself can go on.
         if position & 7:
-            return stated(data, position, scope)
+            return from_state(data, position, scope)
         value = unpack(data, position >> 3)[0]
         return (value if convert is None else convert(scope, value)), position + size
 
@@ -231,12 +243,12 @@ def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
 
 
 def _varint(field: Any) -> _Read:
-    """Read a number of variable length."""
-    name, codec, stated = field.name, field.codec.read, _stated(field)
+    """Return a function that reads a number of variable length."""
+    name, codec, from_state = field.name, field.codec.read, _from_state(field)
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
         if position & 7:
-            return stated(data, position, scope)
+            return from_state(data, position, scope)
         try:
             value, after = codec(data, position >> 3, len(data))
         except VarintError as fault:
@@ -246,8 +258,8 @@ def _varint(field: Any) -> _Read:
     return read
 
 
-def _stated(field: Any) -> _Read:
-    """Read as the field itself does."""
+def _from_state(field: Any) -> _Read:
+    """Return a function that calls the field's own `getfield` with a Scapy state."""
     getfield = field.getfield
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
@@ -268,19 +280,19 @@ def _display(field: Any) -> Callable[[Any], str] | None:
     kind = type(field)
     if kind.i2repr is Field.i2repr and kind.i2h is Field.i2h:
         return None
-    # A bare number of ours says no more than its value does.
+    # A number without names: the display is the value.
     if getattr(field, "is_bare", False) and kind.i2repr.__module__.startswith("netdissect.layers."):
         return None
 
-    def shown(value: Any) -> str:
+    def display(value: Any) -> str:
         if isinstance(value, (bytes, bytearray)):
             return value.hex()
         text = field.i2repr(None, value)
         return "" if text == repr(value) else str(text)
 
-    return shown
+    return display
 
 
 def hexadecimal(value: Any) -> str:
-    """Return what people see of bytes; nothing of what is not bytes."""
+    """Return bytes in hex, "" for other values."""
     return value.hex() if isinstance(value, (bytes, bytearray)) else ""

@@ -1,7 +1,7 @@
-"""The walker: reads a payload through the Field objects of a layer and yields the annotated tree.
+"""The walker: reads a payload with the Field objects of a layer, and builds the annotated tree.
 
-It never raises on input: a field that cannot be read becomes an annotation, what was read before it
-stays. It holds no knowledge of a protocol.
+It never raises on input: a field that cannot be read becomes an annotation, and the fields before
+it stay. It knows no protocol.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from netdissect.dissect.around import Around
 from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.packet_scope import PacketScope
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.steps import (
+    CACHED,
     EMBEDDED,
     HIGH_FIRST,
     ITEMS,
     PADDING,
-    USUAL,
     Plan,
     Step,
     hexadecimal,
-    plan_of,
+    plan_for,
 )
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
@@ -37,31 +37,32 @@ from netdissect.model.dissection import (
 )
 from netdissect.model.native import i64
 
-__all__ = ["Walker", "node_fields", "node_value", "own_value"]
+__all__ = ["Walker", "inline_value", "node_fields", "node_value"]
 
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 _OCTET: Final = 8
 _ALL_BITS: Final = 2**62 - 1  # mypyc boxes larger numbers
 DEPTH_LIMIT = 64
-"""Nested layers and objects at most."""
+"""Maximum nesting of layers and objects."""
 
 
 class Walker:
-    """Walks one buffer of one payload, gathering annotations and messages as it goes."""
+    """Reads one buffer of one payload, and collects annotations and messages on the way."""
 
     def __init__(self, catalogue: Catalogue, *, buffer: int = 0) -> None:
         self.catalogue = catalogue
-        """The rows that findings are taken from."""
+        """Rows of the findings."""
         self._buffer = buffer
-        self._nested: list[Around] = []
-        """Fields of layers inside others. Each knows the other: together they would be freed by a
-        search for cyclic garbage alone.
+        """Index of the buffer in the dissection."""
+        self._nested: list[Scope] = []
+        """Scopes of nested layers. They are in a reference cycle with the enclosing scope, which
+        `free` breaks: otherwise only the garbage collector would free them.
         """
         self.annotations: list[Annotation] = []
         self.messages: list[MessageView] = []
         self.used = 0
-        """Bytes of the payload that were read; a finisher raises it where it reads on."""
+        """Number of bytes of the payload that were read. A finisher that reads on raises it."""
 
     def note(
         self,
@@ -92,19 +93,25 @@ class Walker:
         data: bytes,
         *,
         base: int = 0,
-        outer: Around | None = None,
+        outer: Scope | None = None,
         name: str | None = None,
         depth: int = 0,
-    ) -> tuple[FieldNode, Around, int]:
-        """Read one layer from the start of `data`, which lies at bit `base` of the buffer.
+    ) -> tuple[FieldNode, Scope, int]:
+        """Read one layer; return its node, its scope, and the number of bytes that it took.
 
-        Returns its node, its scope and the number of bytes that it took.
+        Args:
+            layer: the layer.
+            data: bytes that begin with it.
+            base: position of `data` in the buffer, in bits.
+            outer: scope of the enclosing layer.
+            name: name of the node; None = the layer's title.
+            depth: number of enclosing layers.
         """
-        # A class can be hashed, whatever its instances are.
-        plan = plan_of(layer)  # type: ignore[arg-type]
+        # mypy judges by the instances, which are not hashable; the class is.
+        plan = plan_for(layer)  # type: ignore[arg-type]
         node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
-        # What others have written may take it for a packet.
-        scope = Around(outer, layer) if plan.ours else Scope(outer, layer)
+        # Rules and fields of a plug-in may use it like a packet.
+        scope = Scope(outer, layer) if plan.ours else PacketScope(outer, layer)
         if depth:
             self._nested.append(scope)
         total = 8 * len(data)
@@ -117,9 +124,9 @@ class Walker:
             try:
                 position = self._field(step, data, position, node, scope, base, depth)
             except READ_FAULTS as fault:
-                # The bytes of a layer that is cut are no fields: they have a name of their own.
-                called = step.name if step.kind > PADDING else step.shown
-                self._fault(called, fault, node, base + position, total - position)
+                # What is left of a nested layer is shown as bytes, under the field's own name.
+                label = step.name if step.kind > PADDING else step.shown
+                self._fault(label, fault, node, base + position, total - position)
                 faulty = True
                 break
         node.bit_length = total if faulty else position
@@ -134,17 +141,17 @@ class Walker:
         data: bytes,
         *,
         base: int = 0,
-        outer: Around | None = None,
+        outer: Scope | None = None,
     ) -> None:
-        """Read the layer that a header carries, whose `shows` says where it stands in the tree."""
+        """Read the payload of a header into `holder`, as `Layer.shows` of the header says."""
         node, _scope, used = self.walk(layer, data, base=base, outer=outer, name=shows or None)
         self.free()
         self.trailing(node, data, used)
         holder.children += [node] if shows else node.children
 
     def into(self, dissection: Dissection, buffer: Buffer) -> Walker:
-        """Add a buffer that was made of the payload, and return what walks it: what that finds, and
-        its messages, are found by this one too.
+        """Add a buffer that was derived from the payload; return its walker, which shares the
+        annotations and messages of this one.
         """
         inner = Walker(self.catalogue, buffer=len(dissection.buffers))
         inner.annotations, inner.messages = self.annotations, self.messages
@@ -152,13 +159,13 @@ class Walker:
         return inner
 
     def free(self) -> None:
-        """Have the fields of layers that were read forget what is around them."""
+        """Break the reference cycles between the scopes of nested and enclosing layers."""
         for scope in self._nested:
             scope.outer = None
         self._nested.clear()
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
-        """Show and report the bytes of `data` after a whole layer."""
+        """Show and report the bytes of `data` behind the first `used`, those of a whole layer."""
         rest = data[used:]
         if not rest:
             return
@@ -170,14 +177,14 @@ class Walker:
         self.note("trailing-bytes", f"{len(rest)} bytes after the end", offset, 8 * len(rest))
 
     def conclude(self, dissection: Dissection) -> None:
-        """Add what is left of the payload, values by name and lines, now that the tree is whole."""
+        """Complete the dissection once the tree is complete: trailing bytes, fields, summaries."""
         root = dissection.root
         self.trailing(root, dissection.buffers[0].data, self.used)
         known: dict[int, dict[str, Any]] = {}
         for message in dissection.messages:
             if message.node is not None and message.node is not root:
                 message.fields = message.fields or node_fields(message.node)
-                # A copy: what is added to a message later is no field of the payload.
+                # A copy: values that are added to a message later are no fields of the payload.
                 known[id(message.node)] = dict(message.fields)
         dissection.make_fields = partial(node_fields, root, known)
         for message in dissection.messages:
@@ -194,11 +201,11 @@ class Walker:
         data: bytes,
         position: int,
         node: FieldNode,
-        scope: Around,
+        scope: Scope,
         base: int,
         depth: int,
     ) -> int:
-        """Read one field at bit `position` into `node` and `scope`; return the bit behind it."""
+        """Read the field at bit `position` into node and scope; return the position behind it."""
         if step.kind > PADDING:
             rest, offset = data[position >> 3 :], base + position
             if step.kind == ITEMS:
@@ -208,12 +215,12 @@ class Walker:
             else:
                 used = self._packet(step.field, rest, node, scope, offset, depth)
             return position + 8 * used
-        # Absent, as `IfLeft` says: no fault.
-        if step.least and 8 * len(data) - position < step.least:
+        # An `IfLeft` is absent if too little is left.
+        if step.min_bits and 8 * len(data) - position < step.min_bits:
             scope[step.name] = None
             return position
-        value = own_value(step, data, position) if step.how else None
-        usual = value is not None and step.how == USUAL
+        value = inline_value(step, data, position) if step.method else None
+        cached = value is not None and step.method == CACHED
         if value is None:
             value, end = step.read(data, position, scope)
         else:
@@ -230,30 +237,30 @@ class Walker:
         leaf.private = step.private
         _show(step, leaf, value)
         node.children.append(leaf)
-        if not usual and (step.how == USUAL or step.findings is not None):
-            self._remarks(step, value, data[position >> 3 : end >> 3], offset, length)
+        if not cached and (step.method == CACHED or step.findings is not None):
+            self._report_value(step, value, data[position >> 3 : end >> 3], offset, length)
         return end
 
-    def _remarks(self, step: Step, value: Any, raw: bytes, offset: int, length: int) -> None:
-        """Note what is found on a value and its bytes."""
-        fine = True
-        if step.findings is not None and not _is_quiet(step, value, raw):
+    def _report_value(self, step: Step, value: Any, raw: bytes, offset: int, length: int) -> None:
+        """Report the findings about a value and its bytes; cache the value if there are none."""
+        clean = True
+        if step.findings is not None and not _is_clean(step, value, raw):
             for code, message in step.findings(value, raw):
                 self.note(code, message, offset, length)
-                fine = False
-        if fine and step.how == USUAL and length == _OCTET:
-            step.usual[raw[0]] = value
+                clean = False
+        if clean and step.method == CACHED and length == _OCTET:
+            step.cached[raw[0]] = value
 
     def _packet(
         self,
         field: Any,
         data: bytes,
         node: FieldNode,
-        scope: Around,
+        scope: Scope,
         base: int,
         depth: int,
     ) -> int:
-        """Read the layer that a field of Scapy's own holds; return its bytes."""
+        """Read the layer in a field of Scapy's own; return the number of its bytes."""
         child, inner, used = self.walk(
             field.cls, data, base=base, outer=scope, name=field.name, depth=depth + 1
         )
@@ -262,9 +269,9 @@ class Walker:
         return used
 
     def _embedded(
-        self, field: Embedded, data: bytes, node: FieldNode, scope: Around, base: int, depth: int
+        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
     ) -> int:
-        """Read the layer that stands in the bytes of one field; what it leaves is trailing."""
+        """Read the layer in the bytes of a field; return their number."""
         octets = field.octets(scope, data)
         if depth >= DEPTH_LIMIT:
             self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))
@@ -290,21 +297,21 @@ class Walker:
             self.note("nonzero-padding", f"padding bits hold {value:#x}, not zero", offset, length)
 
     def _items(
-        self, field: Items, data: bytes, node: FieldNode, scope: Around, base: int, depth: int
+        self, field: Items, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
     ) -> int:
-        """Read the items of a list; a short list is reported, not an error of the layer."""
+        """Read the items of a list; return the number of bytes. A short list is only reported."""
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
-        values: list[Around] = []
+        values: list[Scope] = []
         scope[field.name] = values
         data = data[: max(0, len(data) - field.reserve)]
-        wanted = None if field.count is None else int(field.count(scope))
+        count = None if field.count is None else int(field.count(scope))
         position = 0
-        while position < len(data) if wanted is None else len(values) < wanted:
+        while position < len(data) if count is None else len(values) < count:
             if depth >= DEPTH_LIMIT or position >= len(data):
                 self.note(
                     "list-short",
-                    f"{field.name} states {wanted} items, {len(values)} are there",
+                    f"{field.name} states {count} items, {len(values)} are there",
                     base + 8 * position,
                 )
                 break
@@ -324,7 +331,7 @@ class Walker:
                 return len(data)
             holder.children.append(child)
             values.append(inner)
-            # An item that takes nothing would come for ever.
+            # An item without bytes would be repeated for ever.
             position += max(used, 1)
         if field.optional and not values:
             node.children.remove(holder)
@@ -344,30 +351,30 @@ class Walker:
             node.children[-1].private = OCTETS
         self.note(code, text, offset, length)
 
-    def _conclude(self, plan: Plan, node: FieldNode, scope: Around) -> None:
-        """Add generated values, apply the soft rules, record the message."""
+    def _conclude(self, plan: Plan, node: FieldNode, scope: Scope) -> None:
+        """Add the derived values, apply the soft rules, record the message."""
         if plan.late:
             node.make_children = _Concluding(plan, scope, node)
         elif plan.generated:
             _add_concluded(plan, scope, node.children, node.bit_offset, node.buffer)
-        if plan.checks and not _is_fine(plan, scope):
+        if plan.checks and not _is_unbroken(plan, scope):
             for when, check in plan.checks:
-                if _try(when, scope):
+                if _evaluate(when, scope):
                     self._report(check, node, scope)
-        kind = None if plan.kind is None else _try(plan.kind, scope)
+        kind = None if plan.message_type is None else _evaluate(plan.message_type, scope)
         if kind is not None:
             self.messages.append(
                 MessageView(
                     kind,
                     node.bit_offset >> 3,
                     (node.bit_length + 7) >> 3,
-                    {},  # when the tree is whole
+                    {},  # filled in by `conclude`
                     node,
                     self._buffer,
                 )
             )
 
-    def _report(self, check: Check, node: FieldNode, scope: Around) -> None:
+    def _report(self, check: Check, node: FieldNode, scope: Scope) -> None:
         at = node.child(check.at) or node
         self.note(
             check.code,
@@ -379,12 +386,12 @@ class Walker:
 
 
 class _Concluding:
-    """Makes what is concluded from the fields of a layer, beside those in the tree."""
+    """Derives the values of a layer when its node is used (`Layer.concludes_late`)."""
 
     __slots__ = ("_buffer", "_nodes", "_offset", "_plan", "_scope")
 
-    # It holds no node: that holds it, and both would be freed by a search for cyclic garbage alone.
-    def __init__(self, plan: Plan, scope: Around, node: FieldNode) -> None:
+    # It does not refer to the node, which refers to it: a cycle would need the garbage collector.
+    def __init__(self, plan: Plan, scope: Scope, node: FieldNode) -> None:
         self._plan = plan
         self._scope = scope
         self._nodes = node.children
@@ -392,58 +399,58 @@ class _Concluding:
         self._buffer = node.buffer
 
     def __call__(self) -> list[FieldNode]:
-        """Return the fields and what is concluded."""
+        """Return the nodes of the fields and of the derived values."""
         _add_concluded(self._plan, self._scope, self._nodes, self._offset, self._buffer)
         return self._nodes
 
     def value_of(self, name: str) -> Any:
-        """Return one of the values that are concluded."""
+        """Return one of the derived values; None if there is none of that name."""
         for known, value_of, _ in self._plan.generated:
             if known == name:
-                return _try(value_of, self._scope)
+                return _evaluate(value_of, self._scope)
         return None
 
 
 def _add_concluded(
-    plan: Plan, scope: Around, nodes: list[FieldNode], offset: int, buffer: int
+    plan: Plan, scope: Scope, nodes: list[FieldNode], offset: int, buffer: int
 ) -> None:
-    """Add what is concluded from the fields of a layer to them and to the tree."""
+    """Add the derived values of a layer to its scope and to the tree."""
     for name, value_of, keeps_none in plan.generated:
-        value = _try(value_of, scope)
+        value = _evaluate(value_of, scope)
         if value is not None or keeps_none:
             scope[name] = value
             nodes.append(concluded(name, value, offset, buffer))
 
 
 def _show(step: Step, leaf: FieldNode, value: Any) -> None:
-    """Say in a field's node what people see of its value."""
+    """Set the display of a field in its node."""
     display = step.display
     if display is None:
         if isinstance(value, (bytes, bytearray)):
             leaf.format_value, leaf.raw = hexadecimal, value
-    elif step.late:
+    elif step.lazy:
         leaf.format_value, leaf.raw = display, value
     else:
         leaf.display = display(value)
 
 
-def _is_quiet(step: Step, value: Any, raw: bytes) -> bool:
-    """Return whether nothing is found on a number, as far as its step tells."""
-    codec, lowest, highest = step.codec, step.lowest, step.highest
-    if codec is None or (lowest is not None and value < lowest):
+def _is_clean(step: Step, value: Any, raw: bytes) -> bool:
+    """Return whether a number certainly has no findings: see `Step.codec`."""
+    codec, low, high = step.codec, step.clean_low, step.clean_high
+    if codec is None or (low is not None and value < low):
         return False
-    return (highest is None or value <= highest) and codec.is_minimal(raw, value)
+    return (high is None or value <= high) and codec.is_minimal(raw, value)
 
 
-def own_value(step: Step, data: bytes, position: int) -> Any:
-    """Return the value of a field whose step need not be asked; None where it must."""
-    if position & step.whole or position + step.size > 8 * len(data):
+def inline_value(step: Step, data: bytes, position: int) -> Any:
+    """Return the value of a field by its step's method; None if `Step.read` must be called."""
+    if position & step.alignment or position + step.size > 8 * len(data):
         return None
-    if step.how == USUAL:
-        return step.usual[data[position >> 3]]
+    if step.method == CACHED:
+        return step.cached[data[position >> 3]]
     at: i64 = position
     size: i64 = step.size
-    if step.how == HIGH_FIRST:
+    if step.method == HIGH_FIRST:
         return _high_first(data, at, size)
     value = _low_first(data, at, size)
     if step.signed and value >> (size - 1):
@@ -452,12 +459,12 @@ def own_value(step: Step, data: bytes, position: int) -> Any:
 
 
 def _mask(size: i64) -> i64:
-    """Return a number of so many bits, 1 to 62, all of them set."""
-    return _ALL_BITS >> (62 - size)  # mypyc writes the 1 of `1 << size` as an `int`, with 32 bits
+    """Return a mask of `size` bits, 1 to 62."""
+    return _ALL_BITS >> (62 - size)  # to mypyc, the 1 of `1 << size` is a C int of 32 bits
 
 
 def _low_first(data: bytes, at: i64, size: i64) -> i64:
-    """Return the number of the bits from bit `at` on, the least significant one first."""
+    """Return the number in `size` bits from bit `at` on, least significant bit first."""
     place: i64 = at >> 3
     have: i64 = 8 - (at & 7)
     word: i64 = data[place] >> (at & 7)
@@ -470,7 +477,7 @@ def _low_first(data: bytes, at: i64, size: i64) -> i64:
 
 
 def _high_first(data: bytes, at: i64, size: i64) -> i64:
-    """Return the number of the bits from bit `at` on, the most significant one first."""
+    """Return the number in `size` bits from bit `at` on, most significant bit first."""
     place: i64 = at >> 3
     have: i64 = 8 - (at & 7)
     word: i64 = data[place]
@@ -482,18 +489,18 @@ def _high_first(data: bytes, at: i64, size: i64) -> i64:
     return word >> (have - size) & _mask(size)
 
 
-def _is_fine(plan: Plan, scope: Mapping[str, Any]) -> bool:
-    """Return whether no soft rule is broken, as far as one call tells."""
-    if plan.broken is None:
+def _is_unbroken(plan: Plan, scope: Mapping[str, Any]) -> bool:
+    """Return whether certainly no soft rule is broken."""
+    if plan.any_broken is None:
         return False
     try:
-        return not plan.broken(scope)
-    except (KeyError, NameError, TypeError):  # a field was not read: some rules need it
+        return not plan.any_broken(scope)
+    except (KeyError, NameError, TypeError):  # some rule needs a field that was not read
         return False
 
 
-def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
-    """Return the rule's value, or None where a field that it needs was not read."""
+def _evaluate(rule: Any, scope: Mapping[str, Any]) -> Any:
+    """Return the value of a rule; None if it needs a field that was not read."""
     try:
         return rule(scope)
     except (KeyError, NameError, TypeError):
@@ -505,11 +512,11 @@ def _text(value: Any) -> str:
 
 
 def node_fields(node: FieldNode, known: Fields | None = None) -> dict[str, Any]:
-    """Return the children of a node by name; of equal names the last wins.
+    """Return the values of a node's children by name. Of children with one name, the last counts.
 
     Args:
         node: a node of the tree.
-        known: `id` of a node below it -> what this returns for that one.
+        known: results for nodes below it by `id`, to be used again.
 
     """
     found = {}
@@ -524,7 +531,7 @@ def node_fields(node: FieldNode, known: Fields | None = None) -> dict[str, Any]:
 
 
 def node_value(node: FieldNode, known: Fields | None = None) -> Any:
-    """Return a node as a plain value: its own value, or an object of its children."""
+    """Return the value of a node as a plain value, list or object."""
     if known is not None and id(node) in known:
         return known[id(node)]
     if node.is_list:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from netdissect.dissect.kept import readers
+from netdissect.dissect.cache import readers
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event

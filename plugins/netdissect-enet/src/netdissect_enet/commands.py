@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from netdissect.dissect.kept import readers
+from netdissect.dissect.cache import readers
 from netdissect_enet.rangecoder import RangeCoderError, decompress
 from netdissect_enet.rules import CRC, LAYERS, MAX_COMMANDS, PEER, PLAIN
 

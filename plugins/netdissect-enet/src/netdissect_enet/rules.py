@@ -15,8 +15,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
-    by_word,
-    moves,
+    state_words,
+    transition_table,
 )  # fmt: skip
 
 __all__ = [
@@ -66,8 +66,8 @@ def _unreliable(name: str, bits: int, key: str = "") -> SpaceRule:
 _OPEN: Final = ("connected", "connected before")
 _MACHINE: Final = StateMachine(
     initial="not connected",
-    states=by_word(unknown=("not connected", "connecting"), open=_OPEN, closed="disconnected"),
-    transitions=moves(
+    states=state_words(unknown=("not connected", "connecting"), open=_OPEN, closed="disconnected"),
+    transitions=transition_table(
         ("not connected", "connect", 0, "connecting"),
         (("not connected", "connecting"), "verify", 1, "connected"),
         ("not connected", "alive", BOTH, "connected before"),

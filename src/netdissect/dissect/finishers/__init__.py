@@ -1,3 +1,3 @@
-"""What needs a whole payload: second buffers, user schemas, rules across messages. One module a
-protocol.
+"""Completes trees with what needs the whole payload: second buffers, user schemas, rules across
+messages. There is one module per protocol.
 """

@@ -1,4 +1,4 @@
-"""What the header of an EOUDP datagram alone does not tell: its content, sizes, component data."""
+"""Completes the tree of an EOUDP datagram: content, sizes, component data."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from netdissect.wire.values import Values
 __all__ = ["finish"]
 
 SCHEMA_VALUES: tuple[Values, ...] = (COMPONENT_VALUES,)
-"""What the types of user schemas may be."""
+"""Encodings of values for user schemas."""
 
 _PAIR = 8
+"""Size in bytes of a pair of counters, and of an id."""
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
@@ -65,7 +66,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _brief(node: FieldNode) -> str:
-    """Return a content in a few words."""
+    """Return a short description of a content."""
     values = node_fields(node)
     if "component" in values:
         data = values.get("data")
@@ -82,7 +83,7 @@ def _brief(node: FieldNode) -> str:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    """Return plain values by name."""
+    """Return the scalar values as `name=value`."""
     return " ".join(
         f"{key}={_shown(value)}"
         for key, value in values.items()
@@ -91,7 +92,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Return bytes as hex digits, as the fields show them."""
+    """Return bytes in hex, as fields are shown."""
     return value.hex() if isinstance(value, bytes) else value
 
 
@@ -108,17 +109,17 @@ class _Reader:
         self._dialect = header_layer(request.dialect).dialect
 
     def read(self, command: int, content: bytes) -> FieldNode:
-        """Return the node of a content of the stated size."""
+        """Return the node of a content that has the stated size."""
         name = command_name(self._dialect, command, len(content))
-        how = content_layer(self._dialect, name, content, self._order)
-        self._remarks(name, how, content)
-        return self._node(how, content, self._walker)
+        reading = content_layer(self._dialect, name, content, self._order)
+        self._report(name, reading, content)
+        return self._node(reading, content, self._walker)
 
     def mismatch(self, command: int, size: FieldNode, content: bytes) -> FieldNode:
-        """Return the node of a content of another size than stated.
+        """Return the node of a content that does not have the stated size.
 
-        Its receiver drops it, so that it counts as no message; what is there is shown twice, as
-        bytes and, where that can be read, as fields.
+        It is no message, since receivers drop it. It is shown as bytes and, if it can be read, also
+        as fields.
         """
         fault = size_mismatch(size.value, len(content))
         self._walker.note(*fault, size.bit_offset, size.bit_length)
@@ -127,75 +128,77 @@ class _Reader:
         node = FieldNode("content", None, base, 8 * len(content))
         node.children.append(FieldNode("raw_hex", content, base, 8 * len(content), content.hex()))
         name = command_name(self._dialect, command, len(content))
-        how = content_layer(self._dialect, name, content, self._order)
-        trial = self._scratch()
-        found = self._node(how, content, trial)
-        if content and how.legal and how.layer is not EoudpRaw and not trial.annotations:
+        reading = content_layer(self._dialect, name, content, self._order)
+        trial = self._trial_walker()
+        found = self._node(reading, content, trial)
+        if content and reading.legal and reading.layer is not EoudpRaw and not trial.annotations:
             for child in found.children:
                 child.generated = True
             node.children += found.children
         return node
 
-    def _scratch(self) -> Walker:
-        """Return a walker whose findings are kept only on purpose."""
+    def _trial_walker(self) -> Walker:
+        """Return a walker whose findings are not those of the dissection."""
         return Walker(self._walker.catalogue)
 
-    def _remarks(self, name: str, how: Content, content: bytes) -> None:
-        """Report what is odd about the content as a whole."""
+    def _report(self, name: str, reading: Content, content: bytes) -> None:
+        """Report what is unusual about the content as a whole."""
         offset, length = 8 * self._start, 8 * len(content)
         root = self._dissection.root
-        many = how.layer is EoudpPacketInfo and len(content) > _PAIR
+        many = reading.layer is EoudpPacketInfo and len(content) > _PAIR
         fits = legal(self._dialect, name, content)
         if fits is False or (many and self._direction == Direction.C2S):
             self._walker.note(*wrong_size(name, len(content)), offset, length)
-        if how.shown_as is not None:
-            text = f"the content is that of a {how.shown_as}"
+        if reading.shown_as is not None:
+            text = f"the content is that of a {reading.shown_as}"
             self._walker.note("eoudp-game-event-0x0c", text, offset, length)
-            root.conclude("shown_as", how.shown_as)
-        if how.form is not None:
-            root.conclude("string_form", how.form)
-        if how.order == ">":
+            root.conclude("shown_as", reading.shown_as)
+        if reading.form is not None:
+            root.conclude("string_form", reading.form)
+        if reading.order == ">":
             root.conclude("content_byte_order", "big")
             self._walker.note("eoudp-big-endian-content", "read as big-endian", offset, length)
 
-    def _node(self, how: Content, content: bytes, walker: Walker) -> FieldNode:
+    def _node(self, reading: Content, content: bytes, walker: Walker) -> FieldNode:
         """Walk the content."""
         base = 8 * self._start
-        if not content and not how.layer.fields_desc:
+        if not content and not reading.layer.fields_desc:
             return FieldNode("content", {}, base, 0)
         readable = content
-        if not how.legal and how.layer is not EoudpRaw:
-            # The whole numbers of a content with an illegal size; the rest is trailing.
+        if not reading.legal and reading.layer is not EoudpRaw:
+            # Only the complete numbers; the other bytes are trailing.
             readable = content[: len(content) // _PAIR * _PAIR]
-            if how.layer is not EoudpPacketInfo:
+            if reading.layer is not EoudpPacketInfo:
                 readable = readable[:_PAIR]
-        node, _scope, used = walker.walk(how.layer, readable, base=base, name="content")
+        node, _scope, used = walker.walk(reading.layer, readable, base=base, name="content")
         walker.trailing(node, content, used)
-        self._components(node, how)
+        self._decode_components(node, reading)
         return node
 
-    def _components(self, node: FieldNode, how: Content) -> None:
-        """Open the data of the components."""
+    def _decode_components(self, node: FieldNode, reading: Content) -> None:
+        """Decode the data of all components in a content."""
         for child in list(node.children):
             if child.name == "more":
                 for item in child.children:
-                    self._components(item, how)
+                    self._decode_components(item, reading)
             elif child.name == "data_hex" and child.buffer == node.buffer:
                 component = next((c.value for c in node.children if c.name == "component"), "")
-                self._open(node, child, component, how)
+                self._decode_component(node, child, component, reading)
 
-    def _open(self, node: FieldNode, data: FieldNode, component: str, how: Content) -> None:
-        """Add the values of a component's data where they fit its layout.
+    def _decode_component(
+        self, node: FieldNode, data: FieldNode, component: str, reading: Content
+    ) -> None:
+        """Add the values of a component's data, if they fit its layout.
 
-        The documents do not describe the data of a big-endian peer: it stays bytes.
+        The documents do not describe the data of a big-endian peer, which stay bytes.
         """
         layer = component_layer(self._dialect, component)
         if not isinstance(data.value, bytes):
             return
-        if self._by_schema(node, data, component) or layer is None or how.order == ">":
+        if self._decode_by_schema(node, data, component) or layer is None or reading.order == ">":
             return
         octets = data.value
-        trial = self._scratch()
+        trial = self._trial_walker()
         opened, _scope, used = trial.walk(layer, octets, base=data.bit_offset, name="data")
         misfit = any(item.group == "malformed" for item in trial.annotations)
         if misfit or used != len(octets):
@@ -206,8 +209,8 @@ class _Reader:
             opened.generated = True
             node.children.append(opened)
 
-    def _by_schema(self, node: FieldNode, data: FieldNode, component: str) -> bool:
-        """Read the data by the user's schema, which goes before a known layout."""
+    def _decode_by_schema(self, node: FieldNode, data: FieldNode, component: str) -> bool:
+        """Decode the data by the user's schema, if it has the component; return whether it does."""
         message = None if self._schema is None else self._schema.message(component)
         if message is None:
             return False
@@ -219,6 +222,6 @@ class _Reader:
             self._walker.note("schema-mismatch", str(fault), at, left)
         node.children.append(decoded)
         if node.name == "content":
-            # The contract wants the first component's values at the top as well.
+            # `fields` of the JSON output has the first component's values at the top level.
             self._dissection.root.children.append(decoded)
         return True

@@ -1,4 +1,4 @@
-"""What a kNet payload is as a whole: its kind, flat messages, findings about size and position."""
+"""Completes the tree of a kNet payload: its kind, summaries, findings about size and position."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ from netdissect.wire.values import Values
 __all__ = ["finish"]
 
 SCHEMA_VALUES: tuple[Values, ...] = (VALUES,)
-"""What the types of user schemas may be."""
+"""Encodings of values for user schemas."""
 
 _CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
 _CUT = frozenset({"truncated", "length-beyond-end"})
+"""Findings about data that end too early."""
 _ACKS_SHOWN = 4
+"""Maximum number of acknowledged datagrams that a summary lists."""
 _DROPS = {
     "knet-header": True,
     "knet-no-base": False,
@@ -43,11 +45,11 @@ _DROPS = {
     "truncated": True,
     "length-beyond-end": True,
 }
-"""Code that makes a datagram malformed -> the reference receiver drops the connection object.
-`knet-control-size` depends on the message.
+"""Finding about a malformed datagram -> whether the reference receiver drops the connection. For
+`knet-control-size` it depends on the message.
 """
 _MALFORMED = frozenset({*_DROPS, "knet-control-size"})
-"""Codes of what no sender builds and a receiver cannot read."""
+"""Findings that make a datagram malformed: no sender builds such a one, no receiver can read it."""
 _TUNDRA = {
     "100": {"name": "Login", "direction": "c2s", "fields": [["data", "string16"]]},
     "101": {
@@ -77,12 +79,12 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _front(node: FieldNode, name: str, value: Any) -> None:
-    """Add a concluded value before everything else."""
+    """Add a derived value as the first child."""
     node.children.insert(0, FieldNode(name, value, node.bit_offset, 0, generated=True))
 
 
 def _connect(root: FieldNode, walker: Walker) -> None:
-    """Show what an application put into its connect datagram as text where it is text."""
+    """Complete a connect datagram: its payload is shown as text if it is text."""
     data = root.child("payload")
     null = root.child("null")
     _front(root, "kind", "connect")
@@ -116,7 +118,7 @@ def _misfit(size: int, walker: Walker) -> None:
 
 
 def _whole(node: FieldNode, payload: bytes) -> None:
-    """Show what stands behind the ID of a control message as bytes, too."""
+    """Show the payload of a control message as bytes, too."""
     number = node.child("message_id")
     if number is not None and node.child("payload") is None:
         start = (number.bit_offset + number.bit_length) >> 3
@@ -130,7 +132,7 @@ def _whole(node: FieldNode, payload: bytes) -> None:
 
 
 def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
-    """Give a cut header its own code: what a receiver does depends on where the cut is."""
+    """Replace the finding about a cut header: receivers react differently to different cuts."""
     if dissection.root.child("messages") is not None:
         return
     code, text = header_fault(len(payload), document=document)
@@ -140,9 +142,9 @@ def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
 
 
 def _kind(root: FieldNode, walker: Walker, whole: str, dialect: str | None = None) -> None:
-    """Say what the payload is, and what a real receiver does where it is malformed.
+    """Add the kind of the payload and, if it is malformed, whether receivers drop the connection.
 
-    Nobody reads what follows the published document; receivers of 2010 only drop the datagram.
+    No program speaks the published document; receivers of 2010 only drop the datagram.
     """
     codes = {note.code for note in walker.annotations} & _MALFORMED
     if not codes:
@@ -163,7 +165,7 @@ def _kind(root: FieldNode, walker: Walker, whole: str, dialect: str | None = Non
 
 
 def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
-    """Complete a piece of stream, or one message that was taken out of its framing."""
+    """Complete a piece of a stream, or a message without its framing."""
     root, payload = dissection.root, dissection.buffers[0].data
     messages = root.child("messages")
     if request.unframed:
@@ -182,8 +184,8 @@ def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _incomplete(root: FieldNode, cut: FieldNode, walker: Walker) -> None:
-    """Say of the message that the stream ends in how much of it is there."""
-    # At the end of a piece of stream a cut is no fault: the rest may come yet.
+    """Complete the message in which the piece of stream ends: how much of it is there."""
+    # This is no fault: the rest may follow.
     walker.annotations[:] = [
         note
         for note in walker.annotations
@@ -205,7 +207,7 @@ def _value(node: FieldNode, name: str) -> Any:
 
 
 def _summary(view: MessageView, name: str | None = None) -> str:
-    """Return one line about a message: its type (and the name in a schema), numbers, size."""
+    """Return a line about a message: type, name in a schema, numbers, size."""
     node = view.node
     if node is None:
         return view.type
@@ -248,17 +250,20 @@ def _datagram_summary(dissection: Dissection) -> str:
 
 @cache
 def _built_in(dialect: str) -> Schema | None:
-    """Return the layouts that a dialect itself has: Tundra's login. Section 10.2."""
+    """Return the messages that a dialect itself defines: Tundra's login.
+
+    *Source:* docs/protocols/knet.md section 10.2.
+    """
     if dialect != TUNDRA:
         return None
     return parse_schema({"protocol": "knet", "messages": _TUNDRA})
 
 
 def _decode(node: FieldNode, schema: Schema, walker: Walker) -> str | None:
-    """Read an application payload by a schema into `decoded`; return its name there."""
+    """Decode an application message by a schema; return its name there, or None."""
     payload = node.child("payload")
     number = _value(node, "message_id")
-    # The first fragment has a part of it only.
+    # A fragment is only a part of the message.
     if payload is None or number is None or _value(node, "fragment_start"):
         return None
     message = schema.message(number, _value(node, "application_name"))

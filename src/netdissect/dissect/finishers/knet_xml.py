@@ -1,7 +1,7 @@
-"""kNet's own XML message descriptions as user schemas.
+"""Converts kNet's own XML descriptions of messages to user schemas.
 
-Safe on any file: a document type declaration is refused, so no entity is ever expanded and nothing
-is fetched. Source: kNet doc/src/KristalliXML.dox, `src/MessageListParser.cpp`.
+This is safe for any file: document type declarations are refused, so that no entity is expanded and
+nothing is fetched. *Source:* kNet doc/src/KristalliXML.dox, `src/MessageListParser.cpp`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from xml.parsers import expat
 __all__ = ["MAX_ELEMENTS", "XmlSchemaError", "xml_schema"]
 
 MAX_ELEMENTS = 100_000
-"""Elements of one description at most."""
+"""Maximum number of elements in a description."""
 MAX_DEPTH = 64
-"""Nested structures at most."""
+"""Maximum nesting of structures."""
 _SCALARS = frozenset(
     {"bit", "u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "float", "double", "string"}
 )
 _MAX_COUNT_BITS = 32
+"""Maximum value of `dynamicCount`: bits of a count on the wire."""
 _MAX_COUNT = 1 << 20
+"""Maximum value of `count`."""
 
 
 class XmlSchemaError(ValueError):
-    """A description that cannot be used: a message for the user."""
+    """A description cannot be used. The text is for the user."""
 
 
 class _Element:
@@ -42,7 +44,7 @@ def xml_schema(text: str) -> dict[str, Any]:
     """Return the description as the object that `parse_schema` takes.
 
     Raises:
-        XmlSchemaError: no XML, no description, or something in it is wrong; the line is named.
+        XmlSchemaError: the text is not XML, no description, or wrong; with the line.
 
     """
     root = _tree(text)
@@ -51,7 +53,7 @@ def xml_schema(text: str) -> dict[str, Any]:
     for element in root.children:
         if element.tag != "message":
             continue
-        # Message ids have 30 bits at most on the wire: VLE-8/16/32.
+        # A message ID is a VLE-8/16/32, which has up to 30 bits.
         number = _number(element, "id", 0, 0x3FFFFFFF)
         if str(number) in messages:
             raise XmlSchemaError(f"line {element.line}: there is a message {number} before")
@@ -64,7 +66,7 @@ def xml_schema(text: str) -> dict[str, Any]:
 
 
 def _tree(text: str) -> _Element:
-    """Parse the text; anything beyond plain elements is refused."""
+    """Return the root element; raise XmlSchemaError for anything but plain elements."""
     parser = expat.ParserCreate()
     top = _Element("", {}, 0)
     stack = [top]
@@ -104,7 +106,7 @@ def _number(element: _Element, name: str, low: int, high: int) -> int:
 
 
 def _fields(parent: _Element, objects: dict[str, Any], path: str) -> list[list[str]]:
-    """Return [name, type] of each child; structures become objects of their own."""
+    """Return [name, type] of each child; structures are added to `objects`."""
     fields = []
     for index, element in enumerate(parent.children):
         name = element.attributes.get("name") or f"{element.tag}{index}"
@@ -120,7 +122,7 @@ def _fields(parent: _Element, objects: dict[str, Any], path: str) -> list[list[s
 
 
 def _multiplicity(element: _Element) -> str:
-    """Return `[n]` for a fixed count, `[:n]` for one of n bits on the wire."""
+    """Return the array part of a type: `[n]` for n items, `[:n]` for a count in n bits."""
     if "count" in element.attributes:
         return f"[{_number(element, 'count', 0, _MAX_COUNT)}]"
     if "dynamicCount" in element.attributes:

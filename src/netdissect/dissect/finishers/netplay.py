@@ -1,4 +1,4 @@
-"""What one layer of Netplay cannot tell: messages of a stream, compressed bodies, values, JSON."""
+"""Completes the tree of a piece of Netplay stream: messages, compressed bodies, values, JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from netdissect.dissect.around import Around
 from netdissect.dissect.schema import (
     Decoder,
     MessageSchema,
@@ -15,6 +14,7 @@ from netdissect.dissect.schema import (
     SchemaMismatch,
     parse_schema,
 )
+from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
 from netdissect.model.dissection import OCTETS, Buffer, Dissection, FieldNode
@@ -39,33 +39,33 @@ from netdissect.wire.values import Values
 __all__ = ["finish", "sample_schema"]
 
 SCHEMA_VALUES: tuple[Values, ...] = (PLAIN_VALUES, NULLABLE_VALUES)
-"""What the types of user schemas may be."""
+"""Encodings of values for user schemas."""
 
 INFLATED_TOTAL = 16 << 20
-"""Bytes inflated for one piece of stream at most, over all its messages."""
+"""Maximum number of bytes that all messages in a piece of stream are inflated to."""
 SUMMARY_VALUES = 6
-"""Values that the one-line form of a message shows."""
+"""Maximum number of values in a summary."""
 SUMMARY_OCTETS = 160
-"""Bytes of a body, or characters of one value, that the one-line form shows."""
+"""Maximum number of bytes of a body, or of characters of a value, in a summary."""
 _CUT = frozenset({"truncated", "length-beyond-end"})
-"""What the walker says of a frame that is cut: said better by `incomplete-frame-at-close`."""
+"""Findings of the walker about a frame that is cut, replaced by `incomplete-frame-at-close`."""
 _ERRORS = {
     "compressed-flag-not-zlib": "java.util.zip.DataFormatException: incorrect header check",
     "zlib-checksum-error": "java.util.zip.DataFormatException: incorrect data check",
     "payload-underrun": "java.io.EOFException",
 }
-"""Finding -> what the library throws: it logs it and drops the message."""
+"""Finding -> exception in the library, which logs it and drops the message."""
 
 
 @cache
 def sample_schema() -> Schema:
-    """Return the built-in schema: the library's sample messages and those of our captures."""
+    """Return the built-in schema: messages of the library's samples and of our captures."""
     text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
     return parse_schema(json.loads(text), origin="netplay.schema.json")
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
-    """Cut the stream into messages and read each."""
+    """Split the piece of stream into messages, and read each."""
     root = dissection.root
     dialect = request.dialect.removeprefix("netplay-")
     reader = _Reader(dissection, request, dialect)
@@ -98,16 +98,16 @@ class _Reader:
     # -- bin1, bin2 --------------------------------------------------------------------------------
 
     def frames(self, data: bytes, walker: Walker, buffer: int = 0) -> None:
-        """Read the frames of bin1 or bin2, or those taken out of bin3's chunks."""
-        around = Around()
-        around["_direction"] = self._dissection.direction
+        """Read the frames of bin1 or bin2, or those that were reassembled from bin3's chunks."""
+        outer = Scope()
+        outer["_direction"] = self._dissection.direction
         holder = FieldNode("messages", None, 0, 8 * len(data), buffer=buffer, is_list=True)
         self._dissection.root.children.append(holder)
         for start, end, length in frame_spans(data):
             layer = NetplayShortFrame if 0 <= length < SHORTEST else NetplayFrame
             before = len(walker.annotations)
             node, scope, _used = walker.walk(
-                layer, data[start:end], base=8 * start, outer=around, name="message"
+                layer, data[start:end], base=8 * start, outer=outer, name="message"
             )
             holder.children.append(node)
             if end > len(data):
@@ -120,8 +120,8 @@ class _Reader:
             if layer is NetplayFrame and "body" in scope:
                 self._body(node, scope, walker, buffer)
 
-    def _body(self, node: FieldNode, scope: Around, walker: Walker, buffer: int) -> None:
-        """Inflate the body of a frame and read its values."""
+    def _body(self, node: FieldNode, scope: Scope, walker: Walker, buffer: int) -> None:
+        """Inflate the body of a frame, and decode its values."""
         body = next(child for child in node.children if child.name == "payload_hex")
         options, kind = scope["options"], scope["type"]
         bounds = Bounds(min(self._bounds.octets, max(1, self._budget)), self._bounds.ratio)
@@ -135,7 +135,7 @@ class _Reader:
             self._budget -= len(content.data)
             node.conclude("inflated_len", len(content.data))
             source = (body.bit_offset, body.bit_length)
-            # What it holds is marked in the buffer that was made of it.
+            # The private parts are marked in the inflated buffer instead.
             body.private = ""
             inner = Buffer("decompressed", content.data, source, buffer, OCTETS)
             buffer = len(self._dissection.buffers)
@@ -170,7 +170,10 @@ class _Reader:
         *,
         sure: bool,
     ) -> list[str]:
-        """Add the values by schema; where the bytes are not `sure` to be values, they must fit."""
+        """Add the values of a message; return the codes of the findings.
+
+        If the bytes may be something else (`sure` is False), values that do not fit are dropped.
+        """
         start, end = cursor.position, cursor.end
         side = Walker(walker.catalogue, buffer=buffer)
         codes: list[str] = []
@@ -200,7 +203,7 @@ class _Reader:
     # -- bin3 --------------------------------------------------------------------------------------
 
     def chunks(self, data: bytes, walker: Walker) -> None:
-        """Read the chunks, put the frames together in a second buffer, read those."""
+        """Read the chunks, reassemble the frames in a second buffer, and read those."""
         holder = FieldNode("chunks", None, 0, 8 * len(data), is_list=True)
         self._dissection.root.children.append(holder)
         frames = bytearray()
@@ -221,7 +224,7 @@ class _Reader:
     # -- text --------------------------------------------------------------------------------------
 
     def lines(self, data: bytes, walker: Walker) -> None:
-        """Read class lines and bodies."""
+        """Read the messages of the text dialect."""
         holder = FieldNode("messages", None, 0, 8 * len(data), is_list=True)
         self._dissection.root.children.append(holder)
         for start, end, _complete in line_spans(data):
@@ -248,7 +251,7 @@ class _Reader:
 
 
 def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:
-    """Return one line for people: the name that the schema has for the type, and the values."""
+    """Return a line about a message: its name in the schema, its type, its values."""
     if row is None:
         return f"type {kind}"
     decoded = node.child("decoded")
@@ -259,17 +262,18 @@ def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:
 
 
 def _short(value: Any) -> Any:
-    """Return what the one-line form shows of a value: the first items of a long list."""
+    """Return a value for a summary: of a long list the first items."""
     if isinstance(value, list) and len(value) > SUMMARY_VALUES:
         return [*value[:SUMMARY_VALUES], "..."]
     return value
 
 
 _CANONICAL = (0, 1)
+"""Bytes that senders write for a boolean or a presence flag."""
 
 
 def _check_values(nodes: list[FieldNode], data: bytes, side: Walker, dialect: str) -> None:
-    """Report values that are read differently by other receivers, or that no sender writes."""
+    """Report values that no sender writes, or that other receivers read differently."""
     nullable = dialect != "bin1"
     for node in nodes:
         if node.children:
@@ -282,9 +286,9 @@ def _check_values(nodes: list[FieldNode], data: bytes, side: Walker, dialect: st
             text = f"{node.name} is {raw[-1]:#04x}"
             side.note("non-canonical-boolean", text, node.bit_offset, node.bit_length)
         elif isinstance(node.value, str) and "\ufffd" in node.value:
-            # Behind the presence byte, where there is one, and the length of two bytes.
+            # Skip the presence byte, if there is one, and the two bytes of the length.
             octets = raw[3 if nullable else 2 :]
-            # The sender may have written U+FFFD itself.
+            # U+FFFD may be in the text itself.
             if octets.decode("utf-8", "replace").encode() != octets:
                 text = f"{node.name} holds bytes that are no UTF-8"
                 side.note("invalid-utf8", text, node.bit_offset, node.bit_length)

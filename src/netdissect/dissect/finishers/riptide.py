@@ -1,4 +1,4 @@
-"""What needs the whole payload: messages inside TCP frames, user payloads by schema, sizes."""
+"""Completes the tree of a Riptide payload: messages in TCP frames, user messages, sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netdissect.wire.values import Values
 __all__ = ["finish"]
 
 SCHEMA_VALUES: tuple[Values, ...] = (BYTE_VALUES, BIT_VALUES)
-"""What the types of user schemas may be."""
+"""Encodings of values for user schemas."""
 
 _BYTE_DIALECTS = ("riptide-2.0", "riptide-2.1dev")
 _SHORT_ARRAYS = ("short", "ushort")
@@ -35,7 +35,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
-    """Read the message inside the first frame, and the frames that follow it, under `more`."""
+    """Complete the first frame, and read the further ones into `more`."""
     payload = dissection.buffers[0].data
     _frame(dissection, dissection.root, request, walker)
     more = FieldNode("more", None, 8 * walker.used, 0, is_list=True)
@@ -53,14 +53,14 @@ def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
-    """Complete the message of a frame."""
+    """Complete the message in a frame."""
     node = frame.child("message")
     if node is not None:
         _message(dissection, node, request, walker)
 
 
 def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walker) -> None:
-    """Add where the application's data starts, its bytes re-aligned, its values by schema."""
+    """Add where the application's data start, their re-aligned bytes, and their values."""
     data = node.child("data")
     if data is None:
         return
@@ -72,7 +72,7 @@ def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walk
     if not user:
         node.conclude("remaining_bits_incl_padding", data.bit_length)
         node.conclude("data_hex", bytes(data.value).hex())
-    # Bytes that begin inside one of the payload's have no place there to be shown at.
+    # Bytes of the data that begin within a byte of the payload need a buffer of their own.
     if data.bit_offset % 8 and data.value:
         dissection.buffers.append(Buffer("re-aligned", bytes(data.value)))
     identifier = node.child("message_id")
@@ -90,12 +90,12 @@ def _decode(
     keys: tuple[Any, ...],
     label: str,
 ) -> None:
-    """Read the data by the user's schema: `decoded` by name, the list `label` names in order."""
+    """Decode the data by the user's schema: `decoded` by name, and a list in field order."""
     message = request.schema.message(*keys)
     if message is None:
         return
     values = BYTE_VALUES if request.dialect in _BYTE_DIALECTS else BIT_VALUES
-    # Read from the re-aligned bytes; offsets shown are those of the datagram.
+    # Decoded from the re-aligned bytes, with offsets in the datagram.
     decoded, fault = decode(request.schema, values, message, data, data.bit_length)
     nodes = decoded.children
     if fault is not None:
@@ -103,7 +103,7 @@ def _decode(
         _mismatch(fault, last, request, walker, data)
     ordered = [
         {"type": field.type.text.partition("(")[0], "value": node_value(value)}
-        # A payload that ends early has fewer values than the schema has fields.
+        # Not strict: a payload that ends early has fewer values than fields.
         for field, value in zip(message.fields, nodes, strict=False)
     ]
     name = "payload" if label == "payload" else "data_values"
@@ -113,7 +113,7 @@ def _decode(
 def _mismatch(
     fault: SchemaMismatch, field: Any, request: Any, walker: Walker, data: FieldNode
 ) -> None:
-    """Report where the schema stopped fitting; 2.1.x is known to leave out elements (defect D3)."""
+    """Report a mismatch with the schema. Releases 2.1.x leave out elements (defect D3)."""
     missing = field.type.base.rstrip("s") in _SHORT_ARRAYS and request.dialect == "riptide-2.1"
     code = "riptide-elements-missing" if missing else "schema-mismatch"
     text = f"elements missing (2.1.x): {fault}" if missing else str(fault)

@@ -1,11 +1,11 @@
-"""What the header of a Teeworlds packet alone does not tell: its body, compressed or not."""
+"""Completes the tree of a Teeworlds packet: its body, compressed or not."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from netdissect.dissect.around import Around
 from netdissect.dissect.finishers.teeworlds_lines import message_line
+from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
 from netdissect.layers.teeworlds.packets import TwPacket, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
@@ -15,7 +15,7 @@ from netdissect.wire.teeworlds_forms import MAGIC_OCTETS, MAX_PACKET, form_of
 __all__ = ["finish"]
 
 _BEHIND_END = 1
-"""Bytes that an encoder may write after the one with the end symbol."""
+"""Number of bytes that an encoder may write behind that with the end symbol."""
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
@@ -37,7 +37,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _whole_id(body: FieldNode, walker: Walker) -> None:
-    """Note a connectionless message whose id is cut."""
+    """Report a connectionless message whose id is cut short."""
     octets = body.bit_length // 8
     if octets < MAGIC_OCTETS:
         text = f"{octets} of the {MAGIC_OCTETS} bytes of a message id"
@@ -45,7 +45,7 @@ def _whole_id(body: FieldNode, walker: Walker) -> None:
 
 
 def _tokenless(fields: dict[str, FieldNode]) -> bool:
-    """Return True where the dialect has no token in the header, or this packet carries none."""
+    """Return whether the header has no token, in this dialect or in this packet."""
     flag = fields.get("token_flag")
     compressed_first = next(iter(fields)) == "compressed_flag"
     return compressed_first and (flag is None or not flag.value)
@@ -54,7 +54,7 @@ def _tokenless(fields: dict[str, FieldNode]) -> bool:
 def _body(
     dissection: Dissection, request: Any, walker: Walker, fields: dict[str, FieldNode]
 ) -> None:
-    """Read what follows the header, from a second buffer where it is compressed."""
+    """Read what follows the header, from a second buffer if it is compressed."""
     root, payload = dissection.root, dissection.buffers[0].data
     control = bool(fields["control_flag"].value)
     start = walker.used
@@ -69,10 +69,10 @@ def _body(
         data, reader, start = dissection.buffers[-1].data, inner, 0
     dialect = form_of(request.dialect).dialect.removeprefix("teeworlds-")
     layer = body_layer(dialect, data, control=control)
-    around = Around()
-    around["_direction"] = request.direction
-    around["num_chunks"] = fields["num_chunks"].value
-    reader.payload(root, TwPacket.shows, layer, data, base=8 * start, outer=around)
+    outer = Scope()
+    outer["_direction"] = request.direction
+    outer["num_chunks"] = fields["num_chunks"].value
+    reader.payload(root, TwPacket.shows, layer, data, base=8 * start, outer=outer)
     kind = root.child("control")
     if kind is not None and kind.value == "close" and root.child("reason") is None:
         root.conclude("reason", None)
@@ -80,7 +80,7 @@ def _body(
 
 
 def _contradictions(root: FieldNode, walker: Walker) -> None:
-    """Show the number that receivers read where the two copies of its bits differ."""
+    """Show the sequence number that receivers read if the two copies of its bits differ."""
     code = "teeworlds-sequence-copies"
     at = [note.bit_offset for note in walker.annotations if note.code == code]
     chunks = root.child("chunks")
@@ -93,7 +93,7 @@ def _contradictions(root: FieldNode, walker: Walker) -> None:
 
 
 def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> Walker | None:
-    """Decompress the body into a second buffer; return what walks it, None where there is none."""
+    """Decompress the body into a second buffer; return its walker, or None if that fails."""
     packed = dissection.buffers[0].data[start:]
     node = FieldNode("compressed", packed, 8 * start, 8 * len(packed), packed.hex())
     dissection.root.children.append(node)
@@ -115,7 +115,7 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> W
 
 
 def _lines(dissection: Dissection) -> list[str]:
-    """Return one line per message; also kept with each of them."""
+    """Set the summary of each message; return them, or one line if there is no message."""
     lists = (child.children for child in dissection.root.children if child.name == "chunks")
     chunks = {id(chunk.field("fields")): chunk for listed in lists for chunk in listed}
     for message in dissection.messages:

@@ -1,4 +1,4 @@
-"""One line per Teeworlds message, for people. The text is not yet made safe for a terminal."""
+"""A line about each Teeworlds message. The text is not yet made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from netdissect.wire.teeworlds import secrets
 __all__ = ["message_line"]
 
 _MAX_VALUE = 60
-"""Characters shown of one value in a list of fields."""
+"""Maximum number of characters of a value in a list of fields."""
 _MAX_TEXT = 256
-"""Characters shown of a text that is the point of a line: a chat message has no more."""
+"""Maximum number of characters of a line with a text, which is enough for a chat message."""
 _HIDDEN = frozenset(
     ("message_id", "message_uuid", "magic_octets", "control_id", "trailing", "input", "padding",
      "padding_a", "padding_b", "data", "player_input", "control", "body_len", "magic", "size")
 )  # fmt: skip
-"""Fields that say nothing to people in a line."""
+"""Fields that a line leaves out."""
 
 _WEAPONS = {-3: "by the game", -2: "by itself", -1: "by the world", 0: "with the hammer",
             1: "with the gun", 2: "with the shotgun", 3: "with the grenade", 4: "with the laser",
             5: "as a ninja"}  # fmt: skip
 _TEAM_CHAT, _WHISPER = 2, 3
-"""Modes of chat in 0.7; in 0.6 DDNet uses 2 and 3 for whispers that are sent and received."""
+"""Modes of chat in 0.7. In 0.6, DDNet uses 2 and 3 for whispers sent and received."""
 
 
 def _player(number: int) -> str:
@@ -34,15 +34,15 @@ def _player(number: int) -> str:
 
 
 def _input(fields: dict[str, Any]) -> str:
-    """Return what a player does: keys held, shots counted (odd = held down), where it aims."""
-    does = fields["player_input"]
-    parts = [{-1: "left", 0: "stands", 1: "right"}.get(does["direction"], str(does["direction"]))]
-    parts += [name for name in ("jump", "hook") if does[name]]
-    parts += [f"fire {does['fire']}"] if does["fire"] else []
-    parts += [f"weapon {does['wanted_weapon']}"] if does["wanted_weapon"] else []
+    """Return the player's input: direction, keys, number of shots (odd = pressed), aim."""
+    keys = fields["player_input"]
+    parts = [{-1: "left", 0: "stands", 1: "right"}.get(keys["direction"], str(keys["direction"]))]
+    parts += [name for name in ("jump", "hook") if keys[name]]
+    parts += [f"fire {keys['fire']}"] if keys["fire"] else []
+    parts += [f"weapon {keys['wanted_weapon']}"] if keys["wanted_weapon"] else []
     ack = fields["ack_game_tick"]
     acks = "asks for a full snapshot" if ack < 0 else f"acks snapshot {ack}"
-    aim = f"aims at {does['target_x']},{does['target_y']}"
+    aim = f"aims at {keys['target_x']},{keys['target_y']}"
     return f"input tick {fields['intended_tick']}, {acks}: {', '.join(parts)}, {aim}"
 
 
@@ -70,8 +70,8 @@ def _say(fields: dict[str, Any]) -> str:
 
 
 def _whom(fields: dict[str, Any], target: object) -> str:
-    """Return to whom a line of chat goes, where that is not everybody."""
-    # 0.7 has a mode, 0.6 only a flag.
+    """Return to whom a line of chat is sent, "" for everybody."""
+    # 0.7 has a mode, 0.6 only a flag for the team.
     mode = fields["mode"] if "mode" in fields else _TEAM_CHAT * (fields["team"] == 1)
     return {_TEAM_CHAT: " to the team", _WHISPER: f" to {target} alone"}.get(mode, "")
 
@@ -183,11 +183,11 @@ _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
     "connless.info_extended": _info,
     "sys.server_info": _info,
 }
-"""Type -> line, or what writes it; every other type lists its fields."""
+"""Type -> format of the line, or function that returns it. For other types, fields are listed."""
 
 
 def message_line(message: MessageView, chunk: FieldNode | None) -> str:
-    """Return the line of one message, passwords masked; `chunk`: what it is in."""
+    """Return the line about a message, with passwords masked; `chunk` is the node around it."""
     node = message.node
     message.fields = {} if node is None else node_fields(node)
     fields = dict(message.fields)
@@ -209,7 +209,7 @@ def message_line(message: MessageView, chunk: FieldNode | None) -> str:
 
 
 def _base(tick: int, delta: int) -> str:
-    # Without a base, servers count from tick -1.
+    # A snapshot without a base has a delta to tick -1.
     return "none" if delta == tick + 1 else str(tick - delta)
 
 
@@ -228,7 +228,7 @@ def _listed(kind: str, fields: dict[str, Any]) -> str:
 
 
 def _marks(chunk: FieldNode | None) -> str:
-    """Return the sequence number of a vital chunk, and that it was sent again."""
+    """Return the sequence number of a vital chunk, and whether its sender marks it as resent."""
     if chunk is None:
         return ""
     vital, resend = chunk.field("vital"), chunk.field("resend")

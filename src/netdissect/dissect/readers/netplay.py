@@ -1,8 +1,8 @@
 """Derived readers of netplay: generated from the layers, do not edit.
 
-Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
-rule that such values break, or the values that rules name where there is no reader.
+`python -m netdissect.dissect.derive` regenerates them. `read_...` returns one value per field and
+the next offset, or None if bytes are missing. `odd_...` appends a finding for each soft rule that
+these values break; without a reader, its values are those that the rules name, in field order.
 """
 
 # ruff: noqa

@@ -133,7 +133,7 @@ class Number(Varint):
         return self.flags is None and self.names is None
 
     @property
-    def quiet(self) -> tuple[int | None, int | None]:
+    def clean_range(self) -> tuple[int | None, int | None]:
         """Return the range of numbers without findings, if their encoding is minimal."""
         return self.lowest, self.highest
 

@@ -1,9 +1,8 @@
-"""What is derived from a plug-in's layers, kept between runs: its readers and its field names.
+"""A cache, between runs, of what is derived from a plug-in's layers: readers and field names.
 
-The layers of ours are read when a release is made; those of another distribution on first use,
-which imports Scapy. What comes out is kept in the user's own cache folder and used as long as the
-source files that it came from are the same. A file that this user does not own, or that others may
-write to, is not read: a reader is run.
+For our own layers this is part of a release. For a plug-in it is derived on first use, which
+imports Scapy, and stored in the user's cache folder until the plug-in's source changes. Readers
+are code that is executed: a file that the user does not own, or that others may write, is ignored.
 """
 
 from __future__ import annotations
@@ -27,45 +26,45 @@ from netdissect.model.files import atomic_write
 __all__ = ["field_kinds", "folder", "readers"]
 
 MAX_OCTETS = 1 << 20
-"""Size of a kept file at most."""
+"""Maximum size of a cached file in bytes."""
 
 
 @cache
 def readers(layers: str) -> Any:
-    """Return a module with the derived reader of each layer in the `READERS` of a layer module.
+    """Return a module with the derived readers of a layer module.
 
     Args:
-        layers: name of the layer module.
+        layers: name of the layer module, whose table `READERS` lists the layers.
 
     """
 
-    def derived() -> str:
+    def derive() -> str:
         from netdissect.dissect.derive import module_source  # noqa: PLC0415 - imports scapy
 
         return module_source(layers)
 
-    text = _kept(layers, "readers.py", derived)
+    text = _cached(layers, "readers.py", derive)
     module = ModuleType(f"{layers}.readers")
-    # The text was made here from the layers, now or in an earlier run of this user.
+    # Safe: derived from the installed layers, now or in an earlier run of this user.
     exec(compile(text, f"<readers of {layers}>", "exec"), vars(module))  # noqa: S102
     return module
 
 
 def field_kinds(layers: str) -> dict[str, str]:
-    """Return field name -> `FieldInfo.text` over the layers of a module."""
+    """Return field name -> `FieldInfo.text` for the layers of a module."""
 
-    def derived() -> str:
+    def derive() -> str:
         from netdissect.dissect.engine import layer_module  # noqa: PLC0415 - imports scapy
         from netdissect.dissect.names import layer_fields  # noqa: PLC0415
 
         found = layer_fields(layer_module(layers))
         return json.dumps({name: info.text for name, info in found.items()}, sort_keys=True)
 
-    return json.loads(_kept(layers, "fields.json", derived))  # type: ignore[no-any-return]
+    return json.loads(_cached(layers, "fields.json", derive))  # type: ignore[no-any-return]
 
 
 def folder() -> Path | None:
-    """Return the folder for what is kept, made if need be; None where there is no safe one."""
+    """Return the cache folder, created if necessary; None if there is no safe one."""
     base = os.environ.get("XDG_CACHE_HOME") or ""
     try:
         place = (Path(base) if base.startswith("/") else Path.home() / ".cache") / "netdissect"
@@ -76,7 +75,7 @@ def folder() -> Path | None:
 
 
 def _is_own(found: os.stat_result, kind: int) -> bool:
-    """Return whether a file is this user's, of that kind, and nobody else may write to it."""
+    """Return whether a file is of this kind and belongs to this user, and nobody else may write."""
     return (
         stat.S_IFMT(found.st_mode) == kind
         and found.st_uid == os.geteuid()
@@ -84,15 +83,15 @@ def _is_own(found: os.stat_result, kind: int) -> bool:
     )
 
 
-def _kept(layers: str, what: str, derived: Callable[[], str]) -> str:
-    """Return a text that was kept for these very source files, else derive it and keep it."""
+def _cached(layers: str, what: str, derive: Callable[[], str]) -> str:
+    """Return the cached text for the current source files, else derive and cache it."""
     place, key = folder(), _key(layers)
     if place is None or key is None:
-        return derived()
+        return derive()
     path = place / f"{layers}-{key}-{what}"
     text = _read(path)
     if text is None:
-        text = derived()
+        text = derive()
         _write(path, text)
         for old in place.glob(f"{layers}-*-{what}"):
             if old != path:
@@ -101,8 +100,8 @@ def _kept(layers: str, what: str, derived: Callable[[], str]) -> str:
 
 
 def _key(layers: str) -> str | None:
-    """Return what changes with the source of the layers; None where it has no files."""
-    # Names, sizes and field classes may stand anywhere in the package, and readers hold them.
+    """Return a digest of all that the derived text depends on; None if the source has no files."""
+    # Readers contain sizes, names and code of fields, which may be in any file of the package.
     spec = find_spec(layers.partition(".")[0])
     if spec is None or spec.origin is None:
         return None
@@ -112,7 +111,7 @@ def _key(layers: str) -> str | None:
     try:
         for file in files:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
-        # A new netdissect derives anew, too.
+        # Another netdissect may derive another text.
         for file in (Path(__file__).with_name("derive.py"), Path(__file__).with_name("names.py")):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     except OSError:
@@ -121,7 +120,7 @@ def _key(layers: str) -> str | None:
 
 
 def _read(path: Path) -> str | None:
-    """Return the text of a kept file; None where there is none that may be used."""
+    """Return the text of a cached file; None if it is missing or not safe."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -134,6 +133,6 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Keep a text, whole or not at all; not being able to is no fault."""
+    """Cache a text, whole or not at all. Failing to do so is no error."""
     with suppress(OSError), atomic_write(path, 0o600) as file:
         file.write(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from netdissect.dissect import engine, kept
+from netdissect.dissect import cache, engine
 
 LAYERS = """
 from scapy.fields import ShortField, ByteField
@@ -42,7 +42,7 @@ def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / f"{name}.py").write_text(LAYERS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    kept.readers.cache_clear()
+    cache.readers.cache_clear()
     return name
 
 
@@ -65,13 +65,13 @@ def test_what_stands_beside_the_layers_is_derived_anew_too(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     layers = f"{package.name}.layers"
-    assert kept.readers(layers).read_One(b"abcd", 0, 4) == (b"ab", 2)
+    assert cache.readers(layers).read_One(b"abcd", 0, 4) == (b"ab", 2)
     (package / "sizes.py").write_text("FIRST = 3 ")
-    kept.readers.cache_clear()
+    cache.readers.cache_clear()
     engine.layer_module.cache_clear()
     for module in (f"{package.name}.sizes", layers):
         sys.modules.pop(module)
-    assert kept.readers(layers).read_One(b"abcd", 0, 4) == (b"abc", 3)
+    assert cache.readers(layers).read_One(b"abcd", 0, 4) == (b"abc", 3)
 
 
 def files(tmp_path: Path) -> list[Path]:
@@ -79,7 +79,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_readers_are_derived_once(layers: str, tmp_path: Path) -> None:
-    read: Any = kept.readers(layers)
+    read: Any = cache.readers(layers)
     assert read.read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
     assert read.read_Two(b"\1\2", 0, 2) is None
     assert read.read_Own(b"\5", 0, 1) == (10, 1)
@@ -88,19 +88,19 @@ def test_readers_are_derived_once(layers: str, tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o777 == 0o700
     file.write_text("def read_Two(buf, off, end): return 'kept'")
-    kept.readers.cache_clear()
-    assert kept.readers(layers).read_Two(b"", 0, 0) == "kept"
+    cache.readers.cache_clear()
+    assert cache.readers(layers).read_Two(b"", 0, 0) == "kept"
 
 
 def test_new_sources_are_derived_anew(layers: str, tmp_path: Path) -> None:
-    kept.readers(layers)
+    cache.readers(layers)
     (before,) = files(tmp_path)
     source = tmp_path / f"{layers}.py"
     source.write_text(source.read_text().replace("ByteField(", "ShortField("))
     del sys.modules[layers]
     engine.layer_module.cache_clear()
-    kept.readers.cache_clear()
-    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 0x304, 4)
+    cache.readers.cache_clear()
+    assert cache.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 0x304, 4)
     (after,) = files(tmp_path)
     assert after != before
 
@@ -109,7 +109,7 @@ def test_new_sources_are_derived_anew(layers: str, tmp_path: Path) -> None:
 def test_what_others_may_have_written_is_not_run(
     who: str, layers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept.readers(layers)
+    cache.readers(layers)
     (file,) = files(tmp_path)
     file.write_text("def read_Two(buf, off, end): return 'foreign'")
     if who == "writable":
@@ -123,8 +123,8 @@ def test_what_others_may_have_written_is_not_run(
     else:
         me = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: me + 1)
-    kept.readers.cache_clear()
-    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
+    cache.readers.cache_clear()
+    assert cache.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
 
 
 def test_nowhere_to_keep_them_is_no_fault(
@@ -132,12 +132,12 @@ def test_nowhere_to_keep_them_is_no_fault(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert kept.folder() is None
-    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
+    assert cache.folder() is None
+    assert cache.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
 
 
 def test_field_names_are_kept(layers: str, tmp_path: Path) -> None:
     wanted = {"first": "int 0 65535", "second": "int 0 255", "number": "int 0 510"}
-    assert kept.field_kinds(layers) == wanted
+    assert cache.field_kinds(layers) == wanted
     assert [file.name.rpartition("-")[2] for file in files(tmp_path)] == ["fields.json"]
-    assert kept.field_kinds(layers) == wanted
+    assert cache.field_kinds(layers) == wanted

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from netdissect.dissect.asking import UnknowableError, asked, samples
+from netdissect.dissect.selection import NoTableError, samples, selection_table
 
 
 def table(choose: Callable[[bytes], str], *more: bytes) -> dict[Any, Any]:
-    return asked([choose], [*samples([]), *more], str)
+    return selection_table([choose], [*samples([]), *more], str)
 
 
 def test_one_byte_and_the_size_choose_a_layer() -> None:
@@ -22,11 +22,11 @@ def test_one_byte_and_the_size_choose_a_layer() -> None:
 
 
 def test_what_hangs_on_more_has_no_table() -> None:
-    with pytest.raises(UnknowableError, match="more than one byte"):
+    with pytest.raises(NoTableError, match="more than one byte"):
         table(lambda octets: "Long" if octets[:2] == b"\1\1" else "Short")
-    with pytest.raises(UnknowableError, match="more than one byte"):
+    with pytest.raises(NoTableError, match="more than one byte"):
         table(lambda octets: "Long" if octets[:2] == b"\7\6" else "Short", b"\7\6and more")
-    with pytest.raises(UnknowableError, match="what came before"):
+    with pytest.raises(NoTableError, match="what came before"):
         table(lambda _: {}["kind"])
 
 
