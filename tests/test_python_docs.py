@@ -27,7 +27,7 @@ PRINTED = {
     "1": r"(\w+ \d+ \d+\n){3}",
     "2": r"(?s).*count.*sum.*",
     "3": r"\d\d+ round trips, \d\d+ marks\n",
-    "4": r"\d+ sent again; the first: \(\d+, \('reliable', \d+\), \d+\)\n",
+    "4": r"\d+ retransmissions and duplicates; the first: \(\d+, \('reliable', \d+\), \d+\)\n",
     "5": r"(?s).*'x': 5.*'y': 6.*",
     "6": r"\['Riptide .*'\]\n",
     "7": r"\('127\.0\.0\.1', 50000\) Riptide Welcome\n",

@@ -6,20 +6,23 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import pytest
 from scapy.config import conf
 from scapy.layers.inet import IP, UDP
 from scapy.packet import bind_bottom_up, split_bottom_up
-from scapy.sendrecv import sr1
+from scapy.sendrecv import AsyncSniffer, sr1
 from scapy.supersocket import L3RawSocket, StreamSocket
 
 from agreement import CAPTURES
 from fuzzing import free_target, running
+from netdissect.fuzz.automata import ClientMachine
 from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
 from netdissect.layers import eoudp, knet, riptide, teeworlds
+from netdissect.scapy_session import NetdissectSession
 
 WAIT = 10.0
 REQUESTS: list[tuple[str, Any, Any, Any]] = [
@@ -97,6 +100,27 @@ def test_an_answering_machine_answers_a_client_on_loopback() -> None:
         finally:
             machine.sniffer.stop()
     assert isinstance(answer, riptide.RiptideWelcome)
+
+
+@pytest.mark.usefixtures("raw_sockets")
+def test_a_live_sniffer_knows_the_connection_of_each_packet() -> None:
+    with running("riptide") as (target, _server):
+        session = NetdissectSession()
+        sniffer = AsyncSniffer(iface="lo", session=session, store=True, started_callback=(started := Event()).set)
+        sniffer.start()
+        assert started.wait(WAIT)
+        message = riptide.RiptideReliable(message_id=3, data=b"hello")
+        answers = ClientMachine("riptide", str(target), packets=[message], wait=0.3).run()
+        # A sniffer looks at its end only when a packet comes.
+        sniffer.stop(join=False)
+        ClientMachine("riptide", str(target), wait=0.1).run()
+        sniffer.join(WAIT)
+    assert answers
+    known = [packet for packet in sniffer.results if UDP in packet and target.port in (packet[UDP].sport, packet[UDP].dport)]
+    told = [packet.netdissect for packet in known if getattr(packet, "netdissect", None) is not None]
+    assert {each.dialect for each in told if each.dialect} <= {"riptide-2.2", "riptide-2.1/2.2"}
+    assert any(each.unit == ("reliable", 2) and each.connection for each in told)
+    assert any(riptide.RiptideReliable in packet for packet in known)
 
 
 @pytest.mark.usefixtures("raw_sockets")
