@@ -1,4 +1,4 @@
-"""Tiny, as a protocol of netdissect: how it is recognised, and what a datagram means."""
+"""Tiny as a protocol of netdissect: how to recognise it, and what a datagram means."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ POLICY = Policy(
         ),
     ),
 )  # fmt: skip
-"""One space of numbered data; each number is acknowledged alone, and sent again after 200 ms."""
+"""One space of numbered data. Each number is acknowledged alone, and retransmitted after 200 ms."""
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return what one datagram means. Never raises: a reader gives None where bytes lack."""
+    """Return the events of a datagram. Never raises: a reader returns None if bytes are missing."""
     del hints
     read = readers("netdissect_tiny.layers")
     if payload[:3] == MAGIC + b"\x01":
@@ -57,7 +57,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 class Tiny(Protocol):
-    """The rows that every command asks for."""
+    """What netdissect needs to know about the protocol."""
 
     name = "tiny"
     title = "Tiny"

@@ -1,4 +1,4 @@
-"""Tiny for the fuzzer: a client that stays valid, and the smallest server that it can talk to."""
+"""Tiny for the fuzzer: a client that keeps a valid session, and a minimal server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from netdissect_tiny.layers import MAGIC, TinyAck, TinyData
 __all__ = ["TinyDriver", "TinyServer"]
 
 HEAD = 5
+"""Bytes before the length."""
 
 
 class TinyDriver(Driver):
-    """One session: Tiny has no handshake, so it is connected once anything was acknowledged."""
+    """A session. Tiny has no handshake: the first acknowledgement makes it connected."""
 
     protocol = "tiny"
     dialects = ("tiny-1",)
@@ -32,7 +33,7 @@ class TinyDriver(Driver):
         self.probe(self.clock())
 
     def handle(self, octets: bytes, now: float) -> None:
-        """Take an acknowledgement."""
+        """Process an acknowledgement."""
         del now
         if len(octets) >= HEAD and octets[2] == 2:  # noqa: PLR2004 - an ack
             self.answered("ack")
@@ -51,7 +52,7 @@ class TinyDriver(Driver):
         self.link.send(bytes(TinyData(number=self._number)))
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in the next number, unless the mutant is to keep its own."""
+        """Set the next number, unless the mutant must keep its own."""
         data = bytearray(step.octets)
         if len(data) < HEAD or "sequence" in step.hold:
             return bytes(data), None
@@ -62,11 +63,11 @@ class TinyDriver(Driver):
         return bytes(data), live % self.traits.span if good else None
 
     def leave(self) -> None:
-        """Tiny has no goodbye."""
+        """Do nothing: Tiny has no message that ends a session."""
 
 
 class TinyServer(Server):
-    """Acknowledges data. Planted bug: `length` dies of a length beyond the end."""
+    """Acknowledges data. With the planted bug `length`, a length beyond the end kills it."""
 
     DIALECT = "tiny-1"
     BUGS = ("length",)

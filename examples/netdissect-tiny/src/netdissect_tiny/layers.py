@@ -1,4 +1,4 @@
-"""What Tiny looks like on the wire, said once: Scapy, `decode` and the reader of `scan` use it."""
+"""The wire format of Tiny. Scapy, `decode` and the reader of `scan` all use this description."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {1: "data", 2: "ack"}
 
 
 class TinyUnknown(Layer):
-    """The head that all messages have, and nothing else."""
+    """The head of all messages, and a message of another kind."""
 
     name = "tiny"
     fields_desc = [
@@ -31,12 +31,12 @@ class TinyUnknown(Layer):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the name under which it is counted."""
+        """Return the type under which the message is counted."""
         return KINDS.get(fields["kind"], "unknown")
 
 
 class TinyData(TinyUnknown):
-    """A numbered piece of data; its receiver acknowledges it."""
+    """Numbered data, which the receiver acknowledges."""
 
     fields_desc = [
         XShortField("magic", MAGIC),
@@ -52,7 +52,7 @@ class TinyData(TinyUnknown):
 
 
 class TinyAck(TinyUnknown):
-    """The number of the data that has arrived."""
+    """Acknowledges the data with this number."""
 
     fields_desc = [
         XShortField("magic", MAGIC),
@@ -68,4 +68,4 @@ def root(payload: bytes, _request: Any) -> type[Layer]:
 
 
 READERS = [(TinyData, ()), (TinyAck, ())]
-"""Layers (and fields to pass over) of which `scan` calls a derived reader."""
+"""(layer, fields to skip) for the derived readers that `scan` calls."""

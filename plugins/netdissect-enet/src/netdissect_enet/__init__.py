@@ -32,12 +32,12 @@ class Enet(Protocol):
     scan = staticmethod(scan)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow; proof may come with any datagram."""
+        """Return the claim on a flow, which any datagram may prove."""
         del transport, final
         return claimed(self, sample)
 
     def next_hints(self, hints: Hints) -> Hints:
-        """Return the hints of the next connection, which remembers what the one before sends as."""
+        """Return the hints of the next connection; they include peers and sessions of this one."""
         learnt = hints.extra or Learnt()
         return Hints(hints.dialects, Learnt(earlier=(learnt._replace(earlier=()),)))
 

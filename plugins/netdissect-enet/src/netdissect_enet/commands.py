@@ -1,4 +1,4 @@
-"""The commands of a datagram, read strictly by the derived readers."""
+"""Reads the commands of a datagram, as strictly as the library, with the derived readers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from netdissect_enet.rules import CRC, LAYERS, MAX_COMMANDS, PEER, PLAIN
 __all__ = ["Head", "read_datagram"]
 
 DATA: Final = frozenset({6, 7, 8, 9, 12})
-"""Commands that a channel has."""
-_TRAILING = 3
-"""Bytes at the end that are no command: too few to be one."""
+"""Commands with a channel: those of data."""
 _LEAST = 4
+"""Bytes of the shortest command. Fewer bytes at the end of a datagram are ignored."""
 
 
 class Head(NamedTuple):
-    """What stands before the commands, as `EnetHead` has it."""
+    """The fields of a datagram before the commands, as in `EnetHead`."""
 
     timed: int
     compressed: int
@@ -28,7 +27,7 @@ class Head(NamedTuple):
     peer: int
     sent_time: int | None
     start: int
-    """Byte of the first command."""
+    """Offset of the first command."""
 
 
 _Reader = Callable[[bytes, int, int], Any]
@@ -36,7 +35,7 @@ _Reader = Callable[[bytes, int, int], Any]
 
 @cache
 def _readers() -> tuple[dict[str, _Reader], dict[int, _Reader]]:
-    """Return what reads a head, by dialect, and what reads a command, by number."""
+    """Return the readers of heads by dialect, and of commands by number."""
     made = readers("netdissect_enet.layers")
     return (
         {PLAIN: made.read_EnetHead, CRC: made.read_EnetHeadCrc},
@@ -45,10 +44,10 @@ def _readers() -> tuple[dict[str, _Reader], dict[int, _Reader]]:
 
 
 def read_datagram(octets: bytes, dialect: str) -> tuple[Head, list[Any], str] | None:
-    """Return (head, commands, fault) of a datagram; None where it has no head.
+    """Return (head, commands, fault) of a datagram; None if its head is cut short.
 
-    A command is the tuple of its fields in the order of its layer, its first four being bits, and
-    the offset behind it last. `fault` is the code of what ended the parse, "" where nothing did.
+    A command is the tuple of its fields and the offset behind it; the first four fields are bits.
+    `fault` is the code of the finding that ended the reading, or "".
     """
     heads, _ = _readers()
     read = heads[dialect](octets, 0, len(octets))
@@ -81,4 +80,4 @@ def _commands(octets: bytes, at: int, *, timed: bool) -> tuple[list[Any], str]:
             return found, "enet-bad-command"  # data on no channel
         found.append(command)
         at = command[-1]
-    return found, "" if end - at <= _TRAILING else "enet-commands"
+    return found, "" if end - at < _LEAST else "enet-commands"

@@ -1,4 +1,4 @@
-"""An ENet client for the fuzzer: connects, acknowledges, pings, and numbers by channel."""
+"""An ENet client for the fuzzer: it connects, acknowledges, pings, and numbers per channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc, checksum
 __all__ = ["EnetDriver"]
 
 PING_SECONDS = 0.5
-"""Between two pings, and between two CONNECTs."""
+"""Time between two pings, and between two CONNECTs."""
 
 
 class EnetDriver(Driver):
@@ -46,19 +46,19 @@ class EnetDriver(Driver):
         self._put(enet.CONNECT, connect_id=self._connect_id, channel_count=4)
 
     def handle(self, octets: bytes, now: float) -> None:
-        """Acknowledge what wants it; take note of what is acknowledged."""
+        """Acknowledge commands that request it; process acknowledgements."""
         read = read_datagram(octets, self.dialect)
         if read is None or not read[1]:
             self.received["unreadable", self.state] += 1
             return
         head, commands, _ = read
         for command in commands:
-            wants, _, _, number, channel, seq, *body, _end = command
+            requests_ack, _, _, number, channel, seq, *body, _end = command
             self.answered(enet.NAMES[number])
             if number == enet.VERIFY:
                 self._peer, self._session = body[0], body[2]
                 self.state = CONNECTED if self.state == "connecting" else self.state
-            if wants:
+            if requests_ack:
                 self._put(enet.ACK, timed=False, channel=channel, reliable_seq=seq,
                           received_seq=seq, received_sent_time=head.sent_time)  # fmt: skip
             if number == enet.ACK:
@@ -69,14 +69,14 @@ class EnetDriver(Driver):
         del now
 
     def tick(self, now: float) -> None:
-        """Repeat CONNECT until it is answered; then ping."""
+        """Retransmit CONNECT until it is answered, then ping."""
         if now >= self._due and self.state == "connecting":
             self.begin()
         elif now >= self._due and self.state == CONNECTED:
             self.probe(now)
 
     def probe(self, now: float) -> None:
-        """Send a ping, which is acknowledged; before that, a CONNECT."""
+        """Send a ping, which a server acknowledges; a CONNECT before it has answered one."""
         if self.state == CONNECTED:
             self._put(enet.PING)
         else:
@@ -84,19 +84,19 @@ class EnetDriver(Driver):
         self._due = now + PING_SECONDS
 
     def proofs(self) -> int:
-        """Return how many pings were acknowledged."""
+        """Return the number of acknowledged pings, or of answers before the connection."""
         return self._pongs if self.state == CONNECTED else self.answers
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether a datagram disconnects, or begins another connection."""
+        """Return whether a datagram ends the connection, or begins another one."""
         read = read_datagram(octets, self.dialect)
         ending = {enet.CONNECT, enet.DISCONNECT}
         return read is not None and any(command[3] in ending for command in read[1])
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Put in peer and session, the time, and the next number of each command's channel."""
+        """Set peer, session, time, and the next number in each command's channel."""
         data, hold = bytearray(step.octets), step.hold
-        if len(data) < 4:  # noqa: PLR2004 - peer word and what follows
+        if len(data) < 4:  # noqa: PLR2004 - head with sent time
             return bytes(data), None
         if "session" not in hold:
             data[0] = data[0] & 0xC0 | self._session << 4 | self._peer >> 8
@@ -115,7 +115,7 @@ class EnetDriver(Driver):
                 at = command[-1]
             key = None if step.shift or hold or read[2] else key
         if self.dialect == enet.CRC and "checksum" not in hold and read is not None:
-            self._check(data, read[0].start - 4)
+            self._set_checksum(data, read[0].start - 4)
         return bytes(data), key
 
     def leave(self) -> None:
@@ -130,8 +130,8 @@ class EnetDriver(Driver):
     def _now(self) -> int:
         return int(self.clock() * 1000) & 0xFFFF
 
-    def _check(self, data: bytearray, at: int) -> None:
-        # Computed over 0 where the receiver has given no number yet.
+    def _set_checksum(self, data: bytearray, at: int) -> None:
+        # The connectID in it is 0 as long as the receiver has not assigned a peer number.
         nobody = int.from_bytes(data[:2], "big") & enet.NOBODY == enet.NOBODY
         known = 0 if nobody else self._connect_id
         data[at : at + 4] = checksum(bytes(data), at, known).to_bytes(4, "big")
@@ -148,6 +148,6 @@ class EnetDriver(Driver):
             session=self._session, commands=[layer(**fields)],
         )))  # fmt: skip
         if self.dialect == enet.CRC:
-            self._check(data, 4 if timed else 2)
+            self._set_checksum(data, 4 if timed else 2)
         self.link.send(bytes(data))
         self._due = self.clock() + PING_SECONDS

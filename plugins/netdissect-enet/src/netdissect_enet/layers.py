@@ -1,4 +1,4 @@
-"""Scapy layers of ENet 1.3: a datagram and its twelve commands. Source: docs/enet.md."""
+"""Scapy layers of ENet 1.3: a datagram and its twelve commands. *Source:* docs/enet.md."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = ["CODES", "COMMANDS", "READERS", "EnetCommand", "EnetPacket", "EnetPac
 
 
 class EnetCommand(Layer):
-    """What all commands begin with; alone: a number that no command has, which ends the parse.
+    """Base class of commands: the fields with which each begins.
 
      0 1 2 3 4 5 6 7
-    |A|U|0 0|command|  A: wants an acknowledgement, U: unsequenced
+    |A|U|0 0|command|  A: requests an acknowledgement, U: unsequenced
     | channel       |  0xFF: the peer itself
     | reliable seq. |  16 bits
     """
@@ -60,7 +60,7 @@ class EnetCommand(Layer):
 
 
 class EnetUnknown(EnetCommand):
-    """A number that no command has: everything behind it is lost to a receiver."""
+    """A command with an undefined number. A receiver ignores everything from there on."""
 
     fields_desc: ClassVar[list[Any]] = [*EnetCommand.fields_desc, Tail("octets")]
     checks = (Check(E("1"), "enet-bad-command", "command", "command {command}"),)
@@ -110,7 +110,7 @@ COMMANDS: dict[int, type[EnetCommand]] = {
         throttle_interval=5000, throttle_acceleration=2, throttle_deceleration=2)),
     12: _command(12, 0, 0, *_FRAGMENT),
 }  # fmt: skip
-"""Number -> layer. Source: docs/enet.md, "Commands"."""
+"""Number -> layer. *Source:* docs/enet.md, "On the wire"."""
 globals().update({layer.__name__: layer for layer in COMMANDS.values()})
 __all__ += [layer.__name__ for layer in COMMANDS.values()]
 
@@ -121,7 +121,7 @@ def command_layer(_fields: Any, octets: bytes) -> type[EnetCommand]:
 
 
 class EnetHead(Layer):
-    """What stands before the commands: peer word and sent time.
+    """The fields before the commands.
 
     |T|C|ses|  peer number  |  T: sent time follows, C: compressed; 12 bits of peer number
     """
@@ -136,7 +136,7 @@ class EnetHead(Layer):
 
 
 class EnetHeadCrc(EnetHead):
-    """The same with a checksum."""
+    """`EnetHead` with a checksum."""
 
     fields_desc: ClassVar[list[Any]] = [*EnetHead.fields_desc, XIntField("checksum", None)]
 
@@ -155,7 +155,7 @@ class EnetPacket(Layer):
 
 
 class EnetPacketCrc(EnetPacket):
-    """A datagram with a checksum; built for a peer that is not known yet, as CONNECT is."""
+    """A datagram with a checksum. Building fills it in for a datagram to an unknown peer."""
 
     fields_desc: ClassVar[list[Any]] = [*EnetHeadCrc.fields_desc, *_COMMANDS]
 
@@ -168,9 +168,12 @@ class EnetPacketCrc(EnetPacket):
 
 
 def checksum(octets: bytes, at: int, connect_id: int) -> int:
-    """Return the CRC-32 of a datagram whose commands are not compressed, its checksum being `at`.
+    """Return the CRC-32 of an uncompressed datagram, with the connectID in the checksum field.
 
-    The field holds the connectID while it is computed, 0 where the peer has no number yet.
+    Args:
+        octets: the datagram.
+        at: offset of the checksum.
+        connect_id: 0 if the receiver has not assigned a peer number yet.
     """
     return zlib.crc32(octets[:at] + connect_id.to_bytes(4, "big") + octets[at + 4 :])
 
@@ -181,7 +184,7 @@ def root(_payload: bytes, request: Any) -> type[Layer]:
 
 
 def wrap(packet: Any, request: Any) -> Any:
-    """Return the datagram of a command; one that wants an acknowledgement has a sent time."""
+    """Return a datagram with a command; it has a sent time if it requests an acknowledgement."""
     header = root(b"", request)
     if not isinstance(packet, EnetCommand):
         return packet if type(packet) is header else None
@@ -190,15 +193,15 @@ def wrap(packet: Any, request: Any) -> Any:
 
 
 def bind(port: int = 1234) -> None:
-    """Let Scapy dissect UDP from and to `port` as ENet; the protocol has no port of its own."""
-    from scapy.layers.inet import UDP  # noqa: PLC0415 - slow import, wanted only here
+    """Let Scapy dissect UDP at `port` as ENet, which has no port of its own."""
+    from scapy.layers.inet import UDP  # noqa: PLC0415 - slow import, needed only here
 
     for direction in ("sport", "dport"):
         bind_bottom_up(UDP, EnetPacket, {direction: port})
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
-    """Read compressed commands from a buffer of their own; check what the whole datagram tells."""
+    """Read compressed commands from a second buffer; check the datagram as a whole."""
     node, payload = dissection.root, dissection.buffers[0].data
     fields = {child.name: child for child in node.children}
     commands, plain = fields.get("commands"), payload
@@ -243,4 +246,4 @@ def _check(
 
 
 READERS = [(layer, ()) for layer in [EnetHead, EnetHeadCrc, *COMMANDS.values()]]
-"""Layers whose derived readers `scan` calls."""
+"""(layer, fields to skip) for the derived readers that `commands` calls."""

@@ -1,7 +1,7 @@
-"""ENet's range coder, the receiving half: adaptive contexts of order two over single bytes.
+"""The decoder of ENet's range coder, with adaptive contexts of order two over bytes.
 
-Bounded: what comes out is never longer than `limit`, and each byte of it costs a walk through at
-most three trees of at most 256 symbols. Source: docs/enet.md; ENet `compress.c`.
+Its cost is bounded: each byte of output is a search in at most three trees of at most 256 symbols,
+and there are at most `limit` bytes. *Source:* docs/enet.md; ENet `compress.c`.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ from typing import Final
 __all__ = ["MAX_OPENED", "RangeCoderError", "decompress"]
 
 MAX_OPENED: Final = 4096
-"""Bytes that come out at most. Source: ENet `ENET_PROTOCOL_MAXIMUM_MTU`."""
+"""Maximum number of decompressed bytes. *Source:* ENet `ENET_PROTOCOL_MAXIMUM_MTU`."""
 _TOP, _BOTTOM, _WORD = 1 << 24, 1 << 16, 0xFFFFFFFF
 _LARGEST = 0xFF
 _SYMBOLS = 4096 - 2
-"""Symbols after which both sides forget everything and begin anew."""
+"""Number of symbols after which both sides start with an empty model again."""
 _ROOT_STEP, _STEP, _ESCAPE_STEP = 3, 2, 5
-"""What a symbol's count grows by in the root context and in others, and what an escape's does."""
+"""Increments of counts: of a symbol in the root context and in others, and of escapes."""
 
 
 class RangeCoderError(ValueError):
-    """The bytes are no output of the range coder."""
+    """The bytes are not output of the range coder, or too much comes out."""
 
 
 class _Symbol:
-    """A symbol of a context's tree, which is a context itself: of what follows that symbol."""
+    """A symbol in the tree of a context, and the context of what follows that symbol."""
 
     __slots__ = ("count", "escapes", "left", "parent", "right", "total", "tree", "under", "value")
 
     def __init__(self, value: int, count: int, escapes: int = 0, total: int = 0) -> None:
         self.value = value
         self.count = self.under = count
-        """Its count, and that of the symbols to its left with it."""
+        """`under` is the sum of the counts in the left subtree and of its own."""
         self.left: _Symbol | None = None
         self.right: _Symbol | None = None
         self.tree: _Symbol | None = None
+        """Root of the tree of symbols in this context."""
         self.escapes, self.total = escapes, total
+        """Count of escapes in this context, and sum of all counts."""
         self.parent: _Symbol | None = None
-        """The context of one symbol less."""
+        """The context with one symbol less."""
 
 
 def _halve(symbol: _Symbol | None) -> int:
@@ -53,8 +55,8 @@ def _halve(symbol: _Symbol | None) -> int:
     return total
 
 
-def _grown(context: _Symbol, step: int, count: int, least: int) -> None:
-    """Add to the total of a context; halve everything before it grows too large."""
+def _add_to_total(context: _Symbol, step: int, count: int, least: int) -> None:
+    """Add `step` to the total of a context; halve all counts before they become too large."""
     context.total += step
     if count > _LARGEST - 2 * step + least or context.total > _BOTTOM - 0x100:
         context.escapes -= context.escapes >> 1
@@ -76,21 +78,21 @@ class _Decoder:
         self._order = 0
 
     def _read(self, total: int) -> int:
-        """Return where in a context of that total the code points."""
+        """Return the position of the code in a context with this total."""
         self._range //= total
         if not self._range:
             raise RangeCoderError("the code leaves its range")
         return ((self._code - self._low & _WORD) // self._range) & 0xFFFF
 
     def _take(self, under: int, count: int) -> None:
-        """Narrow the range to what was read."""
+        """Narrow the range to the symbol that was read, and load further bytes."""
         self._low = self._low + under * self._range & _WORD
         self._range = self._range * count & _WORD
         while True:
             if (self._low ^ (self._low + self._range & _WORD)) >= _TOP:
                 if self._range >= _BOTTOM:
                     return
-                # Too narrow, and a carry may still change the top byte: the range ends before that.
+                # Too narrow while a carry could change the top byte: end the range before that.
                 self._range = -self._low & _BOTTOM - 1
             octet = self._octets[self._at] if self._at < len(self._octets) else 0
             self._at += 1
@@ -98,25 +100,25 @@ class _Decoder:
             self._range = self._range << 8 & _WORD
             self._low = self._low << 8 & _WORD
 
-    def _hang(
-        self, context: _Symbol, before: _Symbol | None, value: int, step: int, *, right: bool
+    def _insert(
+        self, context: _Symbol, above: _Symbol | None, value: int, step: int, *, right: bool
     ) -> _Symbol:
-        """Make a symbol; hang it into the tree of a context, below `before` if there is one."""
+        """Insert a symbol into the tree of a context, below `above` or as its root."""
         self._symbols += 1
-        made = _Symbol(value, step)
-        if before is None:
-            context.tree = made
+        symbol = _Symbol(value, step)
+        if above is None:
+            context.tree = symbol
         elif right:
-            before.right = made
+            above.right = symbol
         else:
-            before.left = made
-        return made
+            above.left = symbol
+        return symbol
 
     def _find(self, context: _Symbol, code: int, step: int, least: int) -> tuple[_Symbol, int, int]:
-        """Return the symbol at a code, and (numbers under it, its count) before it grew.
+        """Return the symbol at `code`, and the start and size of its range; increase its count.
 
-        With `least` each of the 256 values has that count to begin with, and a symbol is made where
-        there is none; else that is a fault.
+        In the root context, all 256 values have an initial count of `least`, and a symbol is
+        inserted if there is none. In others `least` is 0, and the symbol must be there.
         """
         under, node, right = 0, context.tree, False
         before: _Symbol | None = None
@@ -140,11 +142,11 @@ class _Decoder:
             raise RangeCoderError("a symbol that its context does not have")
         if before is None:
             value = start = code
-        # Of hostile bytes more than eight bits come.
-        return self._hang(context, before, value & _LARGEST, step, right=right), start, least
+        # As in the library: bad input may give more than eight bits.
+        return self._insert(context, before, value & _LARGEST, step, right=right), start, least
 
-    def _put(self, context: _Symbol, value: int) -> tuple[_Symbol, int]:
-        """Count a value in a context that did not know it; return its symbol and count before."""
+    def _count(self, context: _Symbol, value: int) -> tuple[_Symbol, int]:
+        """Count a value in a context; return its symbol and its previous count."""
         node, right = context.tree, False
         before: _Symbol | None = None
         while node is not None and node.value != value:
@@ -153,7 +155,7 @@ class _Decoder:
                 node.under += _STEP
             node = node.right if right else node.left
         if node is None:
-            return self._hang(context, before, value, _STEP, right=right), 0
+            return self._insert(context, before, value, _STEP, right=right), 0
         count = node.count
         node.under += _STEP
         node.count += _STEP
@@ -162,17 +164,17 @@ class _Decoder:
     def next(self) -> int | None:
         """Return the next byte; None at the end."""
         context = self._context
-        passed: list[_Symbol] = []
+        escaped: list[_Symbol] = []
         while context is not self._root:
             if 0 < context.escapes < context.total:
                 code = self._read(context.total)
                 if code >= context.escapes:
                     symbol, under, count = self._find(context, code - context.escapes, _STEP, 0)
                     self._take(context.escapes + under, count)
-                    _grown(context, _STEP, count, 0)
+                    _add_to_total(context, _STEP, count, 0)
                     break
                 self._take(0, context.escapes)
-            passed.append(context)
+            escaped.append(context)
             context = context.parent or self._root
         else:
             code = self._read(context.total)
@@ -180,20 +182,20 @@ class _Decoder:
                 return None
             symbol, under, count = self._find(context, code - context.escapes, _ROOT_STEP, 1)
             self._take(context.escapes + under, count)
-            _grown(context, _ROOT_STEP, count, 1)
-        self._learn(passed, symbol)
+            _add_to_total(context, _ROOT_STEP, count, 1)
+        self._update(escaped, symbol)
         return symbol.value
 
-    def _learn(self, passed: list[_Symbol], symbol: _Symbol) -> None:
-        """Count a byte in the contexts that did not know it, and go on from the longest."""
+    def _update(self, escaped: list[_Symbol], symbol: _Symbol) -> None:
+        """Count a byte in the longer contexts that lacked it, and choose the next context."""
         chain = []
-        for context in passed:
-            made, count = self._put(context, symbol.value)
-            chain.append(made)
+        for context in escaped:
+            inserted, count = self._count(context, symbol.value)
+            chain.append(inserted)
             if not count:
                 context.escapes += _ESCAPE_STEP
                 context.total += _ESCAPE_STEP
-            _grown(context, _STEP, count, 0)
+            _add_to_total(context, _STEP, count, 0)
         chain.append(symbol)
         for shorter, longer in zip(chain[1:], chain, strict=False):
             longer.parent = shorter
@@ -207,12 +209,12 @@ class _Decoder:
             self._begin()
 
 
-@lru_cache(maxsize=64)  # recognition, tracking and the tree each ask for the same datagram
+@lru_cache(maxsize=64)  # recognition, tracking and the tree read the same datagram
 def decompress(octets: bytes, limit: int = MAX_OPENED) -> bytes:
-    """Return what was compressed.
+    """Return the decompressed bytes.
 
     Raises:
-        RangeCoderError: that is more than `limit` bytes, or nothing that the coder makes.
+        RangeCoderError: they are more than `limit`, or the input is invalid.
 
     """
     if not octets:

@@ -1,4 +1,4 @@
-"""Recognises ENet: by its handshake at once, else by acknowledgements that fit what was sent."""
+"""Recognises ENet by its handshake, or by acknowledgements that match what was sent."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ __all__ = ["claimed"]
 
 _MTU = range(576, 4097)
 _CHANNELS = range(1, 256)
+"""Limits in a handshake. *Source:* ENet `protocol.h`."""
 _ENOUGH = 2
-"""Acknowledgements that name channel, number and sent time of what went the other way."""
+"""Number of matching acknowledgements (channel, number and sent time) that prove the protocol."""
 
 
 def claimed(enet: Protocol, sample: Sequence[Sample]) -> Claim | None:
@@ -39,12 +40,12 @@ def claimed(enet: Protocol, sample: Sequence[Sample]) -> Claim | None:
 
 
 def _is_handshake(head: Head, commands: list[Any]) -> bool:
-    """Return whether a datagram begins with a command of the handshake that can be real."""
+    """Return whether a datagram begins with a plausible command of the handshake."""
     if not commands or commands[0][3] not in {CONNECT, VERIFY}:
         return False
-    wants, _, _, number, channel, seq, *body = commands[0]
+    requests_ack, _, _, number, channel, seq, *body = commands[0]
     return (
-        bool(wants) and channel == PEER and seq == 1
+        bool(requests_ack) and channel == PEER and seq == 1
         and (head.peer == NOBODY) == (number == CONNECT)
         and body[3] in _MTU and body[5] in _CHANNELS
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Names, findings and reliability rules of ENet 1.3 as rows. Source: docs/enet.md."""
+"""Names, findings and reliability rules of ENet 1.3. *Source:* docs/enet.md."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ __all__ = [
 PLAIN: Final = "enet-1.3"
 CRC: Final = "enet-1.3-crc"
 NOBODY: Final = 0xFFF
-"""Peer number where the receiver has given none yet."""
+"""Peer number as long as the receiver has not assigned one."""
 MAX_COMMANDS: Final = 32
-"""Commands of a datagram at most, unless the library was compiled for more."""
+"""Maximum number of commands in a datagram, unless the library was compiled for more."""
 NAMES: Final = {
     1: "acknowledge", 2: "connect", 3: "verify_connect", 4: "disconnect", 5: "ping",
     6: "send_reliable", 7: "send_unreliable", 8: "send_fragment", 9: "send_unsequenced",
     10: "bandwidth_limit", 11: "throttle_configure", 12: "send_unreliable_fragment",
 }  # fmt: skip
-"""Command -> name."""
+"""Number of a command -> name."""
 ACK, CONNECT, VERIFY, DISCONNECT, PING = range(1, 6)
 SEND_UNRELIABLE, SEND_UNSEQUENCED, UNRELIABLE_FRAGMENT = 7, 9, 12
-"""Those that mean more than their own number."""
+"""Numbers of commands."""
 LAYERS: Final = {number: f"Enet{name.title().replace('_', '')}" for number, name in NAMES.items()}
-"""Command -> name of its layer."""
+"""Number of a command -> name of its layer."""
 PEER: Final = 0xFF
-"""Channel of what concerns the peer itself."""
+"""Channel of commands about the peer itself."""
 
 ALL_CODES: Final = code_rows("findings", Path(__file__).parent)
 
 _RESEND = ResendRule(
-    # Timer at the first sending: RTT + 4 variances, 500 ms before any; doubled at each expiry.
+    # Timeout of the first transmission: RTT + 4 variances, or 500 ms without an RTT; then doubled.
     initial_ms=500.0, rtt_factor=1.0, rtt_variances=4.0, backoff=2.0, exhausted=Exhausted.NEVER,
 )  # fmt: skip
 
@@ -58,8 +58,7 @@ def _reliable(name: str, key: str = "") -> SpaceRule:
 
 
 def _unreliable(name: str, bits: int, key: str = "") -> SpaceRule:
-    # The throttle drops packets before they are sent, and their numbers are used up: gaps beside
-    # the sender that are no loss.
+    # The throttle drops packets before sending and does not reuse their numbers: a gap is no loss.
     return SpaceRule(name=name, bits=bits, ack=AckRule.NONE, consecutive=False, key=key)
 
 
@@ -78,8 +77,8 @@ _MACHINE: Final = StateMachine(
 )  # fmt: skip
 
 _SILENCE: Final = TimeoutRule(
-    # Given up when a timer expires, counted from the oldest copy without any acknowledgement since:
-    # after 5 s where it has doubled five times, after 30 s in any case.
+    # When a retransmission timer expires, a peer gives up if nothing was acknowledged for 30 s, or
+    # for 5 s if the timer has doubled five times.
     idle_ms=5000.0, check_ms=26500.0, refreshed_by=frozenset({"acknowledge"}),
 )  # fmt: skip
 
@@ -89,7 +88,7 @@ POLICIES: Final = {
         spaces=(
             _reliable("control"),
             _reliable("reliable", "channel"),
-            # Numbers restart after each reliable packet: the pair (reliable, unreliable) counts.
+            # Unreliable numbers restart after each reliable packet: the unit is the pair of both.
             _unreliable("unreliable", 32, "channel"),
             _unreliable("unsequenced", 16),
         ),
@@ -101,4 +100,4 @@ POLICIES: Final = {
     )
     for name in (PLAIN, CRC)
 }
-"""Dialect -> rules."""
+"""Dialect -> reliability rules."""

@@ -1,4 +1,4 @@
-"""What a datagram of ENet means: units and acknowledgements by channel, and whose life it is of."""
+"""The events of an ENet datagram: units and acknowledgements by channel, and its connection."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _CLIENT, _SERVER = 0, 1
 
 
 class Learnt(NamedTuple):
-    """What the handshake has told of a connection."""
+    """What the handshake of a connection has established."""
 
     connect_id: int | None = None
     peers: tuple[int | None, int | None] = (None, None)
-    """Peer number in the datagrams of client and server."""
+    """Peer numbers in the datagrams of client and server."""
     sessions: tuple[int | None, int | None] = (None, None)
-    """Session in the datagrams of client and server."""
+    """Sessions in the datagrams of client and server."""
     earlier: tuple[Learnt, ...] = ()
-    """The connection before, on the same address pair."""
+    """The previous connection on the same addresses."""
 
-    def speaks(self, direction: int, head: Head) -> bool | None:
-        """Return whether a datagram is one of this connection; None where that is not known."""
+    def matches(self, direction: int, head: Head) -> bool | None:
+        """Return whether a datagram belongs to this connection; None if unknown."""
         peer, session = self.peers[direction], self.sessions[direction]
         if peer is None or session is None:
             return None
@@ -45,21 +45,21 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     learnt: Learnt = hints.extra or Learnt()
     events: list[Event] = []
     first = commands[0][3] if commands else 0
-    asks = (first, direction) == (enet.CONNECT, _CLIENT)
-    # One that names another connectID answers a CONNECT of the life before.
-    answers = (first, direction) == (enet.VERIFY, _SERVER) and (
+    connects = (first, direction) == (enet.CONNECT, _CLIENT)
+    # With another connectID, it answers a CONNECT of the previous connection.
+    verifies = (first, direction) == (enet.VERIFY, _SERVER) and (
         learnt.connect_id in {None, commands[0][-2]}
     )
-    if asks or answers:
-        told = _told(learnt, head, commands[0])
-        if told is None:
+    if connects or verifies:
+        updated = _learn(learnt, head, commands[0])
+        if updated is None:
             return [(Ev.RESTART, "*")]
-        learnt = told
+        learnt = updated
     else:
-        whose = _whose(learnt, direction, head)
-        if whose is None:
+        owner = _owner(learnt, direction, head)
+        if owner is None:
             return [(Ev.NOTE, "enet-wrong-peer", f"peer {head.peer}, session {head.session}")]
-        if whose is not learnt:
+        if owner is not learnt:
             events.append((Ev.RESTART, "<"))
     for command in commands:
         _command(command, direction, head, events)
@@ -72,37 +72,37 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     return events
 
 
-def _told(learnt: Learnt, head: Head, command: Any) -> Learnt | None:
-    """Return what a command of the handshake adds; None where it begins another connection."""
+def _learn(learnt: Learnt, head: Head, command: Any) -> Learnt | None:
+    """Return what is known after a command of the handshake; None if it begins a new connection."""
     if command[3] == enet.CONNECT:
         connect_id = command[-3]
         if learnt.connect_id not in {None, connect_id}:
             return None
         return learnt._replace(connect_id=connect_id, peers=(None, command[6]))
-    # The names are the receiver's: what it is to send under, and what it will get.
+    # The fields are named from the receiver's view: peer and session that it sends, and receives.
     return learnt._replace(
         connect_id=command[-2], peers=(command[6], head.peer), sessions=(command[8], command[7])
     )
 
 
-def _whose(learnt: Learnt, direction: int, head: Head) -> Learnt | None:
-    """Return the life that a datagram belongs to, None where it is nobody's."""
-    spoken = learnt.speaks(direction, head)
-    for earlier in learnt.earlier if not spoken else ():
-        if earlier.speaks(direction, head):
+def _owner(learnt: Learnt, direction: int, head: Head) -> Learnt | None:
+    """Return the connection that a datagram belongs to; None if it is neither of the two."""
+    matches = learnt.matches(direction, head)
+    for earlier in learnt.earlier if not matches else ():
+        if earlier.matches(direction, head):
             return earlier
-    return learnt if spoken is not False or head.peer == enet.NOBODY else None
+    return learnt if matches is not False or head.peer == enet.NOBODY else None
 
 
 def _command(command: Any, direction: int, head: Head, events: list[Event]) -> None:
-    """Append the events of one command: bits, channel, reliable number, its own fields, end."""
-    wants, _, _, number, channel, seq, *body, _end = command
+    """Append the events of a command."""
+    requests_ack, _, _, number, channel, seq, *body, _end = command
     name = enet.NAMES[number]
     space = "control" if channel == enet.PEER else _RELIABLE[channel]
     if number == enet.ACK:
-        # It stands in the way of what it acknowledges: data of a channel, or control.
+        # Its channel is that of the command that it acknowledges.
         events += [(Ev.MESSAGE, name), (Ev.ACK, space, body[0], body[1])]
-    elif wants:
+    elif requests_ack:
         content = (head.sent_time, (number, *body))
         if number == enet.VERIFY:
             events.append((Ev.ACK, "control", 1, -1))
@@ -110,7 +110,7 @@ def _command(command: Any, direction: int, head: Head, events: list[Event]) -> N
     elif number == enet.SEND_UNSEQUENCED:
         events.append((Ev.PLAIN_UNIT, name, "unsequenced", body[0], body[-1]))
     elif number == enet.SEND_UNRELIABLE or (number == enet.UNRELIABLE_FRAGMENT and not body[3]):
-        # All fragments of a message have its number: the first stands for it.
+        # All fragments of a message have its number: only the first one is the unit.
         full = seq << 16 | body[0]
         events.append((Ev.PLAIN_UNIT, name, _UNRELIABLE[channel], full, body[-1]))
     elif number == enet.DISCONNECT:
@@ -121,7 +121,7 @@ def _command(command: Any, direction: int, head: Head, events: list[Event]) -> N
 
 
 def _facts(number: int, body: list[Any], direction: int, events: list[Event]) -> None:
-    """Append what a command says of the connection itself."""
+    """Append the events about the connection itself."""
     if number == enet.CONNECT:
         events += [(Ev.STATE, "connect", None), (Ev.IDENTITY, "connect_id", f"{body[-2]:08x}"),
                    (Ev.IDENTITY, "data", body[-1])]  # fmt: skip
