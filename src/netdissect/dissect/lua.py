@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, reduce
 from importlib import import_module, resources
+from importlib.util import find_spec
 from itertools import pairwise
 from string import Formatter
 from typing import Any
@@ -98,8 +99,8 @@ def _rooted(root: Callable[[bytes, Request], Any], request: Request, octets: byt
 
 def _protocol(name: str, known: Mapping[str, Any], made: _Maker, more: Mapping[str, Any]) -> str:
     module = layer_module(known["module"] or name)
-    own = known["module"] is None
-    tables = import_module(f"netdissect.layers.{name}.tables").TABLES if own else {}
+    tables = f"netdissect.layers.{name}.tables"
+    built_in = known["module"] is None and find_spec(tables) is not None
     layers = {made.called(layer): made.layer(layer) for layer in layers_of(module)}
     return _lua(
         {
@@ -112,7 +113,7 @@ def _protocol(name: str, known: Mapping[str, Any], made: _Maker, more: Mapping[s
             "codes": {**known["codes"], "malformed": ["error", "Cannot be read"]},
             "kinds": made.kinds,
             "layers": layers,
-            "tables": tables,
+            "tables": import_module(tables).TABLES if built_in else {},
             "choose": {},
             "codecs": made.codecs,
             **more,

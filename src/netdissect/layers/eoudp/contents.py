@@ -15,7 +15,7 @@ from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items, SizedBytes, Tail
+from netdissect.layers.fields import Items, Tail
 from netdissect.wire.eoudp import TEXTS, legal
 from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
@@ -122,25 +122,18 @@ def _name() -> list[Any]:
     ]
 
 
-def _data() -> list[Any]:
-    return [
-        FieldLenField("data_length", None, length_of="data", fmt="<I"),
-        SizedBytes("data", b"", E("data_length"), shown="data_hex"),
-    ]
-
-
 class EoudpComponentOf(_Content):
     """One component of an entity. The component's name selects the layout of `data`."""
 
     name = "EOUDP COMPONENT_OF"
     commands = {"": 0x0C}
-    fields_desc = [LELongField("entity", 0), *_name(), *_data()]
+    fields_desc = [LELongField("entity", 0), *_name(), *documents.data_fields("<")]
 
 
 class EoudpComponentOf32(EoudpComponentOf):
     """COMPONENT_OF of a build with 32-bit `long`."""
 
-    fields_desc = [LEIntField("entity", 0), *_name(), *_data()]
+    fields_desc = [LEIntField("entity", 0), *_name(), *documents.data_fields("<")]
 
 
 class EoudpDeleteEntity(_Content):

@@ -46,6 +46,7 @@ __all__ = [
     "DocumentLayers",
     "Reading",
     "consumes",
+    "data_fields",
     "reading",
     "text_reading",
 ]
@@ -148,7 +149,8 @@ def _string(order: str, form: str, name: str, length: str) -> list[Any]:
     ]
 
 
-def _data(order: str) -> list[Any]:
+def data_fields(order: str) -> list[Any]:
+    """Return the fields of a component's data."""
     return [
         FieldLenField("data_length", None, length_of="data", fmt=f"{order}I"),
         SizedBytes("data", b"", E("data_length"), shown="data_hex"),
@@ -168,7 +170,7 @@ def _make(order: str, form: str) -> DocumentLayers:
         return [number("entity", "Q"), *_string(order, form, "component", "name_length")]
 
     entry = _layer("String", suffix, _string(order, form, "text", "length"), item=True)
-    triple = _layer("Component", suffix, [*named(), *_data(order)], item=True)
+    triple = _layer("Component", suffix, [*named(), *data_fields(order)], item=True)
     entity = _layer("Entity", suffix, [number("entity", "Q")], item=True)
     pair = _layer(
         "Pair", suffix, [number("received", "i"), number("sent", "i")], item=True,
@@ -179,11 +181,13 @@ def _make(order: str, form: str) -> DocumentLayers:
         components=_layer(
             "Components",
             suffix,
-            [*named(), *_data(order), Items("more", triple, optional=True)],
+            [*named(), *data_fields(order), Items("more", triple, optional=True)],
             command=0x0C,
         ),
         deleted=_layer("Deleted", suffix, named(), command=_DELETED),
-        deleted_data=_layer("DeletedData", suffix, [*named(), *_data(order)], command=_DELETED),
+        deleted_data=_layer(
+            "DeletedData", suffix, [*named(), *data_fields(order)], command=_DELETED
+        ),
         entities=_layer(
             "Entities",
             suffix,

@@ -95,7 +95,11 @@ def _unreliable(fragment: str) -> Check:
     )
 
 
-def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
+def _fields(
+    dialect: str,
+    fragment: str = "fragment_start or fragment",
+    later: str = "fragment and not fragment_start",
+) -> list[Any]:
     """Return the fields of a message.
 
     Args:
@@ -137,9 +141,7 @@ class KnetMessage(FragmentBit):
     name = "kNet message"
     is_item = True
     dialect: ClassVar[str] = "knet-2.x"
-    fields_desc = _fields(
-        "knet-2.x", "fragment_start or fragment", "fragment and not fragment_start"
-    )
+    fields_desc = _fields("knet-2.x")
     generated = (
         in_parts("content_length", 8),
         Gen("reliable_number", _number),
@@ -205,18 +207,14 @@ class KnetUrho3dMessage(KnetMessage):
     """A message of the Urho3D fork."""
 
     dialect = "knet-urho3d"
-    fields_desc = _fields(
-        "knet-urho3d", "fragment_start or fragment", "fragment and not fragment_start"
-    )
+    fields_desc = _fields("knet-urho3d")
 
 
 class KnetTundraMessage(KnetMessage):
     """A message of realXtend Tundra."""
 
     dialect = "knet-tundra"
-    fields_desc = _fields(
-        "knet-tundra", "fragment_start or fragment", "fragment and not fragment_start"
-    )
+    fields_desc = _fields("knet-tundra")
 
 
 def _header(item: type[KnetMessage]) -> list[Any]:
