@@ -415,7 +415,7 @@ def _unit() -> Shape:
     copy = of(
         Copy, drop="by_place doubtful fate delay_ms", optional={"fate": TEXT, "delay_ms": also_null(NUMBER)}
     )
-    return of(UnitRecord, drop="settled_ns told extra", copies=many(copy), optional=UNIT_EXTRAS)
+    return of(UnitRecord, drop="settled_ns emitted extra", copies=many(copy), optional=UNIT_EXTRAS)
 
 
 def _events() -> list[Shape]:
