@@ -403,11 +403,11 @@ def test_too_many_equal_datagrams_are_ambiguous_and_counted(
 
 def test_weighing_prefers_the_delay_and_not_the_order() -> None:
     usual = weigh.Delays([20_000_000 + 10_000 * step for step in range(200)], 10 * S, 30_000_000)
-    chances = weigh.Chances(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 100_000)
-    told = weigh.weigh([0, 50_000_000], [71_000_000], chances)
+    priors = weigh.Priors(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 100_000)
+    told = weigh.weigh([0, 50_000_000], [71_000_000], priors)
     assert told.sender == (1,)
     assert told.doubtful_sent == (False, False)
-    told = weigh.weigh([0, 40_000], [21_000_000], chances)
+    told = weigh.weigh([0, 40_000], [21_000_000], priors)
     assert told.doubtful_sent == (True, True)
 
 
@@ -451,8 +451,8 @@ def test_captures_of_unequal_size_are_sampled_alike(
     more = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
     ours = interleaved([LOSSY[0], more], tmp_path / "a.pcap")
     theirs = interleaved([LOSSY[1]], tmp_path / "b.pcap")
-    names = len(sample.take_sample(str(theirs), tokens.Tokens()).counts)
-    monkeypatch.setattr(sample, "MAX_CHOSEN", names)
+    names = len(sample.take_sample(str(theirs), tokens.Tokens()).tokens)
+    monkeypatch.setattr(sample, "MAX_SELECTED", names)
     with join(str(ours), str(theirs)) as found:
         (one,) = found.report.conversations
         assert sum(way.lost for way in one.ways) == sum(
@@ -464,13 +464,13 @@ def test_captures_cut_at_other_lengths_are_sampled_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bytes by which packets are chosen must be there in both captures."""
-    monkeypatch.setattr(sample, "MAX_CHOSEN", 100)
+    monkeypatch.setattr(sample, "MAX_SELECTED", 100)
     cut = rewritten(LOSSY[0], tmp_path / "a.pcap", snapped(66))
     kept = []
     for path in (cut, str(LOSSY[0])):
         found = sample.take_sample(path, tokens.Tokens(66 - 42))
         found.rows.close()
-        kept.append(set(found.counts))
+        kept.append(set(found.tokens))
     assert kept[0] == kept[1]
 
 
@@ -507,7 +507,7 @@ def test_a_connection_without_data_is_nobodys_stream() -> None:
     key = key_of(4000)
     other, third = key_of(4001), key_of(4002)
     sides = [
-        sample.Sample(CaptureInfo("x", "pcap"), flows={one.name: one for one in flows})
+        sample.Sample(CaptureInfo("x", "pcap"), flows={one.id: one for one in flows})
         for flows in (
             [flow(0, key, b"GET / HTTP/1.1")],
             [flow(0, other, b"", 1), flow(1, third, b"GET / HTTP/1.1", 2)],
@@ -533,7 +533,7 @@ def test_streams_are_looked_for_among_the_nearest_only(monkeypatch: pytest.Monke
     for same in (True, False):
         sides = [
             sample.Sample(CaptureInfo("x", "pcap"), flows={
-                one.name: one for one in (
+                one.id: one for one in (
                     flow(at, key_of(10_000 + at), b"GET / " + (b"" if same else b"%d" % (at + side)) + b" HTTP", at)
                     for at in range(count)
                 )
@@ -618,12 +618,12 @@ def test_rows_beyond_what_stays_in_memory_come_back_as_they_were() -> None:
         kept.add(n * S, -n, n + 1, n % 50_000, (1 << 32) - 1 if n % 2 else -1, 65_535)
     cursor = rows.Cursor(0, kept, Clock(()))
     for n in range(count):
-        assert cursor.going
-        assert (cursor.common_ns, cursor.name, cursor.frame) == (n * S, -n, n + 1)
+        assert cursor.has_row
+        assert (cursor.common_ns, cursor.token, cursor.frame) == (n * S, -n, n + 1)
         assert cursor.flow == n % 50_000
         assert cursor.extent() == (((1 << 32) - 1, 65_535) if n % 2 else None)
-        cursor.step()
-    assert not cursor.going
+        cursor.advance()
+    assert not cursor.has_row
     kept.close()
 
 
@@ -661,7 +661,7 @@ def test_numbers_that_a_sender_left_out_are_no_loss_of_the_network() -> None:
         diagnosis = Observed(found).reports()[0].diagnosis
     assert diagnosis.cause.what == "closed"
     assert "lost" not in diagnosis.verdict
-    assert diagnosis.cause.text == "The client ended it; nothing bad was seen before."
+    assert diagnosis.cause.text == "The client closed it; no problem was seen before."
 
 
 def test_a_relay_without_delay_is_no_second_look_at_one_place(tmp_path: Path) -> None:
@@ -690,7 +690,7 @@ def test_a_relay_without_delay_is_no_second_look_at_one_place(tmp_path: Path) ->
 def test_what_goes_wrong_while_joining_leaves_no_table_open(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
     monkeypatch.setattr(engine.FateTable, "close", lambda table: closed.append(table))  # noqa: PLW0108 - a method
-    monkeypatch.setattr(engine, "_outside", lambda *_: 1 // 0)
+    monkeypatch.setattr(engine, "_mark_outside", lambda *_: 1 // 0)
     first = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
     with pytest.raises(ZeroDivisionError):
         engine.match(first, first.replace("clientleg", "serverleg"))

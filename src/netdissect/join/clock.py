@@ -1,13 +1,18 @@
-"""How the clocks of two captures relate: offset, drift and steps, each with its bound.
+"""The relation of two captures' clocks: offset, drift and steps, each with its error bound.
 
-What travels from A to B arrives after it was sent: its difference of times (B less A) is the offset
-plus a delay. What travels from B to A gives the offset less a delay. So the offset lies, at every
-moment, above all differences of the one kind and below all of the other. The clock between them is
-the line that keeps the greatest distance from both; that distance, half the sum of the least
-delays, is how far it can be off.
+Method. For a datagram that both captures hold, take its timestamp in B minus its timestamp in A. A
+datagram that travels from A to B arrives after it was sent, so its difference is the clock offset
+plus its delay. For one that travels from B to A the difference is the offset minus its delay.
+Plotted over time, the offset is therefore a line below every point of the first kind and above
+every point of the second. Only the lower convex hull of the upper points and the upper hull of the
+lower points can touch such a line. The line fitted here is the one furthest from both hulls. Its
+distance to them, half the sum of the least delays of both directions, bounds its error.
+
+A clock that was set while a capture ran makes all differences jump. Such steps are found first, and
+one line is fitted between each two of them.
 
 Source: Moon, Skelly and Towsley, "Estimation and removal of clock skew from network delay
-measurements" (INFOCOM 1999), with both directions.
+measurements" (INFOCOM 1999), extended to both directions.
 """
 
 from __future__ import annotations
@@ -19,24 +24,28 @@ from typing import Final, NamedTuple
 __all__ = ["MAX_DRIFT_PPM", "Anchor", "Clock", "ClockPiece", "Step", "find_steps", "fit"]
 
 MAX_DRIFT_PPM: Final = 500.0
-"""Clocks of computers drift apart by less than this. Source: RFC 5905 section 11.3 (500 ppm)."""
+"""The greatest drift between two computers' clocks that is considered.
+
+Source: RFC 5905 section 11.3 (500 ppm).
+"""
 STEP_NS: Final = 250_000_000
-"""A clock that is set by less than this is not told from a change of the delays."""
+"""A smaller step of a clock cannot be told from a change of the delays."""
 _STEP_WINDOW: Final = 6
-"""Anchors on each side of a place that must agree on a step."""
-_OUTLIERS: Final = 0.02
-"""Share of the anchors that may contradict a clock: equal payloads that are not one datagram."""
-_MOST_OUTLIERS: Final = 32
-_FEW: Final = 6
-"""Of fewer anchors none is left out: there is no majority."""
-_ROUNDS: Final = 60
-"""Halvings of the slope's interval; the last is far below a part in 10^12."""
-_ALMOST: Final = 0.9
-"""A clock without drift is believed where it keeps this much of the best line's distance."""
+"""Anchors on each side of a step whose medians are compared."""
+_MAX_OUTLIER_SHARE: Final = 0.02
+"""Share of the anchors that may contradict a clock: equal payloads that are not the same
+datagram."""
+_MAX_OUTLIERS: Final = 32
+_MIN_FOR_OUTLIERS: Final = 6
+"""With fewer anchors none is discarded: there is no majority."""
+_ITERATIONS: Final = 60
+"""Iterations of a search over slopes; the last interval is far narrower than 1e-12."""
+_ZERO_DRIFT_MARGIN: Final = 0.9
+"""Zero drift is preferred if it keeps this share of the best line's distance from the points."""
 
 
 class Anchor(NamedTuple):
-    """One datagram that both captures saw, beyond doubt."""
+    """A datagram that both captures certainly hold."""
 
     frame_a: int
     a_ns: int
@@ -45,34 +54,34 @@ class Anchor(NamedTuple):
     flow_a: int
     flow_b: int
     toward: int
-    """+1: from A to B; -1: from B to A; 0: not known yet."""
+    """+1: it travels from A to B; -1: from B to A; 0: not known yet."""
 
     @property
     def difference(self) -> int:
-        """Return the time in B less the time in A, ns."""
+        """Return the timestamp in B minus the timestamp in A, ns."""
         return self.b_ns - self.a_ns
 
 
 @dataclass(frozen=True, slots=True)
 class ClockPiece:
-    """The relation of the clocks between two steps."""
+    """The relation of both clocks between two steps: a line over A's time."""
 
     at_ns: int
-    """Time in A around which the line is drawn."""
+    """Time in A at which `offset_ns` applies."""
     offset_ns: float
-    """Clock of B less clock of A at that time."""
+    """Clock of B minus clock of A at that time."""
     drift: float
-    """Growth of the offset per time in A; 1e-6 is one part in a million."""
+    """Slope of the offset: 1e-6 is one part per million."""
     bound_ns: float | None
-    """The offset is off by no more than this, anywhere in the piece; None where only one direction
-    was seen, and nothing bounds it."""
+    """Greatest error of the offset anywhere in the piece; None where only one direction was seen,
+    so that nothing bounds it."""
     drift_bound: float
-    """The same of the drift."""
+    """Greatest error of the drift."""
     least_ns: tuple[float | None, float | None]
     """Least delay from A to B and from B to A by this clock."""
     anchors: int
     contradicting: int
-    """Anchors that no such clock explains."""
+    """Anchors that were discarded because no clock explains them."""
 
     def offset(self, a_ns: int) -> float:
         """Return the offset at a time in A, ns."""
@@ -82,28 +91,29 @@ class ClockPiece:
         """Return what A's clock showed at a time in B."""
         if not self.drift:
             return b_ns - round(self.offset_ns)
-        # Differences first: a float does not hold the ns since 1970.
+        # Subtract first: a float cannot hold the ns since 1970.
         since = b_ns - self.at_ns - self.offset_ns
         return self.at_ns + round(since / (1 + self.drift))
 
 
 Step = tuple[int, int]
-"""(first frame after it, ns by which a clock was set)."""
+"""(first frame after the step, ns by which the clock was set)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Takes the times of both captures to one scale: A's clock as it first was."""
+    """Converts the timestamps of both captures to the common time: A's clock before any step."""
 
     pieces: tuple[ClockPiece, ...]
-    """In order of time; between steps of either clock the relation is one line."""
+    """In order of time."""
     starts_ns: tuple[int, ...] = ()
-    """Common time from which each piece after the first counts."""
+    """Common time at which each piece but the first begins."""
     steps: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ())
-    """Steps of A's and of B's clock, in order of frames. Roughly: the pieces have the rest."""
+    """Steps of A's and of B's clock, in order of frames. They are approximate: the pieces hold the
+    remainder."""
 
-    def unset(self, capture: int, frame: int, time_ns: int) -> int:
-        """Return a time of a capture without the steps of its clock."""
+    def without_steps(self, capture: int, frame: int, time_ns: int) -> int:
+        """Return what a capture's timestamp would be if its clock had never been set."""
         for first, span in self.steps[capture]:
             if frame >= first:
                 time_ns -= span
@@ -112,33 +122,33 @@ class Clock:
     def common(self, capture: int, frame: int, time_ns: int) -> int:
         """Return the common time of a frame of A (capture 0) or B (1)."""
         if self.steps[capture]:
-            time_ns = self.unset(capture, frame, time_ns)
-        return self.later(time_ns) if capture else time_ns
+            time_ns = self.without_steps(capture, frame, time_ns)
+        return self.common_of_b(time_ns) if capture else time_ns
 
-    def behind(self, capture: int) -> int | None:
-        """Return what all times of a capture are more than common ones; None where that changes."""
+    def constant_offset(self, capture: int) -> int | None:
+        """Return a capture's time minus the common time, ns; None if that difference changes."""
         if self.steps[capture] or (capture and (self.starts_ns or self.pieces[0].drift)):
             return None
         return round(self.pieces[0].offset_ns) if capture else 0
 
-    def later(self, time_ns: int) -> int:
-        """Return the common time of a time of B without its steps."""
+    def common_of_b(self, time_ns: int) -> int:
+        """Return the common time of a timestamp of B from which the steps were removed."""
         common = self.pieces[0].common(time_ns)
         if not self.starts_ns:
             return common
-        # In common time a piece's start is known only by the piece before it: so they are tried in
-        # turn.
+        # Where a piece begins in common time is known only by the piece before it, so the pieces
+        # are tried in order.
         for start, later in zip(self.starts_ns, self.pieces[1:], strict=True):
             if common < start:
                 break
             common = later.common(time_ns)
         return common
 
-    def aligned(self, anchor: Anchor) -> Anchor:
-        """Return an anchor without the steps."""
+    def align(self, anchor: Anchor) -> Anchor:
+        """Return an anchor with the steps removed from its timestamps."""
         return anchor._replace(
-            a_ns=self.unset(0, anchor.frame_a, anchor.a_ns),
-            b_ns=self.unset(1, anchor.frame_b, anchor.b_ns),
+            a_ns=self.without_steps(0, anchor.frame_a, anchor.a_ns),
+            b_ns=self.without_steps(1, anchor.frame_b, anchor.b_ns),
         )
 
 
@@ -146,55 +156,53 @@ def find_steps(
     anchors: Sequence[Anchor],
     jumps: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
 ) -> list[tuple[int, int, int]]:
-    """Return where a clock was set: (capture, first frame after it, ns by which B less A grew).
+    """Return (capture, first frame after the step, growth of B minus A in ns) of each step.
 
     Args:
-        anchors: what both saw, in order of A's frames.
-        jumps: of each capture (frame, time since the frame before) where its clock may have been
-            set.
+        anchors: datagrams that both captures hold.
+        jumps: per capture, (frame, time since the previous frame in ns) of each frame at which its
+            clock may have been set.
 
     """
     by_a = sorted(anchors)
-    # Jumps are named by frames of their own capture; overtaking gives B another order than A.
+    # Jumps are named by frames of their own capture, and reordering gives B another order than A.
     by_b = sorted(anchors, key=lambda anchor: anchor.frame_b)
-    changes = _changes([anchor.difference for anchor in by_a])
-    places = [_placed(by_a, by_b, index, step, jumps) for index, step in changes]
-    return [place for place in places if place is not None]
+    changes = _lasting_changes([anchor.difference for anchor in by_a])
+    steps = [_locate(by_a, by_b, index, height, jumps) for index, height in changes]
+    return [step for step in steps if step is not None]
 
 
-def _changes(differences: list[int]) -> list[tuple[int, int]]:
-    """Return (index of the first difference after it, height) of each lasting change."""
+def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
+    """Return (index of the first difference after the change, height) of each lasting change."""
     width = _STEP_WINDOW
-    found: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     index, last = width, len(differences) - width
     while index <= last:
-        before, after = _middles(differences, index)
+        before, after = _medians_around(differences, index)
         if abs(after - before) > STEP_NS:
-            # The medians begin to move before the step itself: it is where they move most.
+            # The medians start to move before the step itself: it is where they move most.
             for further in range(index + 1, min(index + width, last) + 1):
-                earlier, later = _middles(differences, further)
+                earlier, later = _medians_around(differences, further)
                 if abs(later - earlier) > abs(after - before):
                     index, before, after = further, earlier, later
-            best = _sharpest(differences, index - width, index + width, before, after)
-            found.append((best, after - before))
-            # Windows that still touch this step would find it again.
+            best = _best_split(differences, index - width, index + width, before, after)
+            changes.append((best, after - before))
+            # Windows that still overlap this step would find it again.
             index = best + width
         index += 1
-    return found
+    return changes
 
 
-def _middles(differences: list[int], index: int) -> tuple[int, int]:
-    """Return the lower middle of the differences before an index, and of those from it on."""
+def _medians_around(differences: list[int], index: int) -> tuple[int, int]:
+    """Return the lower median of the window before an index, and of the window from it on."""
     middle = (_STEP_WINDOW - 1) // 2
     before = sorted(differences[index - _STEP_WINDOW : index])
     after = sorted(differences[index : index + _STEP_WINDOW])
     return before[middle], after[middle]
 
 
-def _sharpest(differences: list[int], start: int, end: int, before: int, after: int) -> int:
-    """Return the index that parts best what is nearer to the one from what is nearer to the
-    other.
-    """
+def _best_split(differences: list[int], start: int, end: int, before: int, after: int) -> int:
+    """Return the index that best separates values near `before` from values near `after`."""
     middle = (before + after) / 2
     rising = after > before
     wrong = sum((value > middle) != rising for value in differences[start:end])
@@ -206,31 +214,33 @@ def _sharpest(differences: list[int], start: int, end: int, before: int, after: 
     return best
 
 
-def _placed(
+def _locate(
     by_a: list[Anchor],
     by_b: list[Anchor],
     index: int,
     step: int,
     jumps: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
 ) -> tuple[int, int, int] | None:
-    """Return which clock was set, and the first frame after that: there, the time of that capture
-    jumps by the step. None where none jumps: no clock was set.
+    """Return the step that explains a lasting change at `by_a[index]`.
+
+    The clock that was set is that of the capture whose time jumps by the step near that place.
+    Return None if neither does: then the delays changed, not a clock.
     """
     place = by_a[index]
     in_b = by_b.index(place)
     choices: list[tuple[bool, int, int, int, int]] = []
-    # B less A grows when B's clock is set forward, or A's back.
+    # B minus A grows when B's clock is set forward, or A's back.
     for capture, (ordered, at, sign) in enumerate(((by_a, index, -1), (by_b, in_b, 1))):
-        # An anchor has the frame of A at 0, of B at 2.
+        # In an anchor, field 0 is the frame of A and field 2 that of B.
         low = ordered[max(at - _STEP_WINDOW, 0)][2 * capture]
         high = ordered[min(at + _STEP_WINDOW, len(ordered) - 1)][2 * capture]
-        # A jump holds the ordinary pause before its frame, too: it is never the step exactly. The
-        # other clock went on meanwhile, and tells how long a pause there was room for.
+        # A jump is never exactly the step: it includes the ordinary pause before its frame. The
+        # other clock kept running, and shows how long that pause may have been.
         pause = abs(ordered[at][3 - 2 * capture] - ordered[max(at - 1, 0)][3 - 2 * capture])
         for frame, span in jumps[capture]:
             if low < frame <= high:
                 rest = span - sign * step
-                # No pause is shorter than nothing.
+                # A pause cannot be negative.
                 choices.append((rest < -STEP_NS, abs(rest), pause, capture, frame))
     if not choices:
         return None
@@ -241,32 +251,32 @@ def _placed(
 
 
 def fit(anchors: Sequence[Anchor], *, resolution_ns: int) -> ClockPiece | None:
-    """Return the clock that explains the anchors of one piece; None where no clock does.
+    """Return the clock that explains the anchors of one piece; None if none does.
 
     Args:
-        anchors: with their directions.
-        resolution_ns: a time may be off by this, because a file keeps microseconds only.
+        anchors: with known directions.
+        resolution_ns: how far a difference may be off because a file stores only microseconds.
 
     """
     allowed = 0
-    if len(anchors) >= _FEW:
-        allowed = min(max(1, int(len(anchors) * _OUTLIERS)), _MOST_OUTLIERS)
+    if len(anchors) >= _MIN_FOR_OUTLIERS:
+        allowed = min(max(1, int(len(anchors) * _MAX_OUTLIER_SHARE)), _MAX_OUTLIERS)
     lines = _Lines(anchors)
     for contradicting in range(allowed + 1):
-        slope = lines.best()
+        slope = lines.best_slope()
         if lines.margin(slope) >= -resolution_ns:
             return lines.piece(slope, resolution_ns, contradicting)
-        lines.leave_out(slope)
+        lines.discard_outlier(slope)
     return None
 
 
 class _Lines:
-    """The points that lines must stay below and above."""
+    """Points (time in A, difference) of both directions, and the lines that separate them."""
 
     def __init__(self, anchors: Sequence[Anchor]) -> None:
         times = [anchor.a_ns for anchor in anchors]
         self.at_ns = at_ns = (min(times) + max(times)) // 2
-        # Unrelated clocks may be 10^18 ns apart, more than a float holds to the ns.
+        # Unrelated clocks may be 1e18 ns apart, which a float does not hold to the ns.
         self.base = base = anchors[0].difference
         self.high = sorted([(a.a_ns - at_ns, a.difference - base) for a in anchors if a.toward > 0])
         self.low = sorted([(a.a_ns - at_ns, a.difference - base) for a in anchors if a.toward < 0])
@@ -274,37 +284,39 @@ class _Lines:
         self.lower = _hull(self.low, lower=False)
 
     def ceiling(self, slope: float, at: float = 0.0) -> float:
-        """Return the highest offset at a time that a line of this slope may have."""
+        """Return the highest offset at a time that a line of this slope can have."""
         if not self.upper:
             return float("inf")
         return min(y - slope * x for x, y in self.upper) + slope * at
 
     def floor(self, slope: float, at: float = 0.0) -> float:
-        """Return the lowest."""
+        """Return the lowest offset at a time that a line of this slope can have."""
         if not self.lower:
             return float("-inf")
         return max(y - slope * x for x, y in self.lower) + slope * at
 
     def margin(self, slope: float) -> float:
-        """Return how far a line of this slope stays from the points of both kinds."""
+        """Return the distance that the middle line of this slope keeps from the points."""
         return (self.ceiling(slope) - self.floor(slope)) / 2
 
-    def best(self) -> float:
-        """Return the slope of the line that stays furthest from all points."""
+    def best_slope(self) -> float:
+        """Return the slope of the line that is furthest from all points."""
         limit = MAX_DRIFT_PPM * 1e-6
-        # Of one direction alone, delays that grow look like drift: none is claimed.
+        # With one direction alone, growing delays would look like drift, so none is claimed.
         if not (self.upper and self.lower):
             return 0.0
         slope = _peak(self.margin, -limit, limit)
-        return 0.0 if self.margin(0.0) >= _ALMOST * self.margin(slope) else slope
+        return 0.0 if self.margin(0.0) >= _ZERO_DRIFT_MARGIN * self.margin(slope) else slope
 
-    def leave_out(self, slope: float) -> None:
-        """Leave out the point that stands most in the way of a line of this slope: the lowest one
-        toward B, or the highest one toward A, whichever is further from its like.
+    def discard_outlier(self, slope: float) -> None:
+        """Discard the point that most obstructs a line of this slope.
+
+        It is the lowest point of the A-to-B direction or the highest of the other, whichever is
+        further from its own kind.
         """
-        high, above = _lowest(self.high, slope, 1)
-        low, below = _lowest(self.low, slope, -1)
-        # A hull is made anew from what is in order: to sort thousands of points costs far more.
+        high, above = _extreme(self.high, slope, 1)
+        low, below = _extreme(self.low, slope, -1)
+        # The points stay sorted, so that a hull is rebuilt without sorting thousands of them.
         if high is not None and (low is None or above >= below):
             self.high.remove(high)
             self.upper = _hull(self.high, lower=True)
@@ -313,20 +325,20 @@ class _Lines:
             self.lower = _hull(self.low, lower=False)
 
     def piece(self, slope: float, resolution_ns: int, contradicting: int) -> ClockPiece:
-        """Return the line of this slope in the middle, and how far it can be off."""
+        """Return the middle line of this slope, with its error bounds."""
         two_sided = bool(self.upper and self.lower)
         if two_sided:
             middle = (self.ceiling(slope) + self.floor(slope)) / 2
         else:
-            # One way only: its least delay counts as none.
+            # With one direction alone, its least delay is taken as zero.
             middle = self.ceiling(slope) if self.upper else self.floor(slope)
-        low, high = self._slopes(slope)
+        low, high = self._slope_range(slope)
         bound = None
         if two_sided:
             start = min(self.high[0][0], self.low[0][0])
             end = max(self.high[-1][0], self.low[-1][0])
             bound = resolution_ns + max(
-                self._reach(low, high, at, middle + slope * at) for at in (start, 0.0, end)
+                self._offset_error(low, high, at, middle + slope * at) for at in (start, 0.0, end)
             )
         return ClockPiece(
             at_ns=self.at_ns,
@@ -342,36 +354,44 @@ class _Lines:
             contradicting=contradicting,
         )
 
-    def _slopes(self, slope: float) -> tuple[float, float]:
-        """Return the least and the greatest slope that some line may have."""
+    def _slope_range(self, slope: float) -> tuple[float, float]:
+        """Return the least and the greatest slope that a separating line can have."""
         limit = MAX_DRIFT_PPM * 1e-6
         if not (self.upper and self.lower):
             return -limit, limit
-        found = []
+        ends = []
         for end in (-limit, limit):
             inside, outside = slope, end
             if self.margin(end) >= 0:
-                found.append(end)
+                ends.append(end)
                 continue
-            for _ in range(_ROUNDS):
+            for _ in range(_ITERATIONS):
                 middle = (inside + outside) / 2
                 if self.margin(middle) >= 0:
                     inside = middle
                 else:
                     outside = middle
-            found.append(inside)
-        return found[0], found[1]
+            ends.append(inside)
+        return ends[0], ends[1]
 
-    def _reach(self, low: float, high: float, at: float, value: float) -> float:
-        """Return how far above or below `value` the offset at a time may lie."""
+    def _offset_error(self, low: float, high: float, at: float, value: float) -> float:
+        """Return how far the true offset at a time can be from `value`.
+
+        Args:
+            low: least slope of a separating line.
+            high: greatest slope.
+            at: the time.
+            value: the offset that is claimed for it.
+
+        """
         top = self.ceiling(_peak(lambda s: self.ceiling(s, at), low, high), at)
         bottom = self.floor(_peak(lambda s: -self.floor(s, at), low, high), at)
         return max(top - value, value - bottom)
 
 
 def _peak(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function with one peak is greatest between two numbers."""
-    for _ in range(_ROUNDS):
+    """Return where a function with a single peak is greatest between two numbers."""
+    for _ in range(_ITERATIONS):
         third = (high - low) / 3
         left, right = low + third, high - third
         if function(left) < function(right):
@@ -381,25 +401,25 @@ def _peak(function: Callable[[float], float], low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _lowest(
+def _extreme(
     points: list[tuple[int, int]], slope: float, sign: int
 ) -> tuple[tuple[int, int] | None, float]:
-    """Return the point that is lowest above a line of this slope (highest: sign -1), and how far
-    the next one is from it; None where there is none, 0 where there is no other.
+    """Return the lowest point relative to a line (the highest if `sign` is -1), and its distance
+    to the next one. The point is None if there are no points, the distance 0 if there is one.
     """
-    found: tuple[int, int] | None = None
+    extreme: tuple[int, int] | None = None
     least = second = float("inf")
     for point in points:
         rest = sign * (point[1] - slope * point[0])
         if rest < least:
-            found, least, second = point, rest, least
+            extreme, least, second = point, rest, least
         elif rest < second:
             second = rest
-    return found, second - least if second < float("inf") else 0.0
+    return extreme, second - least if second < float("inf") else 0.0
 
 
 def _hull(points: list[tuple[int, int]], *, lower: bool) -> list[tuple[int, int]]:
-    """Return the corners of the lower or the upper hull of points in order, from left to right.
+    """Return the corners of the lower or upper convex hull of sorted points, from left to right.
 
     Source: Andrew, "Another efficient algorithm for convex hulls in two dimensions" (1979).
     """

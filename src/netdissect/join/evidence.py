@@ -1,5 +1,8 @@
-"""What the trackers add to the fates of frames: what resends were for, and that something arrived
-although the other capture does not have it.
+"""What the tracker of one capture adds to the fates of its frames.
+
+The tracker knows which frames carry the same unit, and which units were acknowledged. Together with
+the fates this shows which retransmissions were needed, and which datagrams arrived although the
+other capture does not have them: that capture misses frames.
 """
 
 from __future__ import annotations
@@ -16,151 +19,159 @@ from netdissect.join.table import (
     COPY,
     DELIVERED,
     LOST,
-    SENT_AGAIN,
+    RESENT,
     FateTable,
+    fate_of,
     flags_of,
-    kind_of,
 )
 from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.native import i64
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import UnitRecord
 
-__all__ = ["Evidence"]
+__all__ = ["COPIED", "Evidence", "resend_report"]
 
-MISSES: Final = 3
-"""So many datagrams that were there unseen show that a capture misses some."""
+MIN_MISSED: Final = 3
+"""Datagrams that must have arrived unseen to show that a capture misses frames."""
 _RARE: Final = 1e-3
-"""Chance of seeing no answer to a missed datagram at which a capture is held to miss none."""
+"""A capture is held to miss nothing if missing some would leave all answered datagrams seen with
+less than this probability."""
 
-_Key = tuple[int, int]
-"""(connection of the sender's capture, direction)."""
+NEEDED: Final = 0
+SPURIOUS: Final = 1
+COPIED: Final = 2
+UNKNOWN: Final = 3
+"""Indices of the counts in `ResendReport.spaces`."""
+_NOT_ARRIVED: Final = frozenset({LOST, int(Fate.OUTSIDE)})
 
 
 class Evidence:
-    """Reads the timeline of one capture and what became of its frames.
+    """Combines the units of one capture with the fates of its frames.
 
     Args:
-        table: fates of the frames of this capture.
-        window: (from, to), common time: only copies of then are counted.
+        table: the fates.
+        window: (from, to), common time, of the copies that are counted.
 
     """
 
     def __init__(self, table: FateTable, window: tuple[int, int]) -> None:
         self._table = table
-        self._window = window
-        self.resends: dict[_Key, ResendReport] = defaultdict(ResendReport)
-        """What the resends of each direction were for, as far as this capture is next to its
-        sender; and copies by the network, where it is next to its receiver.
-        """
+        self._start_ns: i64 = window[0]
+        self._end_ns: i64 = window[1]
+        self._counts: dict[tuple[int, int], dict[str, list[int]]] = defaultdict(dict)
+        """(connection, direction) -> space -> counts as in `ResendReport.spaces`."""
         self.unseen = 0
-        """Frames sent here that have arrived although the other capture lacks them; flagged."""
+        """Datagrams sent here that arrived although the other capture lacks them."""
         self.answered = 0
-        """Frames sent here of which acknowledgement and arrival were both seen."""
+        """Datagrams sent here whose arrival and acknowledgement were both seen."""
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""
-        self.resends = defaultdict(
-            ResendReport, {(numbers[n - 1], way): told for (n, way), told in self.resends.items()}
+        self._counts = defaultdict(
+            dict, {(numbers[n - 1], way): counts for (n, way), counts in self._counts.items()}
         )
 
-    def read(self, timeline: Iterable[UnitRecord | ConnectionEvent]) -> None:
-        """Take a whole timeline."""
-        for item in timeline:
-            if isinstance(item, UnitRecord):
-                self._unit(item)
+    def counts(self, connection: int, direction: int) -> dict[str, list[int]]:
+        """Return space -> copies by kind, as in `ResendReport.spaces`.
+
+        In the capture next to the sender, these are retransmissions, by what they were for; in the
+        capture next to the receiver, copies by the network.
+        """
+        return self._counts.get((connection, direction), {})
+
+    def read(self, units: Iterable[UnitRecord]) -> None:
+        """Process units, in any order."""
+        for unit in units:
+            self._unit(unit)
 
     def _unit(self, unit: UnitRecord) -> None:
         table = self._table
         copies = unit.copies
-        # All copies of a unit are of one direction: the first tells whether it was sent or
-        # received. Most units come once: no list is made of those.
+        # All copies of a unit go in one direction, so the first shows whether it was sent here.
+        # Most units have one copy: no list is built for those.
         frame: i64 = copies[0].frame
-        first = table.kind(frame)
+        first = table.fate(frame)
         if first in (ARRIVED, COPY, APPEARED):
             if first == COPY or len(copies) > 1:
                 self._received(unit)
             return
         if len(copies) > 1:
-            self._sent_again(unit)
+            self._resent(unit)
         if unit.outcome != "acked":
             return
         if first == DELIVERED:
-            self.answered += table.flag(frame, ANSWERED)
+            self.answered += table.add_flags(frame, ANSWERED)
             return
-        fates = [table.kind(copy.frame) for copy in copies]
+        fates = [table.fate(copy.frame) for copy in copies]
         if DELIVERED in fates:
-            self.answered += table.flag(copies[fates.index(DELIVERED)].frame, ANSWERED)
-        elif _MISSING.issuperset(fates):
+            self.answered += table.add_flags(copies[fates.index(DELIVERED)].frame, ANSWERED)
+        elif _NOT_ARRIVED.issuperset(fates):
             # Of two copies sent before the acknowledgement, either may be the one that arrived.
             before = [
                 copy.frame for copy in copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
             word = table.word(before[0]) if len(before) == 1 else 0
-            if kind_of(word) == LOST and not flags_of(word) & (AMBIGUOUS | SENT_AGAIN):
-                self.unseen += table.flag(before[0], ANSWERED)
+            if fate_of(word) == LOST and not flags_of(word) & (AMBIGUOUS | RESENT):
+                self.unseen += table.add_flags(before[0], ANSWERED)
 
     def _received(self, unit: UnitRecord) -> None:
-        table = self._table
-        copied = 0
+        """Count the copies of a unit that the network made."""
         for copy in unit.copies:
-            frame: i64 = copy.frame
-            copied += table.kind(frame) == COPY and self._counts(frame)
-        if copied:
-            self._add(unit, _COPIED, copied)
+            if self._table.fate(copy.frame) == COPY:
+                self._count(unit, copy.frame, COPIED)
 
-    def _sent_again(self, unit: UnitRecord) -> None:
+    def _resent(self, unit: UnitRecord) -> None:
+        """Count the retransmissions of a unit, and flag the copies that made one necessary."""
         table = self._table
-        arrived, open_ = False, False
+        arrived = is_unknown = False
+        flagged = 0
         for index, copy in enumerate(unit.copies):
-            frame: i64 = copy.frame
-            word = table.word(frame)
-            # Nobody sent again what the network copied.
+            word = table.word(copy.frame)
+            # A copy by the network is no retransmission.
             if index and copy.kind != "duplicate":
-                says = _SPURIOUS if arrived else _UNKNOWN if open_ else _NEEDED
-                if self._counts(frame):
-                    self._add(unit, says, 1)
-                if says == _NEEDED:
-                    for earlier in unit.copies[:index]:
-                        table.flag(earlier.frame, SENT_AGAIN)
-            fate, ambiguous = kind_of(word), flags_of(word) & AMBIGUOUS
-            if ambiguous or fate not in (DELIVERED, LOST):
-                open_ = True
-            arrived = arrived or (fate == DELIVERED and not ambiguous)
+                kind = SPURIOUS if arrived else UNKNOWN if is_unknown else NEEDED
+                self._count(unit, copy.frame, kind)
+                if kind == NEEDED:
+                    for earlier in unit.copies[flagged:index]:
+                        table.add_flags(earlier.frame, RESENT)
+                    flagged = index
+            fate, is_ambiguous = fate_of(word), flags_of(word) & AMBIGUOUS
+            if is_ambiguous or fate not in (DELIVERED, LOST):
+                is_unknown = True
+            arrived = arrived or (fate == DELIVERED and not is_ambiguous)
 
-    def _counts(self, frame: i64) -> bool:
-        """Return whether a frame lies in the window."""
-        start: i64 = self._window[0]
-        end: i64 = self._window[1]
-        return start <= self._table.common_ns(frame) <= end
+    def _count(self, unit: UnitRecord, frame: i64, kind: int) -> None:
+        """Count a copy of a unit, if it lies in the window."""
+        if self._start_ns <= self._table.common_ns(frame) <= self._end_ns:
+            spaces = self._counts[unit.connection, unit.direction]
+            counts = spaces.get(unit.space)
+            if counts is None:
+                counts = spaces[unit.space] = [0, 0, 0, 0]
+            counts[kind] += 1
 
-    def _add(self, unit: UnitRecord, says: int, count: int) -> None:
-        """Count copies of a unit under what is said of them, by its place in the report."""
-        report = self.resends[unit.connection, unit.direction]
-        counts = list(report.spaces.get(unit.space, (0, 0, 0, 0)))
-        counts[says] += count
-        report.spaces[unit.space] = (counts[0], counts[1], counts[2], counts[3])
-
-    def misses(self, appeared: int, sent: int) -> bool:
-        """Return whether the other capture misses some of what was there.
+    def other_misses(self, appeared: int, arrived: int) -> bool:
+        """Return whether the other capture demonstrably misses frames.
 
         Args:
-            appeared: arrivals here that it has nobody sending.
-            sent: arrivals here that it has.
+            appeared: arrivals here that it did not see sent.
+            arrived: arrivals here that it saw sent.
 
         """
-        if self.unseen >= MISSES:
+        if self.unseen >= MIN_MISSED:
             return True
-        if appeared < MISSES:
+        if appeared < MIN_MISSED:
             return False
-        # A capture that misses this share would miss as much of what was answered: none is
-        # unlikely.
-        share = appeared / (appeared + sent)
+        # If it missed that share of the frames, it would miss as much of what was answered.
+        share = appeared / (appeared + arrived)
         return (1 - share) ** self.answered > _RARE or self.unseen > 0
 
 
-_NEEDED: Final = 0
-_SPURIOUS: Final = 1
-_COPIED: Final = 2
-_UNKNOWN: Final = 3
-"""Places of what is said of copies in `ResendReport.spaces`."""
-_MISSING: Final = frozenset({LOST, int(Fate.OUTSIDE)})
+def resend_report(spaces: dict[str, list[int]]) -> ResendReport:
+    """Return the counts of one direction as a report."""
+    report = ResendReport()
+    for space, counts in spaces.items():
+        report.needed += counts[NEEDED]
+        report.spurious += counts[SPURIOUS]
+        report.copied += counts[COPIED]
+        report.unknown += counts[UNKNOWN]
+        report.spaces[space] = (counts[0], counts[1], counts[2], counts[3])
+    return report

@@ -10,18 +10,19 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock, ClockPiece
 from netdissect.join.engine import Matched, match
-from netdissect.join.evidence import Evidence
+from netdissect.join.evidence import COPIED as NETWORK_COPY
+from netdissect.join.evidence import Evidence, resend_report
 from netdissect.join.matching import Lane
 from netdissect.join.pairing import NotJoinedError
 from netdissect.join.streams import compare
-from netdissect.join.summary import EVER, add_up
+from netdissect.join.summary import ALL_TIME, add_up
 from netdissect.join.table import (
     AMBIGUOUS,
     ANSWERED,
     COPIED,
     LOST,
     REORDERED,
-    SENT_AGAIN,
+    RESENT,
     TableRow,
     bit_of,
     flags_of,
@@ -45,11 +46,11 @@ from netdissect.pipeline.reports import Reports
 
 __all__ = ["Joined", "join"]
 
-_NOBODY: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
+_NOT_COMPARED: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
 
 
 class Joined(Closing):
-    """Two captures, joined. Close it, or use it as a context manager: it may hold files."""
+    """Two captures, joined. It may hold files: close it, or use it as a context manager."""
 
     def __init__(
         self,
@@ -61,29 +62,29 @@ class Joined(Closing):
         self.paths = paths
         zero, (start, end) = matched.samples[0].info.first_time_ns or 0, span
         self.window: tuple[int, int] = (
-            EVER[0] if start is None else zero + start,
-            EVER[1] if end is None else zero + end,
+            ALL_TIME[0] if start is None else zero + start,
+            ALL_TIME[1] if end is None else zero + end,
         )
-        """(from, to) of what is counted, common time."""
+        """(from, to), common time, of what is counted."""
         self._matched = matched
         self.lanes: list[Lane] = matched.matcher.lanes
-        """The flows compared, as rows of the tables name them."""
+        """The compared flows, as the tables refer to them."""
         self.clock: Clock = matched.pairing.clock
         self.tables = matched.tables
         self.reports: list[Reports] = []
-        """All connections of each capture."""
+        """Per capture, all of its connections."""
         self._evidence: list[Evidence] = []
         self._conversations: dict[int, JoinedConnection] = {}
-        """Number of its group -> conversation."""
+        """Number of the group -> conversation."""
         limits: dict[str, int] = {}
         for capture in (0, 1):
             self._track(capture, options, limits)
-        self._judge()
-        self.report = self._reported(limits)
-        """Everything in figures."""
+        self._revise_losses()
+        self.report = self._make_report(limits)
+        """All figures."""
 
     def close(self) -> None:
-        """Free what it holds."""
+        """Close what it holds."""
         self._matched.close()
         for reports in self.reports:
             reports.close()
@@ -93,20 +94,24 @@ class Joined(Closing):
     def fate(self, capture: int, frame: int) -> FateRow:
         """Return what became of a frame of the first (0) or second (1) capture."""
         row = self.tables[capture].row(frame)
-        return self._row(capture, row) if row[0] else _NOBODY
+        return self._row(capture, row) if row[0] else _NOT_COMPARED
 
     def fates(
         self, capture: int, conversations: Container[int] | None = None
     ) -> Iterator[tuple[int, FateRow]]:
-        """Yield (frame, what became of it) of the frames of a capture that were compared, in the
-        span asked for; `conversations`: numbers of those wanted, None = all.
+        """Yield (frame, fate) of the compared frames of a capture, within the window.
+
+        Args:
+            capture: 0 or 1.
+            conversations: numbers of the conversations to include; None = all.
+
         """
         start, end = self.window
         for frame, row in self.tables[capture].rows():
-            if not start <= row[5] <= end:
+            if not start <= row[4] <= end:
                 continue
             if conversations is not None:
-                one = self._conversations.get(self.lanes[row[3]].group)
+                one = self._conversations.get(self.lanes[row[2]].group)
                 if one is None or one.number not in conversations:
                     continue
             yield frame, self._row(capture, row)
@@ -114,16 +119,15 @@ class Joined(Closing):
     def sent(
         self, capture: int, conversations: Container[int] | None = None
     ) -> Iterator[tuple[int, FateRow, int]]:
-        """Yield (frame, what became of it, direction) of what was sent at a capture in joined
-        connections.
+        """Yield (frame, fate, direction) of the datagrams sent at a capture in joined connections.
 
         Args:
             capture: 0 or 1.
-            conversations: numbers of those wanted; None = all.
+            conversations: numbers of the conversations to include; None = all.
 
         """
         for frame, row in self.tables[capture].rows():
-            lane = self.lanes[row[3]]
+            lane = self.lanes[row[2]]
             one = self._conversations.get(lane.group)
             if one is None or one.client is None or (lane.toward > 0) != (capture == 0):
                 continue
@@ -131,17 +135,17 @@ class Joined(Closing):
                 yield frame, self._row(capture, row), int(one.client != capture)
 
     def common_ns(self, capture: int, frame: int, time_ns: int) -> int:
-        """Return a time of a capture by the clock of the first one."""
+        """Convert a time of a capture to the clock of the first one."""
         return self.clock.common(capture, frame, time_ns)
 
     def _row(self, capture: int, row: TableRow) -> FateRow:
-        fate, flags, _, lane, partner, common = row
+        fate, flags, lane, partner, common = row
         delay = None
         if partner:
-            away = self.tables[1 - capture].row(partner)[5] - common
+            difference = int(self.tables[1 - capture].common_ns(partner)) - common
             sends = (self.lanes[lane].toward > 0) == (capture == 0)
-            # From sender to receiver, whichever of their captures asks.
-            delay = (away if sends else -away) / 1e6
+            # Always from sender to receiver, whichever capture the row is of.
+            delay = (difference if sends else -difference) / 1e6
         return FateRow(
             Fate(fate),
             partner or None,
@@ -152,19 +156,19 @@ class Joined(Closing):
             common,
         )
 
-    # -- making it ---------------------------------------------------------------------------------
+    # -- construction ------------------------------------------------------------------------------
 
     def _track(self, capture: int, options: Options | None, limits: dict[str, int]) -> None:
-        """Let the tracker say what the units of a capture were, beside what became of them."""
+        """Track the connections of a capture, and combine their units with the fates."""
         recorder = Recorder(counted=True)
         pipeline = Pipeline(options, recorder=recorder)
         evidence = Evidence(self.tables[capture], self.window)
         with open_capture(self.paths[capture]) as reader:
-            # Units are dropped once read: a timeline would grow with the capture.
-            reader.on_batch(lambda: evidence.read(recorder.ready(pipeline.now_ns)))
+            # Units are dropped once processed: a timeline would grow with the capture.
+            reader.on_batch(lambda: evidence.read(recorder.settled(pipeline.now_ns)))
             Decapsulator().hand_over(reader, pipeline)
             pipeline.finish(reader.info.last_time_ns)
-        evidence.read(recorder.rest())
+        evidence.read(recorder.settled(ALL_TIME[1]))
         numbers = pipeline.renumber()
         if numbers is not None:
             evidence.renumber(numbers)
@@ -173,42 +177,42 @@ class Joined(Closing):
         for limit, count in pipeline.limits_hit.items():
             limits[limit] = limits.get(limit, 0) + count
 
-    def _judge(self) -> None:
-        """Take back what was no loss: the other capture has missed it."""
+    def _revise_losses(self) -> None:
+        """Revise the fate of datagrams that were not lost, but missed by the other capture."""
         same_place = self._matched.pairing.same_place
         for capture in (0, 1):
             table = self.tables[capture]
             evidence = self._evidence[capture]
-            misses = evidence.misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
+            misses = evidence.other_misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
             if not (misses or same_place or evidence.unseen):
                 continue
-            frame = table.following(0, bit_of(LOST))
+            frame = table.next_frame(0, bit_of(LOST))
             while frame:
                 flags = flags_of(table.word(frame))
                 if same_place or flags & ANSWERED:
-                    table.fate(frame, int(Fate.UNSEEN))
-                elif misses and flags & SENT_AGAIN:
-                    table.flag(frame, AMBIGUOUS)  # or only its answer was lost
+                    table.set_fate(frame, int(Fate.UNSEEN))
+                elif misses and flags & RESENT:
+                    table.add_flags(frame, AMBIGUOUS)  # perhaps only its answer was lost
                 elif misses:
-                    table.fate(frame, int(Fate.DOUBTFUL))
-                frame = table.following(frame, bit_of(LOST))
+                    table.set_fate(frame, int(Fate.DOUBTFUL))
+                frame = table.next_frame(frame, bit_of(LOST))
 
-    def _reported(self, limits: dict[str, int]) -> JoinReport:
+    def _make_report(self, limits: dict[str, int]) -> JoinReport:
         matched = self._matched
         matcher, samples = matched.matcher, matched.samples
         bounds = {
-            "MAX_FLOWS": sum(sample.flows_left_out for sample in samples),
-            "MAX_JUMPS": sum(sample.jumps_left_out for sample in samples),
+            "MAX_FLOWS": sum(sample.flows_dropped for sample in samples),
+            "MAX_JUMPS": sum(sample.jumps_dropped for sample in samples),
             "MAX_WAITING": matcher.settled_early,
             "MAX_WEIGHED": matcher.too_many_equal,
         }
         limits.update({name: count for name, count in bounds.items() if count})
         ways = add_up(self.tables, self.lanes, len(matched.pairing.groups), self.window)
-        known = _Known(self)
-        conversations = [known.conversation(number, both) for number, both in enumerate(ways)]
+        builder = _Conversations(self)
+        conversations = [builder.compared(number, both) for number, both in enumerate(ways)]
         self._conversations = dict(enumerate(conversations))
-        conversations += known.proxied(compare(self.paths, matched.streams, self.clock))
-        conversations.sort(key=lambda one: known.order[id(one)])
+        conversations += builder.proxied(compare(self.paths, matched.streams, self.clock))
+        conversations.sort(key=lambda one: builder.order[id(one)])
         for number, one in enumerate(conversations, 1):
             one.number = number
         spans = [sample.span(self.clock, capture) for capture, sample in enumerate(samples)]
@@ -219,7 +223,7 @@ class Joined(Closing):
             same_place=matched.pairing.same_place,
             overlap_ms=max(0, overlap) / 1e6,
             conversations=conversations,
-            reports=known.reports,
+            reports=builder.reports,
             apart=(
                 samples[0].datagrams - self.tables[0].compared(),
                 samples[1].datagrams - self.tables[1].compared(),
@@ -228,28 +232,28 @@ class Joined(Closing):
         )
 
 
-class _Known:
-    """Which connections the joined conversations are."""
+class _Conversations:
+    """Builds the reports of the joined conversations from the connections of both captures."""
 
     def __init__(self, joined: Joined) -> None:
-        self._matched = joined._matched  # noqa: SLF001 - its other half
+        self._matched = joined._matched  # noqa: SLF001 - a part of that class
         self._evidence = joined._evidence  # noqa: SLF001
         self.order: dict[int, int] = {}
-        """Conversation, by identity -> first frame in the first capture."""
+        """id() of a conversation -> number of its first flow in the first capture."""
         self.reports: tuple[list[ConnectionReport], list[ConnectionReport]] = ([], [])
         self._groups: tuple[dict[tuple[str, str, str], int], ...] = ({}, {})
-        """(transport, source, destination) -> group, of each capture."""
+        """Per capture: (transport, source, destination) -> group."""
         self._toward: dict[tuple[int, str, str, str], int] = {}
         self._lanes: dict[int, list[Lane]] = defaultdict(list)
         """Group -> its lanes."""
         for lane in joined.lanes:
             self._lanes[lane.group].append(lane)
-            name = _text(lane.flow)
+            name = _endpoints(lane.flow)
             self._groups[lane.capture][name] = lane.group
             self._toward[lane.capture, *name] = lane.toward
         self._members: dict[int, tuple[list[ConnectionReport], list[ConnectionReport]]]
         self._members = defaultdict(lambda: ([], []))
-        self._loners: tuple[dict[tuple[str, str, str], list[ConnectionReport]], ...] = ({}, {})
+        self._unmatched: tuple[dict[tuple[str, str, str], list[ConnectionReport]], ...] = ({}, {})
         for capture in (0, 1):
             for report in joined.reports[capture]:
                 name = (report.transport, report.client, report.server)
@@ -258,14 +262,14 @@ class _Known:
                     self._members[group][capture].append(report)
                     self.reports[capture].append(report)
                 elif report.transport == "tcp":
-                    self._loners[capture].setdefault(name, []).append(report)
+                    self._unmatched[capture].setdefault(name, []).append(report)
 
-    def conversation(self, group: int, ways: tuple[WayReport, WayReport]) -> JoinedConnection:
-        """Return one that was compared datagram by datagram."""
+    def compared(self, group: int, ways: tuple[WayReport, WayReport]) -> JoinedConnection:
+        """Return a conversation that was compared datagram by datagram."""
         members = self._members[group]
         lanes = self._lanes[group]
         client = self._client(members)
-        # Where no tracker knows the client, what goes from A to B comes first.
+        # If no tracker knows the client, the direction from A to B comes first.
         ordered = [ways[client or 0], ways[1 - (client or 0)]]
         for direction, way in enumerate(ordered):
             way.resends = self._resends(members, direction, way.sender)
@@ -301,53 +305,43 @@ class _Known:
         direction: int,
         sender: int,
     ) -> ResendReport:
-        """Return what resends were for, as the sender's capture shows, and what was copied, as the
-        receiver's does.
+        """Return what the retransmissions of a direction were for, as the sender's capture shows,
+        and what the network copied, as the receiver's shows.
         """
-        found = ResendReport()
         spaces: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
         for capture in (0, 1):
             for report in members[capture]:
-                told = self._evidence[capture].resends.get((report.connection, direction))
-                if told is None:
-                    continue
-                for space, counts in told.spaces.items():
-                    for index, count in enumerate(counts):
-                        if (index == _COPIED) != (capture == sender):
-                            spaces[space][index] += count
-        for space, (needed, spurious, copied, unknown) in spaces.items():
-            found.needed += needed
-            found.spurious += spurious
-            found.copied += copied
-            found.unknown += unknown
-            found.spaces[space] = (needed, spurious, copied, unknown)
-        return found
+                found = self._evidence[capture].counts(report.connection, direction)
+                for space, counts in found.items():
+                    for kind, count in enumerate(counts):
+                        if (kind == NETWORK_COPY) != (capture == sender):
+                            spaces[space][kind] += count
+        return resend_report(spaces)
 
     def _ends(
         self, capture: int, members: list[ConnectionReport], lanes: list[Lane]
     ) -> list[tuple[str, str]]:
-        """Return the (client, server) addresses of a conversation in one capture."""
+        """Return the (client, server) endpoints of a conversation in one capture."""
         if members:
             return list(dict.fromkeys((report.client, report.server) for report in members))
         there = [lane for lane in lanes if lane.capture == capture and lane.toward > 0]
-        found = [_text(lane.flow)[1:] for lane in there]
+        found = [_endpoints(lane.flow)[1:] for lane in there]
         return [(source, destination) for source, destination in found]
 
     def proxied(self, streams: list[list[StreamReport]]) -> list[JoinedConnection]:
-        """Return those that are one stream in two TCP connections."""
-        found = []
-        for (sides, toward), told in zip(self._matched.streams, streams, strict=True):
-            names = [_text((True, sides[capture][0].key)) for capture in (0, 1)]
+        """Return the conversations that are one stream in two TCP connections."""
+        conversations = []
+        for (sides, toward), reports in zip(self._matched.streams, streams, strict=True):
+            names = [_endpoints((True, sides[capture][0].key)) for capture in (0, 1)]
             members: tuple[list[ConnectionReport], list[ConnectionReport]] = ([], [])
             swapped = False
             for capture, (kind, source, destination) in enumerate(names):
-                loners = self._loners[capture]
-                # Who is the client, the tracker knows better than the order of first packets.
-                swapped = (kind, destination, source) in loners
-                members[capture].extend(loners.get((kind, source, destination), []))
-                members[capture].extend(loners.get((kind, destination, source), []))
+                unmatched = self._unmatched[capture]
+                # The tracker knows the client better than the order of first packets does.
+                swapped = (kind, destination, source) in unmatched
+                members[capture].extend(unmatched.get((kind, source, destination), []))
+                members[capture].extend(unmatched.get((kind, destination, source), []))
                 self.reports[capture].extend(members[capture])
-            from_client = told if not swapped else told[::-1]
             one = JoinedConnection(
                 number=0,
                 kind="proxied",
@@ -362,23 +356,20 @@ class _Known:
                     self._ends_of(members[1], names[1]),
                 ),
                 client=(0 if toward > 0 else 1) ^ swapped,
-                streams=from_client,
+                streams=reports[::-1] if swapped else reports,
             )
             self.order[id(one)] = sides[0][0].number
-            found.append(one)
-        return found
+            conversations.append(one)
+        return conversations
 
     def _ends_of(
         self, members: list[ConnectionReport], name: tuple[str, str, str]
     ) -> list[tuple[str, str]]:
-        known = list(dict.fromkeys((report.client, report.server) for report in members))
-        return known or [(name[1], name[2])]
+        ends = list(dict.fromkeys((report.client, report.server) for report in members))
+        return ends or [(name[1], name[2])]
 
 
-_COPIED: Final = 2
-
-
-def _text(flow: tuple[bool, bytes]) -> tuple[str, str, str]:
+def _endpoints(flow: tuple[bool, bytes]) -> tuple[str, str, str]:
     """Return (transport, source, destination)."""
     source, destination = flow_endpoints(flow[1])
     return "tcp" if flow[0] else "udp", str(source), str(destination)
@@ -422,7 +413,7 @@ def join(
         first: path of a capture. Each is read twice, so neither can be a pipe.
         second: path of the other.
         options: decode-as rules and the like.
-        span: (from, to), ns since the first frame of the first capture: only what was sent then is
+        span: (from, to), ns since the first frame of the first capture: only what was sent in it is
             counted; None = open.
 
     Raises:

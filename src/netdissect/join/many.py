@@ -1,4 +1,4 @@
-"""More than two captures: each further one is joined with an earlier one that it fits."""
+"""Joins more than two captures: each with the first of the earlier ones that it fits."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Link:
     """Two of several captures, joined."""
 
     first: int
-    """Place of the earlier capture among those given."""
+    """Index of the earlier capture."""
     second: int
+    """Index of the later capture."""
     joined: Joined
 
 
@@ -28,12 +29,12 @@ _Span = tuple[int | None, int | None]
 def join_all(
     paths: Sequence[str], *, options: Options | None = None, span: _Span = (None, None)
 ) -> list[Link]:
-    """Return captures joined one by one, each with the first of the earlier ones that it fits.
+    """Join each capture with the first of the earlier ones that it fits.
 
     Args:
         paths: two captures or more.
         options: decode-as rules and the like.
-        span: (from, to) as for `join`, of the earlier capture of each two.
+        span: (from, to) as for `join`, relative to the earlier capture of each two.
 
     Raises:
         CaptureError: a file is missing, unreadable or no capture.
@@ -43,14 +44,14 @@ def join_all(
     links: list[Link] = []
     try:
         for second in range(1, len(paths)):
-            links += [_linked(paths, second, options, span)]
+            links += [_link(paths, second, options, span)]  # kept if a later one fails
     except BaseException:
         close_all(links)
         raise
     return links
 
 
-def _linked(paths: Sequence[str], second: int, options: Options | None, span: _Span) -> Link:
+def _link(paths: Sequence[str], second: int, options: Options | None, span: _Span) -> Link:
     for first in range(second):
         try:
             joined = join(paths[first], paths[second], options=options, span=span)
@@ -62,6 +63,6 @@ def _linked(paths: Sequence[str], second: int, options: Options | None, span: _S
 
 
 def close_all(links: Sequence[Link]) -> None:
-    """Free what joined captures hold."""
+    """Close all joined captures."""
     for link in links:
         link.joined.close()

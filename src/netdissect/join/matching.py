@@ -1,7 +1,9 @@
-"""The second pass: every datagram of one capture finds itself in the other.
+"""The second pass: finds every datagram of one capture in the other.
 
-What is sent and what arrives wait under the name of what they carry until nothing more can belong
-to them. One datagram of a name needs no thought; several are weighed.
+Both captures' rows are read in order of common time. Datagrams of one direction and one token wait
+in a bucket until nothing more can belong to them: `MAX_DELAY_NS` after the last. A bucket with one
+datagram sent and one arrival is a pair. With more, the datagrams are split into clusters that no
+usual delay connects, and each cluster is weighed (`weigh`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from netdissect.join.clock import Clock
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
 from netdissect.join.ranges import Extent, Ranges
 from netdissect.join.rows import Cursor, Rows
-from netdissect.join.sample import FlowName, Sample
+from netdissect.join.sample import FlowId, Sample
 from netdissect.join.table import (
     AMBIGUOUS,
     APPEARED,
@@ -25,145 +27,151 @@ from netdissect.join.table import (
     LOST,
     FateTable,
 )
-from netdissect.join.weigh import Chances, weigh
+from netdissect.join.weigh import Priors, weigh
 from netdissect.model.native import ABSENT
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher"]
+__all__ = ["MAX_BUCKET", "MAX_WAITING", "Lane", "Matcher"]
 
 MAX_WAITING = 200_000
 """Datagrams that wait at once; beyond, the oldest are settled early."""
-MAX_GROUP = 64
-"""Equal datagrams that wait together; beyond, what is older than a usual delay is settled early."""
+MAX_BUCKET = 64
+"""Datagrams of a bucket that wait together; beyond, those older than a usual delay are settled
+early."""
 MAX_WEIGHED = 16
-"""Equal datagrams of one side that are weighed against each other; of more within one delay, all
-are ambiguous, and the first is told of the first."""
+"""Equal datagrams of one side that are weighed against each other. If a cluster has more, all of
+them are ambiguous, and they are matched in order."""
+_RETRY_NS: Final = 500_000_000
+"""A large bucket is searched for datagrams to settle early no more often than this."""
+_MIN_LONGEST_NS: Final = 5_000_000
+"""A delay up to this is usual in any direction."""
+_COMPACT: Final = 4096
+"""The queue is compacted once this many datagrams at its head have had their turn."""
 
 
-class _Place:
-    """Where the datagrams of a flow go: its channel, whether it sends there, its lane."""
+class _Route:
+    """Where the datagrams of a flow belong."""
 
     __slots__ = ("channel", "lane", "sends")
 
     def __init__(self, channel: Channel, sends: bool, lane: int) -> None:  # noqa: FBT001 - private
         self.channel = channel
         self.sends = sends
+        """Whether this flow is the sender's side of the channel."""
         self.lane = lane
 
 
-class _Waiting:
+class _Pending:
     """One datagram that waits."""
 
-    __slots__ = ("common_ns", "equal", "extent", "frame", "lane")
+    __slots__ = ("bucket", "common_ns", "extent", "frame", "lane")
 
-    # Written out: what a dataclass makes is not compiled, and there are as many as datagrams.
+    # Written out: what a dataclass generates is not compiled, and there is one per datagram.
     def __init__(
-        self, common_ns: i64, frame: i64, lane: i64, extent: Extent | None, equal: _Equal
+        self, common_ns: i64, frame: i64, lane: i64, extent: Extent | None, bucket: _Bucket
     ) -> None:
         self.common_ns = common_ns
         self.frame = frame
         self.lane = lane
         self.extent = extent
-        self.equal = equal
+        self.bucket = bucket
 
 
-class _Equal:
-    """Datagrams of one name."""
+class _Bucket:
+    """Datagrams of one channel and one token."""
 
     __slots__ = (
-        "arrival", "arrived", "channel", "last_ns", "name", "sending", "sent", "settled",
-        "several", "tried_ns",
+        "arrival", "arrived", "channel", "has_lists", "last_ns", "searched_ns", "sending", "sent",
+        "settled", "token",
     )  # fmt: skip
 
-    def __init__(self, channel: Channel, name: object, last_ns: i64) -> None:
+    def __init__(self, channel: Channel, token: object, last_ns: i64) -> None:
         self.channel = channel
-        self.name = name
+        self.token = token
         self.last_ns = last_ns
         self.settled = False
-        # Most names have one datagram at most on each side: no lists are made of those.
-        self.sending: _Waiting | None = None
-        self.arrival: _Waiting | None = None
-        self.several = False
-        """Whether they are in the lists instead."""
-        self.sent = _NONE
-        self.arrived = _NONE
+        # Most buckets have at most one datagram on each side, and need no lists.
+        self.sending: _Pending | None = None
+        self.arrival: _Pending | None = None
+        self.has_lists = False
+        """Whether the datagrams are in the lists instead."""
+        self.sent = _EMPTY
+        self.arrived = _EMPTY
         """In order of time."""
-        self.tried_ns: i64 = 0
-        """When they were last looked at for some that can be settled early."""
+        self.searched_ns: i64 = 0
+        """When it was last searched for datagrams to settle early."""
 
-    def add(self, one: _Waiting, *, sends: bool) -> None:
-        """Take a datagram."""
-        if not self.several:
+    def add(self, one: _Pending, *, sends: bool) -> None:
+        """Add a datagram."""
+        if not self.has_lists:
             if sends and self.sending is None:
                 self.sending = one
                 return
             if not sends and self.arrival is None:
                 self.arrival = one
                 return
-            self.spread()
+            self.make_lists()
         waiting = self.sent if sends else self.arrived
         place = len(waiting)
-        while place and _after(waiting[place - 1], one):
+        while place and _is_after(waiting[place - 1], one):
             place -= 1
         waiting.insert(place, one)
 
-    def spread(self) -> None:
-        """Put them into lists."""
-        if not self.several:
-            self.several = True
+    def make_lists(self) -> None:
+        """Move the datagrams into the lists."""
+        if not self.has_lists:
+            self.has_lists = True
             self.sent = [] if self.sending is None else [self.sending]
             self.arrived = [] if self.arrival is None else [self.arrival]
 
-
-    def end(self) -> None:
-        """Let go of them: each refers to this."""
+    def clear(self) -> None:
+        """Release the datagrams, each of which refers to this bucket."""
         self.settled = True
         self.sending = self.arrival = None
-        self.sent = self.arrived = _NONE
+        self.sent = self.arrived = _EMPTY
 
 
-def _after(one: _Waiting, other: _Waiting) -> bool:
+def _is_after(one: _Pending, other: _Pending) -> bool:
     """Return whether one datagram of a capture comes after another."""
     if one.common_ns != other.common_ns:
         return one.common_ns > other.common_ns
     return one.frame > other.frame
 
 
-def _moment(one: _Waiting) -> tuple[int, int]:
+def _order(one: _Pending) -> tuple[int, int]:
     return one.common_ns, one.frame
 
 
-_NONE: Final[list[_Waiting]] = []
-_TRIES_NS: Final = 500_000_000
-"""Many equal datagrams are looked through no more often than this."""
+_EMPTY: Final[list[_Pending]] = []
 
 
 class Channel:
     """One direction between the captures, of one group of flows."""
 
     __slots__ = (
-        "arrivals", "chances", "equals", "longest_ns", "ranges", "sendings", "slack_ns",
+        "arrivals", "buckets", "longest_ns", "priors", "ranges", "sendings", "slack_ns",
     )  # fmt: skip
 
-    def __init__(self, toward: int, chances: Chances, tables: tuple[FateTable, FateTable]) -> None:
+    def __init__(self, toward: int, priors: Priors, tables: tuple[FateTable, FateTable]) -> None:
         self.sendings, self.arrivals = tables if toward > 0 else (tables[1], tables[0])
         """Tables of the captures next to the sender and next to the receiver."""
-        self.chances = chances
-        self.slack_ns: i64 = chances.slack_ns
-        self.longest_ns: i64 = max(2 * chances.delays.quantile(1.0), 5_000_000)
-        """Usual delays are shorter."""
-        self.equals: dict[object, _Equal] = {}
+        self.priors = priors
+        self.slack_ns: i64 = priors.slack_ns
+        self.longest_ns: i64 = max(2 * priors.delays.quantile(1.0), _MIN_LONGEST_NS)
+        """The longest usual delay."""
+        self.buckets: dict[object, _Bucket] = {}
+        """Token -> datagrams that wait."""
         self.ranges = Ranges(self.sendings, self.arrivals)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One flow of one capture, as the tables name it: by its place in `Matcher.lanes`."""
+    """One compared flow of one capture. The tables refer to it by its index in `Matcher.lanes`."""
 
     capture: int
-    flow: FlowName
+    flow: FlowId
     group: int
     """Number of its group."""
     toward: int
@@ -171,12 +179,12 @@ class Lane:
 
 
 class Matcher:
-    """Writes what became of every datagram into the tables of both captures."""
+    """Writes the fate of every datagram into the tables of both captures."""
 
     def __init__(
         self,
         pairing: Pairing,
-        chances: dict[int, Chances],
+        priors: dict[int, Priors],
         tables: tuple[FateTable, FateTable],
         samples: tuple[Sample, Sample],
     ) -> None:
@@ -185,129 +193,133 @@ class Matcher:
         """Datagrams settled early because of MAX_WAITING."""
         self.too_many_equal = 0
         """Datagrams in clusters too large to weigh."""
-        self._queue: deque[_Waiting] = deque()
+        self._queue: list[_Pending] = []
+        """Datagrams in order of common time; those before `_head` have had their turn."""
+        self._head: i64 = 0
         self._oldest_ns: i64 = 0
-        """When the first in the queue came."""
+        """Time of the datagram at the head."""
         self.lanes: list[Lane] = []
-        self._places: list[list[_Place | None]] = [[None] * len(sample.flows) for sample in samples]
-        """Of each capture, by the number of a flow."""
+        self._routes: list[list[_Route | None]] = [[None] * len(sample.flows) for sample in samples]
+        """Per capture, by the number of a flow."""
         self._channels: list[Channel] = []
         for number, group in enumerate(pairing.groups):
-            channels = {toward: Channel(toward, chances[toward], tables) for toward in (1, -1)}
+            channels = {toward: Channel(toward, priors[toward], tables) for toward in (1, -1)}
             self._channels += channels.values()
             for capture in (0, 1):
                 flows = samples[capture].flows
-                for name, toward in group.ways[capture].items():
+                for flow_id, toward in group.ways[capture].items():
                     sends = (toward > 0) == (capture == 0)
-                    if name in flows:
-                        place = _Place(channels[toward], sends, len(self.lanes))
-                        self._places[capture][flows[name].number] = place
-                    self.lanes.append(Lane(capture, name, number, toward))
+                    if flow_id in flows:
+                        route = _Route(channels[toward], sends, len(self.lanes))
+                        self._routes[capture][flows[flow_id].number] = route
+                    self.lanes.append(Lane(capture, flow_id, number, toward))
 
     def run(self, rows: tuple[Rows, Rows], clock: Clock) -> None:
-        """Take what both captures saw, in order of common time."""
+        """Match the rows of both captures."""
         first, second = Cursor(0, rows[0], clock), Cursor(1, rows[1], clock)
-        ours, theirs = self._places
-        while first.going or second.going:
-            if first.going and (not second.going or first.common_ns <= second.common_ns):
+        ours, theirs = self._routes
+        while first.has_row or second.has_row:
+            if first.has_row and (not second.has_row or first.common_ns <= second.common_ns):
                 self._take(first, ours[first.flow])
-                first.step()
+                first.advance()
             else:
                 self._take(second, theirs[second.flow])
-                second.step()
-        self._finish()
-
-    def _take(self, row: Cursor, place: _Place | None) -> None:
-        """Take one datagram; both captures' come nearly in order of common time."""
-        if place is None:
-            return
-        common_ns = row.common_ns
-        name: object = row.name
-        channel = place.channel
-        equal = channel.equals.get(name)
-        if equal is None:
-            equal = channel.equals[name] = _Equal(channel, name, common_ns)
-        one = _Waiting(common_ns, row.frame, place.lane, row.extent(), equal)
-        equal.add(one, sends=place.sends)
-        if common_ns > equal.last_ns:  # noqa: PLR1730 - the builtin would cost more
-            equal.last_ns = common_ns
-        queue = self._queue
-        if not queue:
-            self._oldest_ns = common_ns
-        queue.append(one)
-        while self._oldest_ns < common_ns - MAX_DELAY_NS:
-            self._expire()
-        if len(queue) > MAX_WAITING:
-            self.settled_early += 1
-            self._expire(early=True)
-
-    def _finish(self) -> None:
-        """Settle what still waits."""
-        while self._queue:
+                second.advance()
+        while self._head < len(self._queue):
             self._expire()
         for channel in self._channels:
             channel.ranges.settle()
 
+    def _take(self, row: Cursor, route: _Route | None) -> None:
+        """Put a datagram into its bucket, and settle those that have waited long enough."""
+        if route is None:
+            return
+        common_ns = row.common_ns
+        token: object = row.token
+        channel = route.channel
+        bucket = channel.buckets.get(token)
+        if bucket is None:
+            bucket = channel.buckets[token] = _Bucket(channel, token, common_ns)
+        one = _Pending(common_ns, row.frame, route.lane, row.extent(), bucket)
+        bucket.add(one, sends=route.sends)
+        if common_ns > bucket.last_ns:  # noqa: PLR1730 - the builtin would cost more
+            bucket.last_ns = common_ns
+        queue = self._queue
+        if self._head == len(queue):
+            self._oldest_ns = common_ns
+        queue.append(one)
+        while self._oldest_ns < common_ns - MAX_DELAY_NS:
+            self._expire()
+        if len(queue) - self._head > MAX_WAITING:
+            self.settled_early += 1
+            self._expire(early=True)
+
     def _expire(self, *, early: bool = False) -> None:
-        """Settle the datagrams of a name when the last of them has waited long enough."""
-        one = self._queue.popleft()
-        if self._queue:
-            self._oldest_ns = self._queue[0].common_ns
-        since_ns, equal = one.common_ns, one.equal
-        if equal.settled:
-            # A datagram of the same name and time had its turn before; newer ones may wait.
-            newer = equal.channel.equals.get(equal.name)
+        """Take the datagram at the head, and settle its bucket if no later one is in it."""
+        queue = self._queue
+        one = queue[self._head]
+        self._head += 1
+        if self._head >= _COMPACT:
+            del queue[: self._head]
+            self._head = 0
+        if self._head < len(queue):
+            self._oldest_ns = queue[self._head].common_ns
+        since_ns, bucket = one.common_ns, one.bucket
+        if bucket.settled:
+            # It was settled with a datagram of the same time; newer ones may wait in another.
+            newer = bucket.channel.buckets.get(bucket.token)
             if newer is None:
                 return
-            equal = newer
-        if equal.last_ns <= since_ns:
-            del equal.channel.equals[equal.name]
-            self._settle(equal)
-            equal.end()
-        elif early or len(equal.sent) + len(equal.arrived) > MAX_GROUP:
-            equal.spread()
-            self._settle_old(equal.channel, equal, since_ns)
+            bucket = newer
+        if bucket.last_ns <= since_ns:
+            del bucket.channel.buckets[bucket.token]
+            self._settle(bucket)
+            bucket.clear()
+        elif early or len(bucket.sent) + len(bucket.arrived) > MAX_BUCKET:
+            bucket.make_lists()
+            self._settle_old(bucket, since_ns)
 
-    def _settle_old(self, channel: Channel, equal: _Equal, since_ns: int) -> None:
-        """Settle the leading datagrams of a name, up to a pause longer than a usual delay."""
-        count = len(equal.sent) + len(equal.arrived)
-        if since_ns - equal.tried_ns < _TRIES_NS and count <= 4 * MAX_GROUP:
+    def _settle_old(self, bucket: _Bucket, since_ns: int) -> None:
+        """Settle the leading clusters of a bucket."""
+        channel = bucket.channel
+        count = len(bucket.sent) + len(bucket.arrived)
+        if since_ns - bucket.searched_ns < _RETRY_NS and count <= 4 * MAX_BUCKET:
             return
-        equal.tried_ns = since_ns
-        parts = _clusters(equal.sent, equal.arrived, channel)
-        # What came to it before this has had half of MAX_DELAY_NS or more to arrive.
+        bucket.searched_ns = since_ns
+        clusters = _clusters(bucket.sent, bucket.arrived, channel)
+        # What was added before this has had half of MAX_DELAY_NS or more to arrive.
         old_ns = since_ns + MAX_DELAY_NS // 2
         ready = 0
-        for sent, arrived in parts[:-1]:
+        for sent, arrived in clusters[:-1]:
             if max([one.common_ns for one in (*sent[-1:], *arrived[-1:])]) > old_ns:
                 break
             ready += 1
-        if not ready and count > 4 * MAX_GROUP:
-            # No pause anywhere, as in a flood of equal datagrams: half goes, or they would pile
-            # up.
-            times = sorted([one.common_ns for one in (*equal.sent, *equal.arrived)])
+        if not ready and count > 4 * MAX_BUCKET:
+            # A flood of equal datagrams without a pause: settle half, or the bucket would grow.
+            times = sorted([one.common_ns for one in (*bucket.sent, *bucket.arrived)])
             limit = times[len(times) // 2]
-            parts = [
+            clusters = [
                 (
-                    [one for one in equal.sent if early == (one.common_ns < limit)],
-                    [one for one in equal.arrived if early == (one.common_ns < limit)],
+                    [one for one in bucket.sent if first == (one.common_ns < limit)],
+                    [one for one in bucket.arrived if first == (one.common_ns < limit)],
                 )
-                for early in (True, False)
+                for first in (True, False)
             ]
             ready = 1
-        for sent, arrived in parts[:ready]:
+        for sent, arrived in clusters[:ready]:
             self._weigh(channel, sent, arrived)
-        equal.sent = [one for sent, _ in parts[ready:] for one in sent]
-        equal.arrived = [one for _, arrived in parts[ready:] for one in arrived]
-        equal.arrived.sort(key=_moment)
+        bucket.sent = [one for sent, _ in clusters[ready:] for one in sent]
+        bucket.arrived = [one for _, arrived in clusters[ready:] for one in arrived]
+        bucket.arrived.sort(key=_order)
 
-    def _settle(self, equal: _Equal) -> None:
-        channel = equal.channel
-        if equal.several:
-            for sent, arrived in _clusters(equal.sent, equal.arrived, channel):
+    def _settle(self, bucket: _Bucket) -> None:
+        """Settle all datagrams of a bucket."""
+        channel = bucket.channel
+        if bucket.has_lists:
+            for sent, arrived in _clusters(bucket.sent, bucket.arrived, channel):
                 self._weigh(channel, sent, arrived)
             return
-        sending, arrival = equal.sending, equal.arrival
+        sending, arrival = bucket.sending, bucket.arrival
         if sending is not None and arrival is not None and self._pair(channel, sending, arrival):
             return
         if sending is not None:
@@ -315,15 +327,16 @@ class Matcher:
         if arrival is not None:
             self._arrived(channel, arrival, 0, APPEARED, flags=0)
 
-    def _pair(self, channel: Channel, sent: _Waiting, arrived: _Waiting) -> bool:
-        """Take one datagram and its arrival; return False where that came before it was sent."""
+    def _pair(self, channel: Channel, sent: _Pending, arrived: _Pending) -> bool:
+        """Settle a datagram with its arrival; return False if it arrived before it was sent."""
         if arrived.common_ns - sent.common_ns < -channel.slack_ns:
             return False
         self._sent(channel, sent, arrived.frame, flags=0)
         self._arrived(channel, arrived, sent.frame, ARRIVED, flags=0)
         return True
 
-    def _weigh(self, channel: Channel, sent: list[_Waiting], arrived: list[_Waiting]) -> None:
+    def _weigh(self, channel: Channel, sent: list[_Pending], arrived: list[_Pending]) -> None:
+        """Settle a cluster."""
         if not sent or not arrived:
             for one in sent:
                 self._sent(channel, one, 0, flags=0)
@@ -331,32 +344,34 @@ class Matcher:
                 self._arrived(channel, one, 0, APPEARED, flags=0)
             return
         if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
-            return  # no other reading has any weight
+            return  # no other assignment has any weight
         if max(len(sent), len(arrived)) > MAX_WEIGHED:
-            self._in_order(channel, sent, arrived)
+            self._match_in_order(channel, sent, arrived)
             return
-        reading = weigh(
-            [one.common_ns for one in sent], [one.common_ns for one in arrived], channel.chances
+        found = weigh(
+            [one.common_ns for one in sent], [one.common_ns for one in arrived], channel.priors
         )
         firsts: dict[int, i64] = {}
         copied: set[int] = set()
-        for index, who in enumerate(reading.sender):
-            flags = AMBIGUOUS if reading.doubtful_arrived[index] else 0
+        for index, who in enumerate(found.sender):
+            flags = AMBIGUOUS if found.doubtful_arrived[index] else 0
             if who < 0:
                 self._arrived(channel, arrived[index], 0, APPEARED, flags=flags)
-            elif reading.first[index]:
+            elif found.first[index]:
                 firsts[who] = arrived[index].frame
                 self._arrived(channel, arrived[index], sent[who].frame, ARRIVED, flags=flags)
             else:
                 copied.add(who)
                 self._arrived(channel, arrived[index], sent[who].frame, COPY, flags=flags)
         for index, one in enumerate(sent):
-            flags = AMBIGUOUS if reading.doubtful_sent[index] else 0
+            flags = AMBIGUOUS if found.doubtful_sent[index] else 0
             flags |= COPIED if index in copied else 0
             self._sent(channel, one, firsts.get(index, 0), flags=flags)
 
-    def _in_order(self, channel: Channel, sent: list[_Waiting], arrived: list[_Waiting]) -> None:
-        """Tell the first of the first, and that it is a guess: there are too many to weigh."""
+    def _match_in_order(
+        self, channel: Channel, sent: list[_Pending], arrived: list[_Pending]
+    ) -> None:
+        """Match a cluster that is too large to weigh in order, and flag it as ambiguous."""
         self.too_many_equal += len(sent) + len(arrived)
         waiting = deque(sent)
         for one in arrived:
@@ -369,46 +384,47 @@ class Matcher:
         for one in waiting:
             self._sent(channel, one, 0, flags=AMBIGUOUS)
 
-    def _sent(self, channel: Channel, one: _Waiting, partner: i64, *, flags: i64) -> None:
-        """Write what became of what was sent; `partner`: frame of its first arrival or 0."""
+    def _sent(self, channel: Channel, one: _Pending, partner: i64, *, flags: i64) -> None:
+        """Write the row of a datagram sent; `partner`: frame of its first arrival, or 0 if lost."""
         channel.sendings.set(
             one.frame, DELIVERED if partner else LOST,
             flags=flags, lane=one.lane, partner=partner, common_ns=one.common_ns,
         )  # fmt: skip
-        # Only TCP segments are cut or joined on the way.
+        # Only TCP segments are split or coalesced on the way.
         if one.extent is not None:
-            sight = (one.common_ns, one.frame, one.lane, one.extent)
-            channel.ranges.sent(sight)
+            segment = (one.common_ns, one.frame, one.lane, one.extent)
+            channel.ranges.sent(segment)
             if not partner:
-                channel.ranges.missing(sight)
+                channel.ranges.missing(segment)
 
     def _arrived(
-        self, channel: Channel, one: _Waiting, partner: i64, fate: i64, *, flags: i64
+        self, channel: Channel, one: _Pending, partner: i64, fate: i64, *, flags: i64
     ) -> None:
+        """Write the row of an arrival; `partner`: frame of the datagram sent, or 0."""
         if fate == APPEARED and one.extent is not None:
-            channel.ranges.found((one.common_ns, one.frame, one.lane, one.extent))
+            channel.ranges.appeared((one.common_ns, one.frame, one.lane, one.extent))
         channel.arrivals.set(
             one.frame, fate,
             flags=flags, lane=one.lane, partner=partner, common_ns=one.common_ns,
         )  # fmt: skip
 
 
-_Part = tuple[list[_Waiting], list[_Waiting]]
-"""What was sent, and what arrived."""
+_Cluster = tuple[list[_Pending], list[_Pending]]
+"""(datagrams sent, arrivals)."""
 
 
-def _clusters(sent: list[_Waiting], arrived: list[_Waiting], channel: Channel) -> list[_Part]:
-    """Return the datagrams of a name, parted where no usual delay reaches across.
+def _clusters(sent: list[_Pending], arrived: list[_Pending], channel: Channel) -> list[_Cluster]:
+    """Return the datagrams of a bucket, split wherever no usual delay connects them.
 
-    What arrived with nobody who sent it just before is put to the latest ones that lack an arrival,
-    else to the latest ones. Where more arrived than was sent, and one before was lost, a delay that
-    is not usual may be why: those are weighed together.
+    An arrival that nothing was sent shortly before goes to the latest cluster that lacks arrivals,
+    or else to the latest. Where a cluster has a lost datagram and the next one an arrival too many,
+    an unusual delay may be the reason: these two are weighed together.
     """
-    found: list[_Part] = []
+    found: list[_Cluster] = []
     reach: i64 = ABSENT
     going = coming = 0
     while going < len(sent) or coming < len(arrived):
-        # An arrival that seems to be earlier than its sending must still come after it here.
+        # An arrival may seem to be earlier than its sending, but must be sorted after it.
         if going < len(sent) and (
             coming == len(arrived)
             or sent[going].common_ns <= arrived[coming].common_ns + channel.slack_ns
@@ -427,9 +443,9 @@ def _clusters(sent: list[_Waiting], arrived: list[_Waiting], channel: Channel) -
         elif one.common_ns + channel.slack_ns <= reach:
             found[-1][1].append(one)
         else:
-            lacking = [part for part in found if len(part[0]) > len(part[1])]
+            lacking = [cluster for cluster in found if len(cluster[0]) > len(cluster[1])]
             (lacking or found)[-1][1].append(one)
-    # From the end: parts that are joined change the places of later ones only.
+    # Backwards, so that merging two clusters moves only those already visited.
     for index in range(len(found) - 1, 0, -1):
         (before, came), (sent, arrived) = found[index - 1 : index + 1]
         if len(before) > len(came) and len(arrived) > len(sent):

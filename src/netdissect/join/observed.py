@@ -1,5 +1,5 @@
-"""What views show of two captures: each unit and datagram as its sender's capture has it, with what
-became of it, by the first capture's clock and connection numbers.
+"""What views show of two joined captures: each unit and datagram as its sender's capture holds it,
+with its fate, by the clock and the connection numbers of the first capture.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_DELAYS: Final = 256
 """One-way delays kept per span and direction for the median."""
 
 DARK_NS: Final = 2_000_000_000
-"""A direction whose datagrams were all lost for so long was dark."""
+"""A direction that lost every datagram for this long was dark."""
 
 _USUAL: Final = Limits()
 
@@ -35,22 +35,22 @@ _Item = UnitRecord | ConnectionEvent
 
 
 class Observed:
-    """Turns what each capture holds into what both show."""
+    """Turns the timelines, records and reports of each capture into those of both."""
 
     def __init__(self, joined: Joined, limits: Limits = _USUAL) -> None:
         self._joined = joined
         self._limits = limits
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        """Connection of each capture -> its number in the first one."""
+        """Per capture: connection -> its number in the first capture."""
         self._senders: dict[tuple[int, int], int] = {}
-        """(connection of the first, direction) -> capture next to the sender."""
+        """(connection of the first capture, direction) -> capture next to the sender."""
         for conversation in joined.report.conversations:
             ours, theirs = conversation.connections
             if not ours or conversation.client is None:
                 continue
             for index, number in enumerate(theirs):
-                # One capture may make more connections of a conversation (the other missed an
-                # end): those count as the last.
+                # One capture may show more connections, as the other missed an end: surplus ones
+                # count as the last.
                 self._numbers[1][number] = ours[min(index, len(ours) - 1)]
             for number in ours:
                 self._numbers[0][number] = number
@@ -58,11 +58,11 @@ class Observed:
                     self._senders[number, direction] = way.sender
 
     def numbers(self) -> list[int]:
-        """Return the connections of the first capture that both have, datagram by datagram."""
+        """Return the connections of the first capture that have a partner in the second."""
         return sorted(number for number, direction in self._senders if direction == 0)
 
     def timeline(self, sides: Sequence[Iterable[_Item]]) -> Iterator[_Item]:
-        """Yield units as their senders' captures have them, with the fates of their copies, and the
+        """Yield units as their senders' captures show them, with the fates of their copies, and the
         events of the first capture; in order of common time.
 
         Args:
@@ -86,7 +86,7 @@ class Observed:
                 yield item
 
     def _observe(self, capture: int, unit: UnitRecord) -> None:
-        """Write what became of its copies into a unit, and the common times."""
+        """Write the fates of its copies and common times into a unit."""
         joined = self._joined
         arrived = False
         for copy in unit.copies:
@@ -108,22 +108,22 @@ class Observed:
         unit.extra["arrived"] = arrived
 
     def flights(self, sides: Sequence[Iterable[DatagramRecord]]) -> Iterator[Flight]:
-        """Yield the datagrams of joined connections, and arrivals that have no sending of their
-        own; in order of the time at which they were first seen.
+        """Yield the datagrams of joined connections, and arrivals that nobody sent; in order of the
+        time at which they were first seen.
 
         Args:
             sides: the records of both captures, in order of frames.
 
         """
-        streams = [self._flown(capture, side) for capture, side in enumerate(sides)]
+        streams = [self._flights(capture, side) for capture, side in enumerate(sides)]
         yield from merge(*streams, key=lambda flight: flight.moment_ns)
 
-    def _flown(self, capture: int, records: Iterable[DatagramRecord]) -> Iterator[Flight]:
+    def _flights(self, capture: int, records: Iterable[DatagramRecord]) -> Iterator[Flight]:
         joined = self._joined
         for record in records:
             row = joined.fate(capture, record.frame)
             number = self._numbers[capture].get(record.connection or 0)
-            # An arrival is told with its sending, by the other capture.
+            # An arrival is part of the flight that the other capture begins.
             if number is None or row.fate in {Fate.APART, Fate.ARRIVED}:
                 continue
             record.connection = number
@@ -141,8 +141,8 @@ class Observed:
                 yield Flight(record, capture, row, None, common)
 
     def reports(self) -> Reports:
-        """Return the connections of the first capture, each with a diagnosis that rests on both
-        where both have it: losses as observed, and whose silence it was.
+        """Return the connections of the first capture. The diagnosis of a connection that both have
+        rests on both: its losses were observed, and it is known who fell silent.
         """
         return Reports(map(self._diagnosed, self._joined.reports[0]))
 
@@ -159,13 +159,13 @@ class Observed:
         if found is None or one is None:
             return report
         loss = tuple(Loss(way.sent - way.outside, way.lost, "joined") for way in one.ways)
-        # Not the first of each way: they are listed by datagrams, and a silence may hold few.
+        # Bursts are ordered by datagrams, and a silence may hold few: the longest is sought.
         longest = [
-            (max(way.bursts, key=_lasted), direction)
+            (max(way.bursts, key=_duration), direction)
             for direction, way in enumerate(one.ways)
             if way.bursts
         ]
-        dark = [(burst, direction) for burst, direction in longest if _lasted(burst) >= DARK_NS]
+        dark = [(burst, direction) for burst, direction in longest if _duration(burst) >= DARK_NS]
         shares = [part.share or 0.0 for part in loss]
         lossy = 100 * max(shares) > self._limits.high_loss
         limited = any(way.ceiling is not None for way in one.ways)
@@ -173,7 +173,7 @@ class Observed:
         if dark:
             cause = _dark(dark)
         elif cause.what == "loss" and not lossy and not limited:
-            # One capture alone took for lost what its sender had left out.
+            # One capture alone counted numbers that the sender had skipped as lost.
             cause = _no_loss(found)
         elif cause.what == "loss" or (
             lossy and (cause.what in {"none", "closed"} or cause.to_ns is not None)
@@ -197,7 +197,7 @@ class Observed:
             cause = replace(
                 cause,
                 confidence="certain",
-                text=f"{cause.text} The network was not it: both captures show no span in which "
+                text=f"{cause.text} The network is ruled out: both captures show no span in which "
                 "it lost everything.",
             )
         silent = cause.what in {"silence", "one-way"}
@@ -211,7 +211,7 @@ class Observed:
         return reworded(replace(report, diagnosis=diagnosis))
 
     def _around(self, conversation: int, cause: Cause) -> SilenceLoss:
-        """Return what was lost before the span of a cause, and in it."""
+        """Return what was lost before the span of a cause and during it."""
         start, end = cause.from_ns or 0, cause.to_ns
         counts: Counter[tuple[bool, int, bool]] = Counter()
         for capture in (0, 1):
@@ -234,12 +234,12 @@ class Observed:
         connection: int | None,
         window: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        """Write observed losses and delays into the rows of `stats`: of datagrams, in the span in
-        which they were sent.
+        """Write observed losses and delays into the rows of `stats`, each datagram in the span in
+        which it was sent.
 
         Args:
             rows: spans of both directions, in order of time.
-            connection: connection of the first capture; None = all.
+            connection: a connection of the first capture; None = all.
             window: (from, to) of what counts, ns; None = open.
 
         """
@@ -253,22 +253,23 @@ class Observed:
             row.lost = row.decided = 0
             row.observed = True
         for capture in (0, 1):
-            for _, told, direction in self._joined.sent(capture, self._wanted(connection)):
-                found = lookup.get(((told.common_ns - start) // span, direction))
-                inside = (begin or 0) <= told.common_ns <= (end or told.common_ns)
-                if found is None or not inside or told.fate not in _KNOWN:
+            numbers = self._conversations(connection)
+            for _, sent, direction in self._joined.sent(capture, numbers):
+                found = lookup.get(((sent.common_ns - start) // span, direction))
+                inside = (begin or 0) <= sent.common_ns <= (end or sent.common_ns)
+                if found is None or not inside or sent.fate not in _KNOWN:
                     continue
                 found.decided += 1
-                found.lost += told.fate is Fate.LOST
-                if told.delay_ms is not None:
+                found.lost += sent.fate is Fate.LOST
+                if sent.delay_ms is not None:
                     kept = delays.setdefault(id(found), [])
                     if len(kept) < MAX_DELAYS:
-                        kept.append(told.delay_ms)
+                        kept.append(sent.delay_ms)
         for row in rows:
             if id(row) in delays:
                 row.delay_ms = median(delays[id(row)])
 
-    def _wanted(self, connection: int | None) -> set[int] | None:
+    def _conversations(self, connection: int | None) -> set[int] | None:
         """Return the numbers of the conversations of a connection; None for all."""
         if connection is None:
             return None
@@ -279,16 +280,16 @@ class Observed:
         }
 
 
-def _lasted(burst: Burst) -> int:
+def _duration(burst: Burst) -> int:
     return burst.end_ns - burst.start_ns
 
 
 def _dark(dark: list[tuple[Burst, int]]) -> Cause:
-    """Return the cause where the network lost everything of a direction for a while."""
-    burst, direction = max(dark, key=lambda item: _lasted(item[0]))
+    """Return the cause if the network lost everything of a direction for a while."""
+    burst, direction = max(dark, key=lambda item: _duration(item[0]))
     both = len(dark) > 1
     who = "both sides" if both else f"the {SIDES[direction]}"
-    span = _lasted(burst) / 1e9
+    span = _duration(burst) / 1e9
     return Cause(
         what="silence" if both else "one-way",
         direction=None if both else direction,
@@ -298,13 +299,13 @@ def _dark(dark: list[tuple[Burst, int]]) -> Cause:
         to_frame=burst.last_frame,
         confidence="certain",
         text=f"The network lost everything that {who} sent for {span:.1f} s: "
-        f"{burst.datagrams} datagrams of the {SIDES[direction]} in a row did not arrive, as both "
-        "captures show.",
+        f"as both captures show, {burst.datagrams} datagrams of the {SIDES[direction]} in a row "
+        "did not arrive.",
     )
 
 
 def _no_loss(found: Diagnosis) -> Cause:
-    """Return the cause where the network lost no more than usual."""
+    """Return the cause if the network lost no more than usual."""
     ending = found.ending
     closed = ending.how in {"said", "reset"}
     return Cause(
@@ -315,7 +316,7 @@ def _no_loss(found: Diagnosis) -> Cause:
         from_frame=ending.frame,
         to_frame=ending.frame,
         confidence=ending.confidence if closed else "cannot tell",
-        text="The network lost nothing of note, as both captures show.",
+        text="The network lost almost nothing, as both captures show.",
     )
 
 

@@ -1,5 +1,14 @@
-"""Which flows of two captures carry the same datagrams, which way they travel, and whether the two
-captures belong together at all.
+"""Whether two captures are of one conversation, which of their flows belong together, and how their
+clocks relate.
+
+Method. Datagrams whose payload both captures hold exactly once are *anchors*. Their differences of
+timestamps give the steps of the clocks, the direction of every flow (of two datagrams that pass
+each other, the one from A to B has the greater difference) and the clock itself (`clock`). Flows
+that share enough anchors form a group, within which the second pass compares datagrams.
+
+Equal payloads alone prove nothing: strangers who speak one protocol may share all of them. The
+captures are accepted only if one clock fits nearly all anchors, and if most of what arrived in
+either capture was seen sent in the other, shortly before by that clock.
 """
 
 from __future__ import annotations
@@ -12,79 +21,79 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.clock import Anchor, Clock, ClockPiece, Step, find_steps, fit
-from netdissect.join.sample import FlowName, Sample, Sight
+from netdissect.join.sample import FlowId, Occurrence, Sample
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import reverse_key
 
 __all__ = ["NotJoinedError", "Pairing", "delay_of", "pair", "pair_streams"]
 
 SAME_PLACE_NS: Final = 50_000
-"""Two captures whose datagrams take less than this both ways together, and have the same addresses
-in both, are of one place."""
+"""Captures between which a datagram and its answer together take less than this, with the same
+addresses in both, were taken at the same place."""
 MAX_DELAY_NS: Final = 10_000_000_000
-"""No datagram is looked for longer than this after it was sent."""
+"""A datagram that takes longer than this counts as lost."""
 MAX_SLACK_NS: Final = 100_000
-"""A datagram may seem to arrive so much before it was sent: time stamps of two machines jitter."""
-MAX_TWINS = 8192
-"""Of what was seen equally often, so many at most say how the clocks are."""
-_ENOUGH: Final = 8
-"""So many datagrams that were seen once are enough for a clock."""
-_AGREEING: Final = 0.75
-"""Share of what both captures have in common that one clock must explain."""
-_EXPLAINED: Final = 0.5
-"""Share of what arrived while both captures ran that the other capture must have seen sent: less
-are strangers that use the same words."""
-_LEAST: Final = 2
-"""Fewer datagrams in common say nothing."""
-_MANY: Final = 10
-_SHORT_NS: Final = 20_000_000
-"""What takes longer than so many times the usual delay, and than this, proves nothing."""
-_SURE: Final = 20
-_SURE_EXPLAINED: Final = 0.8
-"""How many at least, and the same share, where the clocks are so far apart that the captures' own
-times do not overlap."""
+"""A datagram may seem to arrive this long before it was sent: timestamps of two machines jitter."""
+MAX_REPEATED_ANCHORS = 8192
+"""Anchors at most that are taken from payloads which occur more than once."""
+_ENOUGH_ANCHORS: Final = 8
+"""Payloads that occur once are the only anchors if there are this many."""
+_MIN_FIT_SHARE: Final = 0.75
+"""Share of the anchors that one clock must explain."""
+_MIN_EXPLAINED_SHARE: Final = 0.5
+"""Share of the arrivals, while both captures ran, that must have been seen sent in the other: with
+fewer, the captures may be of strangers who send the same payloads."""
+_MIN_EXPLAINED: Final = 2
+"""Arrivals that must have been seen sent: fewer prove nothing."""
+_USUAL_DELAYS: Final = 10
+_MIN_LONGEST_NS: Final = 20_000_000
+"""A delay longer than ten usual ones and than this is no evidence that two datagrams are one."""
+_MIN_EXPLAINED_APART: Final = 20
+_MIN_EXPLAINED_SHARE_APART: Final = 0.8
+"""The same number and share for captures whose own times do not overlap."""
 _NO_CLOCK: Final = "no one clock offset fits what they have in common"
-_FALSE_ANCHORS: Final = 0.25
-"""Of a flow that shares less than this part of another's datagrams, none says how the clocks are:
-among many clients of one protocol, some say the same once each."""
-_FALSE_VOTES: Final = 0.05
-"""A flow that shares less than this part of another's datagrams has only the same words."""
+_MIN_ANCHOR_VOTES: Final = 0.25
+"""Two conversations with fewer common datagrams than this share of either's best match give no
+anchors: among many clients of one protocol, some send the same payload once each."""
+_MIN_GROUP_VOTES: Final = 0.05
+"""Two conversations with fewer common datagrams than this share of either's best match are not in
+one group: they only send the same payloads."""
 
 
 Steps = tuple[tuple[Step, ...], tuple[Step, ...]]
-"""Of each capture."""
+"""Steps of the clock of each capture."""
 
 
 class NotJoinedError(UsageError):
-    """Two captures that are not of one conversation, or cannot be shown to be."""
+    """Two captures are not of one conversation, or cannot be shown to be."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Flows between which datagrams are compared: a conversation, or several that share a flow on
+    """Flows among which datagrams are compared: one conversation, or several that share a flow on
     one side.
     """
 
-    ways: tuple[dict[FlowName, int], dict[FlowName, int]] = field(default_factory=lambda: ({}, {}))
-    """Of each capture: flow -> +1 where it goes from A to B, -1 where it goes from B to A."""
+    ways: tuple[dict[FlowId, int], dict[FlowId, int]] = field(default_factory=lambda: ({}, {}))
+    """Per capture: flow -> +1 if it goes from A to B, -1 if it goes from B to A."""
 
-    def add(self, capture: int, name: FlowName, toward: int) -> None:
-        """Add a flow and the flow back."""
-        self.ways[capture][name] = toward
-        self.ways[capture].setdefault((name[0], reverse_key(name[1])), -toward)
+    def add(self, capture: int, flow_id: FlowId, toward: int) -> None:
+        """Add a flow and its reverse."""
+        self.ways[capture][flow_id] = toward
+        self.ways[capture].setdefault((flow_id[0], reverse_key(flow_id[1])), -toward)
 
 
 @dataclass(slots=True)
 class Pairing:
-    """What is known after the first pass."""
+    """How two captures fit together."""
 
     clock: Clock
     groups: list[Group]
     anchors: list[Anchor]
-    """With their directions, steps taken out."""
+    """With directions, and with the steps of the clocks removed."""
     same_place: bool
     evidence: tuple[int, int] = (0, 0)
-    """(arrivals in the sample whose sending the other capture has, arrivals in the sample) while
+    """(arrivals of the sample that the other capture saw sent, arrivals of the sample), both while
     both captures ran.
     """
 
@@ -95,7 +104,7 @@ def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
     Args:
         a: sample of the first.
         b: sample of the second.
-        resolution_ns: a time may be off by this, because a file keeps microseconds only.
+        resolution_ns: how far a difference may be off because a file stores only microseconds.
 
     Raises:
         NotJoinedError: they are not of one conversation, or too little shows that they are.
@@ -104,16 +113,17 @@ def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
     anchors = _anchors(a, b)
     if not anchors:
         raise NotJoinedError("they have no datagram in common")
-    found, ways = _clocked(a, b, anchors, resolution_ns)
-    found.groups = ways.groups(found.anchors)
-    further = ways.further(found)
+    pairing, conversations = _fit_clock(a, b, anchors, resolution_ns)
+    pairing.groups = conversations.groups(pairing.anchors)
+    further = conversations.further_anchors(pairing)
     if further:
-        found.groups = ways.groups([*found.anchors, *further])
-    found.evidence = _evidence(a, b, found)
-    # TCP counts from numbers drawn at random: strangers have no segment in common.
-    drawn = all(name[0] for group in found.groups for ways in group.ways for name in ways)
-    _believe(found, len(anchors), apart=0 if drawn else _apart(a, b))
-    return found
+        pairing.groups = conversations.groups([*pairing.anchors, *further])
+    pairing.evidence = _explained_arrivals(a, b, pairing)
+    # TCP starts from random sequence numbers, so strangers have no segment in common.
+    flow_ids = [flow_id for group in pairing.groups for ways in group.ways for flow_id in ways]
+    only_tcp = all(is_tcp for is_tcp, _ in flow_ids)
+    _check(pairing, len(anchors), gap_ns=0 if only_tcp else _gap_between(a, b))
+    return pairing
 
 
 def pair_streams(a: Sample, b: Sample, anchors: list[Anchor], *, resolution_ns: int) -> Pairing:
@@ -123,101 +133,104 @@ def pair_streams(a: Sample, b: Sample, anchors: list[Anchor], *, resolution_ns: 
         NotJoinedError: no clock fits, or their times are too far apart to be sure.
 
     """
-    found, _ = _clocked(a, b, anchors, resolution_ns)
-    found.evidence = (len(found.anchors), len(anchors))
-    _believe(found, len(anchors), apart=_apart(a, b))
-    return found
+    pairing, _ = _fit_clock(a, b, anchors, resolution_ns)
+    pairing.evidence = (len(pairing.anchors), len(anchors))
+    _check(pairing, len(anchors), gap_ns=_gap_between(a, b))
+    return pairing
 
 
-def _clocked(
+def _fit_clock(
     a: Sample, b: Sample, anchors: list[Anchor], resolution_ns: int
-) -> tuple[Pairing, _Ways]:
-    """Return the clock that explains the anchors, and which way they go."""
+) -> tuple[Pairing, _Conversations]:
+    """Return the clock that explains the anchors, and the conversations with their directions."""
     steps = _steps(anchors, a, b)
-    found, ways = _fitted(a, b, anchors, steps, resolution_ns)
+    pairing, conversations = _fit_with_steps(a, b, anchors, steps, resolution_ns)
     if any(steps):
-        # What was set is known to within a delay; now that the delays are known, exactly.
-        steps = _sharpened(anchors, steps, found.clock)
-        found, ways = _fitted(a, b, anchors, steps, resolution_ns)
-    return found, ways
+        # So far a step is known to within a delay. With the delays known, it can be corrected.
+        steps = _refined(anchors, steps, pairing.clock)
+        pairing, conversations = _fit_with_steps(a, b, anchors, steps, resolution_ns)
+    return pairing, conversations
 
 
-def _fitted(
+def _fit_with_steps(
     a: Sample, b: Sample, anchors: list[Anchor], steps: Steps, resolution_ns: int
-) -> tuple[Pairing, _Ways]:
-    """Return the clock between the steps, and which way flows go."""
+) -> tuple[Pairing, _Conversations]:
+    """Return the clock with the given steps, and the conversations with their directions."""
     only_steps = Clock((), steps=steps)
-    aligned = [only_steps.aligned(anchor) for anchor in anchors] if any(steps) else anchors
+    aligned = [only_steps.align(anchor) for anchor in anchors] if any(steps) else anchors
     middle = median(anchor.difference for anchor in aligned)
-    # A difference is the offset plus a delay: no clock has differences further apart than delays
-    # are.
+    # A difference is the offset plus or minus a delay, so differences are no further apart than
+    # delays are long.
     near = [anchor for anchor in aligned if abs(anchor.difference - middle) <= MAX_DELAY_NS]
-    if len(near) < _AGREEING * len(anchors):
+    if len(near) < _MIN_FIT_SHARE * len(anchors):
         raise NotJoinedError(_NO_CLOCK)
-    ways = _Ways(a, b)
-    directed, same_place = ways.directed(near)
-    # At one place no delay lies between the two ways: the jitter of time stamps must fit there.
+    conversations = _Conversations(a, b)
+    directed, same_place = conversations.directed(near)
+    # At one place there is no delay between the directions: the jitter of timestamps must fit.
     slack = max(resolution_ns, SAME_PLACE_NS) if same_place else resolution_ns
     pieces, starts = _pieces(directed, steps, slack)
     clock = Clock(tuple(pieces), tuple(starts), steps)
-    return Pairing(clock, [], _within(directed, clock), same_place), ways
+    return Pairing(clock, [], _explained_anchors(directed, clock), same_place), conversations
 
 
 def _anchors(a: Sample, b: Sample) -> list[Anchor]:
-    """Return what both captures saw once; where that is little, or goes one way only (of twins a
-    capture has missed one), also what both saw equally often, the first with the first.
+    """Return datagrams that both captures hold.
+
+    These are the payloads that occur once in each. If they are few, or go one way only (one capture
+    missed one of two equal datagrams), payloads that occur equally often in both are taken as well,
+    paired in order.
     """
-    once = [name for name, count in a.counts.items() if count == 1 and b.counts.get(name) == 1]
-    places = _places(a)
-    ways = Counter(places[a.sights[name][0][2]] for name in once)
-    both = sum(min(count, ways[group, 1 - way]) for (group, way), count in ways.items())
-    if len(once) >= _ENOUGH and both >= _ENOUGH // 2:
-        return [_anchor(a.sights[name][0], b.sights[name][0]) for name in once]
-    found = [
-        _anchor(*sights)
-        for name, count in a.counts.items()
-        if b.counts.get(name) == count
-        if len(a.sights[name]) == len(b.sights[name])
-        for sights in zip(a.sights[name], b.sights[name], strict=True)
+    both = [(one, b.tokens[token]) for token, one in a.tokens.items() if token in b.tokens]
+    once = [(ours, theirs) for ours, theirs in both if ours.count == theirs.count == 1]
+    places = _conversation_of_flow(a)
+    counts = Counter(places[ours.occurrences[0][2]] for ours, _ in once)
+    both_ways = sum(min(count, counts[number, 1 - way]) for (number, way), count in counts.items())
+    if len(once) >= _ENOUGH_ANCHORS and both_ways >= _ENOUGH_ANCHORS // 2:
+        return [_anchor(ours.occurrences[0], theirs.occurrences[0]) for ours, theirs in once]
+    anchors = [
+        _anchor(*each)
+        for ours, theirs in both
+        if ours.count == theirs.count and len(ours.occurrences) == len(theirs.occurrences)
+        for each in zip(ours.occurrences, theirs.occurrences, strict=True)
     ]
-    # One datagram of each name is in the sample, but of those that all clients send, many.
-    return found[:: 1 + len(found) // MAX_TWINS]
+    # A payload that all clients send has very many occurrences.
+    return anchors[:: 1 + len(anchors) // MAX_REPEATED_ANCHORS]
 
 
-def _anchor(a: Sight, b: Sight) -> Anchor:
+def _anchor(a: Occurrence, b: Occurrence) -> Anchor:
     return Anchor(a[0], a[1], b[0], b[1], a[2], b[2], 0)
 
 
 def _steps(anchors: list[Anchor], a: Sample, b: Sample) -> Steps:
     """Return the steps of both clocks."""
     found: tuple[list[Step], list[Step]] = ([], [])
-    for capture, frame, grown in find_steps(anchors, (a.jumps, b.jumps)):
-        found[capture].append((frame, grown if capture else -grown))
+    for capture, frame, growth in find_steps(anchors, (a.jumps, b.jumps)):
+        found[capture].append((frame, growth if capture else -growth))
     return tuple(sorted(found[0])), tuple(sorted(found[1]))
 
 
-def _sharpened(anchors: list[Anchor], steps: Steps, clock: Clock) -> Steps:
-    """Return the steps such that the clock goes on after each where it was before."""
-    begun = [
+def _refined(anchors: list[Anchor], steps: Steps, clock: Clock) -> Steps:
+    """Return the steps corrected so that the offset is continuous across each."""
+    in_order = [
         (min((x.frame_a for x in anchors if x[2 * capture] >= frame), default=0), capture, index)
         for capture in (0, 1)
         for index, (frame, _) in enumerate(steps[capture])
     ]
     found = ([*steps[0]], [*steps[1]])
-    # A span between two steps in which both saw nothing has no piece.
+    # There is no piece between two steps if both captures hold nothing of that time.
     for (_, capture, index), before, after, at_ns in zip(
-        sorted(begun), clock.pieces, clock.pieces[1:], clock.starts_ns, strict=False
+        sorted(in_order), clock.pieces, clock.pieces[1:], clock.starts_ns, strict=False
     ):
-        grown = round(after.offset(at_ns) - before.offset(at_ns))
+        growth = round(after.offset(at_ns) - before.offset(at_ns))
         frame, span = found[capture][index]
-        found[capture][index] = (frame, span + grown if capture else span - grown)
+        found[capture][index] = (frame, span + growth if capture else span - growth)
     return tuple(found[0]), tuple(found[1])
 
 
 def _pieces(
     anchors: list[Anchor], steps: Steps, resolution_ns: int
 ) -> tuple[list[ClockPiece], list[int]]:
-    """Return the clock between the steps, and from when on each piece but the first counts."""
+    """Return the pieces of the clock, and the times at which all but the first begin."""
     parts: dict[int, list[Anchor]] = defaultdict(list)
     for anchor in anchors:
         passed = sum(anchor.frame_a >= frame for frame, _ in steps[0])
@@ -235,8 +248,8 @@ def _pieces(
     return pieces, starts
 
 
-def _within(anchors: list[Anchor], clock: Clock) -> list[Anchor]:
-    """Return the anchors that the clock explains: nothing arrives before it was sent."""
+def _explained_anchors(anchors: list[Anchor], clock: Clock) -> list[Anchor]:
+    """Return the anchors that do not arrive before they were sent."""
     return [
         anchor
         for anchor in anchors
@@ -244,26 +257,26 @@ def _within(anchors: list[Anchor], clock: Clock) -> list[Anchor]:
     ]
 
 
-def _apart(a: Sample, b: Sample) -> int:
-    """Return the time between the captures by their own clocks, ns; 0 where they overlap."""
+def _gap_between(a: Sample, b: Sample) -> int:
+    """Return the time between the captures by their own clocks, ns; 0 if they overlap."""
     spans = [(s.info.first_time_ns or 0, s.info.last_time_ns or 0) for s in (a, b)]
     return max(0, max(start for start, _ in spans) - min(end for _, end in spans))
 
 
-def _evidence(a: Sample, b: Sample, found: Pairing) -> tuple[int, int]:
-    """Return how many of the arrivals in the sample were seen sent, and how many there are."""
-    clock = found.clock
-    seen = (_sights(a, 0, found), _sights(b, 1, found))
-    times = [[time for sights in side.values() for time, _ in sights] for side in seen]
+def _explained_arrivals(a: Sample, b: Sample, pairing: Pairing) -> tuple[int, int]:
+    """Return `Pairing.evidence`."""
+    clock = pairing.clock
+    sides = (_compared_occurrences(a, 0, pairing), _compared_occurrences(b, 1, pairing))
+    times = [[time for each in side.values() for time, _ in each] for side in sides]
     start, end = max(map(min, times)), min(map(max, times))
-    usual = median(abs(delay_of(anchor, clock)) for anchor in found.anchors)
-    longest = min(MAX_DELAY_NS, max(_SHORT_NS, _MANY * usual))
+    usual = median(abs(delay_of(anchor, clock)) for anchor in pairing.anchors)
+    longest = min(MAX_DELAY_NS, max(_MIN_LONGEST_NS, _USUAL_DELAYS * usual))
     explained = arrived = 0
-    for capture, side in enumerate(seen):
-        other = seen[1 - capture]
-        for name, sights in side.items():
-            sent = [time for time, sends in other.get(name, ()) if sends]
-            for time, sends in sights:
+    for capture, side in enumerate(sides):
+        other = sides[1 - capture]
+        for token, occurrences in side.items():
+            sent = [time for time, sends in other.get(token, ()) if sends]
+            for time, sends in occurrences:
                 if not sends and start <= time <= end:
                     arrived += 1
                     for then in sent:
@@ -273,197 +286,213 @@ def _evidence(a: Sample, b: Sample, found: Pairing) -> tuple[int, int]:
     return explained, arrived
 
 
-def _sights(sample: Sample, capture: int, found: Pairing) -> dict[int, list[tuple[int, bool]]]:
-    """Return (common time, whether it is sent there) of each name in the flows compared."""
+def _compared_occurrences(
+    sample: Sample, capture: int, pairing: Pairing
+) -> dict[int, list[tuple[int, bool]]]:
+    """Return token -> [(common time, whether it was sent at this capture)] in the paired flows."""
     sends = {
-        sample.flows[name].number: (way > 0) == (capture == 0)
-        for group in found.groups
-        for name, way in group.ways[capture].items()
-        if name in sample.flows
+        sample.flows[flow_id].number: (way > 0) == (capture == 0)
+        for group in pairing.groups
+        for flow_id, way in group.ways[capture].items()
+        if flow_id in sample.flows
     }
-    clock = found.clock
-    seen: dict[int, list[tuple[int, bool]]] = {}
-    for name, sights in sample.sights.items():
-        told = [
+    clock = pairing.clock
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for token, one in sample.tokens.items():
+        compared = [
             (clock.common(capture, frame, time_ns), sends[flow])
-            for frame, time_ns, flow in sights
+            for frame, time_ns, flow in one.occurrences
             if flow in sends
         ]
-        if told:
-            seen[name] = told
-    return seen
+        if compared:
+            found[token] = compared
+    return found
 
 
-def _believe(found: Pairing, shared: int, *, apart: int) -> None:
-    """Refuse what may as well be two conversations of one protocol.
+def _check(pairing: Pairing, shared: int, *, gap_ns: int) -> None:
+    """Refuse captures that may as well be of two conversations of one protocol.
 
-    Equal payloads prove little: strangers that follow one script share all of them. But nothing
-    arrives before it was sent, and nearly everything that arrives was seen sent.
+    Args:
+        pairing: how they fit best.
+        shared: anchors before those that the clock does not explain were discarded.
+        gap_ns: time between the captures by their own clocks, 0 if they overlap.
+
+    Raises:
+        NotJoinedError: what they have in common is no proof.
+
     """
-    explained, arrived = found.evidence
-    if len(found.anchors) < _AGREEING * shared:
+    explained, arrived = pairing.evidence
+    if len(pairing.anchors) < _MIN_FIT_SHARE * shared:
         raise NotJoinedError(_NO_CLOCK)
-    if explained < _EXPLAINED * arrived or explained < _LEAST:
+    if explained < _MIN_EXPLAINED_SHARE * arrived or explained < _MIN_EXPLAINED:
         raise NotJoinedError(
             f"by the one clock offset that fits best, only {explained} of {arrived} datagrams that "
             "arrived in one capture were sent in the other"
         )
-    if apart and (explained < _SURE or explained < _SURE_EXPLAINED * arrived):
+    if gap_ns and (
+        explained < _MIN_EXPLAINED_APART or explained < _MIN_EXPLAINED_SHARE_APART * arrived
+    ):
         raise NotJoinedError(
-            f"their times are {apart / 1e9:,.0f} s apart, and {explained} of {arrived} datagrams "
+            f"their times are {gap_ns / 1e9:,.0f} s apart, and {explained} of {arrived} datagrams "
             "in common are too little to say that it is the clocks"
         )
 
 
 def delay_of(anchor: Anchor, clock: Clock) -> int:
-    """Return the common time in B less that in A, ns, of an anchor without the steps."""
-    return clock.later(anchor.b_ns) - anchor.a_ns
+    """Return the common time in B minus that in A, ns, of an anchor with the steps removed."""
+    return clock.common_of_b(anchor.b_ns) - anchor.a_ns
 
 
-class _Ways:
-    """The conversations of both captures, and which way each of their flows goes."""
+class _Conversations:
+    """The conversations of both captures, and the directions of their flows.
+
+    A conversation is a flow and its reverse. It is called by the number of the flow that came
+    first, whose way is 0; the way of the other flow is 1.
+    """
 
     def __init__(self, a: Sample, b: Sample) -> None:
         self.samples = (a, b)
-        self.places = (_places(a), _places(b))
-        """Of each capture: flow -> (conversation, way)."""
-        self._turns: dict[tuple[int, int], int] = {}
-        """(conversation of A, of B) -> +1 where way 0 of A's goes toward B, else -1."""
+        self.of_flow = (_conversation_of_flow(a), _conversation_of_flow(b))
+        """Per capture: flow -> (conversation, way)."""
+        self._toward: dict[tuple[int, int], int] = {}
+        """(conversation of A, of B) -> +1 if way 0 of A's goes toward B, else -1."""
 
     def directed(self, anchors: list[Anchor]) -> tuple[list[Anchor], bool]:
         """Return the anchors with their directions, and whether both captures are of one place.
 
-        Of two datagrams that pass each other, the difference of times of the one that goes from A
-        to B is greater, by both their delays.
+        Of two datagrams that pass each other, the one from A to B has the greater difference of
+        timestamps, by the sum of both delays.
         """
         shared: dict[tuple[int, int], list[Anchor]] = defaultdict(list)
         for anchor in anchors:
-            shared[self._of(anchor)].append(anchor)
+            shared[self._both(anchor)].append(anchor)
         votes = Counter({both: len(these) for both, these in shared.items()})
-        likely = _likely(votes, _FALSE_ANCHORS)
+        likely = _not_outvoted(votes, _MIN_ANCHOR_VOTES)
         shared = {both: self._consistent(shared[both]) for both in likely}
         anchors = [anchor for these in shared.values() for anchor in these]
         gaps: dict[tuple[int, int], list[int]] = {}
         for both, these in shared.items():
-            found = self._gaps(these)
+            found = self._direction_gaps(these)
             if found:
                 gaps[both] = found
-                self._turns[both] = 1 if median(found) >= 0 else -1
-        every = [abs(gap) for found in gaps.values() for gap in found]
-        # What has other addresses has passed a program or a machine between the two captures.
+                self._toward[both] = 1 if median(found) >= 0 else -1
+        all_gaps = [abs(gap) for found in gaps.values() for gap in found]
+        # If addresses differ, a program or a machine is between the two captures.
         same_place = (
-            bool(every)
-            and median(every) <= SAME_PLACE_NS
-            and all(self._same_ends(shared[both][0]) for both in gaps)
+            bool(all_gaps)
+            and median(all_gaps) <= SAME_PLACE_NS
+            and all(self._same_addresses(shared[both][0]) for both in gaps)
         )
-        offset = self._offset([anchor for both in gaps for anchor in shared[both]])
+        offset = self._rough_offset([anchor for both in gaps for anchor in shared[both]])
         for both, these in shared.items():
-            if both not in self._turns:
-                # What goes one way only: its sign by the offset that two-way conversations show.
-                # The middle of all differences lies anywhere.
+            if both not in self._toward:
+                # Traffic in one direction only: the sign of its delay follows from the offset that
+                # two-way conversations show. The median of all differences would not do.
                 rest = median(anchor.difference - offset for anchor in these)
-                way = self.places[0][these[0].flow_a][1]
-                self._turns[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
-        return [Anchor(*anchor[:-1], self._toward(anchor)) for anchor in anchors], same_place
+                way = self.of_flow[0][these[0].flow_a][1]
+                self._toward[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
+        return [Anchor(*anchor[:-1], self._toward_of(anchor)) for anchor in anchors], same_place
 
-    def _offset(self, anchors: list[Anchor]) -> float:
-        """Return about how far the clocks are apart, as what goes both ways shows: the middle
-        between the usual differences of either; 0 where nothing does.
-        """
+    def _rough_offset(self, anchors: list[Anchor]) -> float:
+        """Return the middle between the median differences of both directions; 0 without both."""
         ways: tuple[list[int], list[int]] = ([], [])
         for anchor in anchors:
-            ways[self._toward(anchor) < 0].append(anchor.difference)
+            ways[self._toward_of(anchor) < 0].append(anchor.difference)
         return (median(ways[0]) + median(ways[1])) / 2 if all(ways) else 0.0
 
     def _consistent(self, anchors: list[Anchor]) -> list[Anchor]:
-        """Return those that go the same way in both captures; what both sides say alike may be
-        seen once in each capture, and be two datagrams.
+        """Return the anchors on whose relative direction most agree.
+
+        Where both sides send the same payload, each capture may hold another datagram of it.
         """
-        places = self.places
-        alike = [places[0][anchor.flow_a][1] == places[1][anchor.flow_b][1] for anchor in anchors]
+        of_flow = self.of_flow
+        alike = [of_flow[0][anchor.flow_a][1] == of_flow[1][anchor.flow_b][1] for anchor in anchors]
         most = sum(alike) * 2 >= len(alike)
         return [anchor for anchor, same in zip(anchors, alike, strict=True) if same == most]
 
-    def _same_ends(self, anchor: Anchor) -> bool:
+    def _same_addresses(self, anchor: Anchor) -> bool:
         """Return whether a datagram has the same addresses and ports in both captures."""
         flows = [sample.flow_list() for sample in self.samples]
-        return flows[0][anchor.flow_a].name == flows[1][anchor.flow_b].name
+        return flows[0][anchor.flow_a].id == flows[1][anchor.flow_b].id
 
-    def _of(self, anchor: Anchor) -> tuple[int, int]:
-        return self.places[0][anchor.flow_a][0], self.places[1][anchor.flow_b][0]
+    def _both(self, anchor: Anchor) -> tuple[int, int]:
+        return self.of_flow[0][anchor.flow_a][0], self.of_flow[1][anchor.flow_b][0]
 
-    def _toward(self, anchor: Anchor) -> int:
-        turn = self._turns[self._of(anchor)]
-        return -turn if self.places[0][anchor.flow_a][1] else turn
+    def _toward_of(self, anchor: Anchor) -> int:
+        toward = self._toward[self._both(anchor)]
+        return -toward if self.of_flow[0][anchor.flow_a][1] else toward
 
-    def _gaps(self, anchors: list[Anchor]) -> list[int]:
-        """Return the differences of neighbours that go opposite ways: way 0 less way 1."""
-        way = self.places[0]
-        found = []
+    def _direction_gaps(self, anchors: list[Anchor]) -> list[int]:
+        """Return the difference of way 0 minus that of way 1, for neighbours of opposite ways."""
+        of_flow = self.of_flow[0]
+        gaps = []
         ordered = sorted(anchors, key=lambda anchor: anchor.a_ns)
         for one, other in pairwise(ordered):
-            ways = way[one.flow_a][1], way[other.flow_a][1]
+            ways = of_flow[one.flow_a][1], of_flow[other.flow_a][1]
             if ways[0] != ways[1]:
                 gap = one.difference - other.difference
-                found.append(-gap if ways[0] else gap)
-        return found
+                gaps.append(-gap if ways[0] else gap)
+        return gaps
 
     def groups(self, anchors: list[Anchor]) -> list[Group]:
-        """Return the flows between which datagrams are compared."""
-        votes: Counter[tuple[int, int]] = Counter(map(self._of, anchors))
-        joined = _Sets()
-        for both in _likely(votes, _FALSE_VOTES):
-            joined.unite((0, both[0]), (1, both[1]))
+        """Return the groups of flows between which datagrams are compared."""
+        votes: Counter[tuple[int, int]] = Counter(map(self._both, anchors))
+        sets = _DisjointSets()
+        for both in _not_outvoted(votes, _MIN_GROUP_VOTES):
+            sets.unite((0, both[0]), (1, both[1]))
         flows = [sample.flow_list() for sample in self.samples]
-        found: dict[tuple[int, int], Group] = defaultdict(Group)
+        groups: dict[tuple[int, int], Group] = defaultdict(Group)
         for flow_a, flow_b, toward in dict.fromkeys(
             (x.flow_a, x.flow_b, x.toward) for x in anchors
         ):
-            root = joined.root((0, self.places[0][flow_a][0]))
-            if root == joined.root((1, self.places[1][flow_b][0])):
-                group = found[root]
-                group.add(0, flows[0][flow_a].name, toward)
-                group.add(1, flows[1][flow_b].name, toward)
-        return list(found.values())
+            root = sets.root((0, self.of_flow[0][flow_a][0]))
+            if root == sets.root((1, self.of_flow[1][flow_b][0])):
+                group = groups[root]
+                group.add(0, flows[0][flow_a].id, toward)
+                group.add(1, flows[1][flow_b].id, toward)
+        return list(groups.values())
 
-    def further(self, found: Pairing) -> list[Anchor]:
-        """Return what conversations that are in no group yet may have in common, now that there is
-        a clock: equal datagrams with nobody else's near them.
+    def further_anchors(self, pairing: Pairing) -> list[Anchor]:
+        """Return anchors of conversations that are in no group yet: equal datagrams that are close
+        in time by the clock, with no third one near.
         """
-        clock = found.clock
+        clock = pairing.clock
         grouped = [
             {
-                self.places[capture][sample.flows[name].number][0]
-                for group in found.groups
-                for name in group.ways[capture]
-                if name in sample.flows
+                self.of_flow[capture][sample.flows[flow_id].number][0]
+                for group in pairing.groups
+                for flow_id in group.ways[capture]
+                if flow_id in sample.flows
             }
             for capture, sample in enumerate(self.samples)
         ]
-        usual = median(abs(delay_of(anchor, clock)) for anchor in found.anchors)
-        longest = max(_SHORT_NS, _MANY * usual)
-        extra: list[Anchor] = []
+        usual = median(abs(delay_of(anchor, clock)) for anchor in pairing.anchors)
+        longest = max(_MIN_LONGEST_NS, _USUAL_DELAYS * usual)
+        found: list[Anchor] = []
         a, b = self.samples
-        for name, ours in a.sights.items():
-            theirs = b.sights.get(name)
-            alone = [sight for sight in ours if self.places[0][sight[2]][0] not in grouped[0]]
-            if theirs is None or not alone:
+        for token, ours in a.tokens.items():
+            theirs = b.tokens.get(token)
+            ungrouped = [
+                each for each in ours.occurrences if self.of_flow[0][each[2]][0] not in grouped[0]
+            ]
+            if theirs is None or not ungrouped:
                 continue
-            times = sorted([(clock.common(1, sight[0], sight[1]), sight) for sight in theirs])
-            for sight in alone:
-                common = clock.common(0, sight[0], sight[1])
-                # (time,) sorts before every (time, sight) of that time.
+            there = theirs.occurrences
+            times = sorted([(clock.common(1, each[0], each[1]), each) for each in there])
+            for one in ungrouped:
+                common = clock.common(0, one[0], one[1])
+                # (time,) sorts before every (time, occurrence) of that time.
                 low = bisect_left(times, (common - longest,))
                 near = times[low : bisect_left(times, (common + longest,))]
-                if len(near) == 1 and self.places[1][near[0][1][2]][0] not in grouped[1]:
+                if len(near) == 1 and self.of_flow[1][near[0][1][2]][0] not in grouped[1]:
                     toward = 1 if near[0][0] >= common else -1
-                    extra.append(_anchor(sight, near[0][1])._replace(toward=toward))
-        return extra
+                    found.append(_anchor(one, near[0][1])._replace(toward=toward))
+        return found
 
 
-def _likely(votes: Counter[tuple[int, int]], share: float) -> list[tuple[int, int]]:
-    """Return the pairs of conversations that are not by far outvoted on both sides: a relay's port
-    may serve many, and a client may change its own.
+def _not_outvoted(votes: Counter[tuple[int, int]], share: float) -> list[tuple[int, int]]:
+    """Return the pairs of conversations with at least `share` of the votes of the best pair of
+    either side: a relay's port may serve many clients, and a client may change its own.
     """
     most: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
     for both, count in votes.items():
@@ -476,30 +505,30 @@ def _likely(votes: Counter[tuple[int, int]], share: float) -> list[tuple[int, in
     ]
 
 
-class _Sets:
+class _DisjointSets:
     """Disjoint sets. Source: Tarjan, "Efficiency of a good but not linear set union algorithm"."""
 
     def __init__(self) -> None:
-        self._above: dict[tuple[int, int], tuple[int, int]] = {}
+        self._parents: dict[tuple[int, int], tuple[int, int]] = {}
 
     def root(self, item: tuple[int, int]) -> tuple[int, int]:
-        """Return what stands for the set of an item."""
-        while (above := self._above.get(item, item)) != item:
-            self._above[item] = self._above.get(above, above)
-            item = above
+        """Return the representative of an item's set."""
+        while (parent := self._parents.get(item, item)) != item:
+            self._parents[item] = self._parents.get(parent, parent)
+            item = parent
         return item
 
     def unite(self, one: tuple[int, int], other: tuple[int, int]) -> None:
-        """Make one set of those of two items."""
-        self._above[self.root(one)] = self.root(other)
+        """Unite the sets of two items."""
+        self._parents[self.root(one)] = self.root(other)
 
 
-def _places(sample: Sample) -> dict[int, tuple[int, int]]:
-    """Return flow -> (conversation, way); way 0 is that of its first packet."""
-    numbers: dict[FlowName, int] = {}
+def _conversation_of_flow(sample: Sample) -> dict[int, tuple[int, int]]:
+    """Return flow -> (conversation, way)."""
+    numbers: dict[FlowId, int] = {}
     found = {}
     for flow in sample.flows.values():
         back = numbers.get((flow.tcp, reverse_key(flow.key)))
-        numbers[flow.name] = flow.number
+        numbers[flow.id] = flow.number
         found[flow.number] = (flow.number, 0) if back is None else (back, 1)
     return found

@@ -1,4 +1,10 @@
-"""The first pass: a bounded sample of what a capture holds, and where and when."""
+"""The first pass over a capture: all packets as `Rows`, and a bounded sample of their tokens.
+
+The sample says which tokens occur, when, and in which flow. Both captures must sample the same
+packets, so packets are selected by a hash of their content: while the sample is too large, those
+whose hash has one more of its low bits set are discarded, in both captures alike. The first packets
+of each flow are always kept, so that short flows can be compared as well.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
 from netdissect.join.rows import Rows
-from netdissect.join.tokens import NO_LIMIT, Tokens, choice
+from netdissect.join.tokens import NO_LIMIT, Tokens, sampling_key
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
@@ -19,38 +25,41 @@ from netdissect.model.sinks import FrameSink, PacketSink
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "take_sample"]
+__all__ = [
+    "MAX_OCCURRENCES", "MAX_SAMPLED", "Flow", "FlowId", "Occurrence", "Sample", "take_sample",
+]  # fmt: skip
 
 MAX_SAMPLED = 65_536
-"""Names kept of one capture; beyond, half of them are left out, the same half in the other one."""
-MAX_CHOSEN = 4096
-"""Names among those that are not of the first packets of a flow."""
-MAX_SIGHTS = 64
-"""Sights kept of one name; further ones are counted only, but for the first packets of a flow."""
-MAX_ALL_SIGHTS = 400_000
-"""Sights kept of all names."""
+"""Tokens in the sample of a capture; beyond, half of them are discarded."""
+MAX_SELECTED = 4096
+"""Tokens of the sample that are not of the first packets of a flow."""
+MAX_OCCURRENCES = 64
+"""Occurrences kept of one token. Further ones are only counted, except for the first packets of a
+flow."""
+MAX_ALL_OCCURRENCES = 400_000
+"""Occurrences kept of all tokens, not counting the first of each."""
 MAX_FLOWS = 50_000
-"""Flows told apart; the packets of further ones are not compared."""
+"""Flows of a capture; the packets of further ones are not compared."""
 MAX_JUMPS = 4096
-"""Places where the clock of a capture may have been set that are remembered."""
+"""Jumps of a capture's clock that are remembered."""
 MAX_MARKS = 2048
-"""Places of one TCP direction at which two streams are compared in time."""
-EARLY: Final = 16
-"""Packets of each flow that are always in the sample, so that short flows are compared too."""
+"""Marks of one TCP direction, at which two streams are compared in time."""
+ALWAYS_SAMPLED: Final = 16
+"""First packets of each flow that are in the sample whatever their hash."""
 JUMP_NS: Final = 200_000_000
-"""A pause this long, or any step back, is a place where the clock may have been set."""
+"""A pause this long, or any step back, may mean that the clock was set."""
 PREFIX: Final = 64
-"""Bytes of a TCP stream that tell whether two streams may be one."""
-_ALL: Final = 0xFFFFFFFF
+"""First bytes of a TCP stream that decide whether two streams can be the same."""
+_ALL_BITS: Final = 0xFFFFFFFF
 
 _TCP_KINDS: Final = (PacketKind.TCP, PacketKind.TCP_STREAM)
 
-Sight = tuple[int, int, int]
+Occurrence = tuple[int, int, int]
 """(frame, time in ns, number of the flow)."""
 
 
-FlowName = tuple[bool, FlowKey]
-"""(TCP?, key)."""
+FlowId = tuple[bool, FlowKey]
+"""(is TCP, key)."""
 
 
 @dataclass(slots=True)
@@ -61,80 +70,85 @@ class Flow:
     key: FlowKey
     tcp: bool
     packets: int = 0
-    """Packets that were named."""
+    """Packets that have a token."""
     first_ns: int = 0
-    last_ns: int = 0
     prefix: bytearray = field(default_factory=bytearray)
     """First bytes of a TCP stream."""
-    octets: int = 0
-    """Bytes of a TCP stream that were captured in order."""
     marks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(end in the stream, frame, time) of TCP segments with new bytes, thinned out evenly."""
+    """(end in the stream, frame, time) of TCP segments with new bytes, evenly thinned out."""
     stride: int = 1
-    """One of so many segments is a mark."""
+    """Only frames whose number is a multiple of this leave a mark."""
 
     @property
-    def name(self) -> FlowName:
-        """Return what the flow is looked up by."""
+    def id(self) -> FlowId:
+        """Return the key of `Sample.flows`."""
         return self.tcp, self.key
+
+
+class Sampled:
+    """A token in the sample."""
+
+    __slots__ = ("count", "key", "occurrences")
+
+    # Written out: what a dataclass generates is not compiled.
+    def __init__(self, key: i64, occurrence: Occurrence) -> None:
+        self.count: i64 = 1
+        """How often it occurs."""
+        self.key = key
+        """Hash that selected it; -1 for one of the first packets of a flow."""
+        self.occurrences = [occurrence]
+        """Where it occurs, at most `MAX_OCCURRENCES` times."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """What is remembered of one capture."""
+    """What the first pass over one capture found."""
 
     info: CaptureInfo
     rows: Rows = field(default_factory=Rows)
-    """All packets that were named."""
-    flows: dict[FlowName, Flow] = field(default_factory=dict)
+    """All packets that have a token."""
+    flows: dict[FlowId, Flow] = field(default_factory=dict)
     """In order of first packet."""
-    sights: dict[int, list[Sight]] = field(default_factory=dict)
-    """Name -> its first sights."""
-    counts: dict[int, int] = field(default_factory=dict)
-    """Name -> how often it was seen, where more often than its sights are kept."""
-    choices: dict[int, int] = field(default_factory=dict)
-    """Name -> number by which it was chosen; -1 for the first packets of a flow."""
+    tokens: dict[int, Sampled] = field(default_factory=dict)
     ends: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
-    """(frame, time) of its first and its last frame."""
+    """(frame, time) of the first and the last frame."""
     kept: int = 0
-    """Sights kept beside the first of each name."""
-    chosen: int = 0
-    """Names that are not of the first packets of a flow."""
+    """Occurrences kept, not counting the first of each token."""
+    selected: int = 0
+    """Tokens that are not of the first packets of a flow."""
     mask: int = 0
-    """Names are in the sample whose number has none of these bits."""
+    """A token is in the sample if its hash has none of these bits."""
     jumps: list[tuple[int, int]] = field(default_factory=list)
-    """(frame, time since the frame before it in ns) where the clock may have been set."""
-    jumps_left_out: int = 0
-    flows_left_out: int = 0
+    """(frame, time since the previous frame in ns) wherever the clock may have been set."""
+    jumps_dropped: int = 0
+    flows_dropped: int = 0
     shortest: int = NO_LIMIT
     """Captured bytes of the most severely cut payload."""
     datagrams: int = 0
-    """Packets that were named."""
+    """Packets that have a token."""
 
     def halve(self) -> None:
-        """Leave half of the names out; the first ones of each flow stay while there is room."""
-        while self.mask < _ALL and (
-            self.chosen > MAX_CHOSEN // 2 or len(self.counts) > MAX_SAMPLED // 2
+        """Discard half of the tokens; the first ones of each flow stay while there is room."""
+        while self.mask < _ALL_BITS and (
+            self.selected > MAX_SELECTED // 2 or len(self.tokens) > MAX_SAMPLED // 2
         ):
             self.thin(self.mask * 2 + 1)
-        # Only first packets of flows are left, and still too many: those of the latest flows go.
-        if len(self.counts) > MAX_SAMPLED // 2:
-            self._forget(list(self.counts)[MAX_SAMPLED // 2 :])
+        # Only first packets of flows remain, and still too many: drop those of the latest flows.
+        for token in list(self.tokens)[MAX_SAMPLED // 2 :]:
+            del self.tokens[token]
 
     def thin(self, mask: int) -> None:
-        """Leave out the names whose number has any of these bits, but for the first of a flow."""
+        """Discard the tokens whose hash has any of these bits."""
         self.mask = mask
-        choices = self.choices
-        self._forget([name for name, n in choices.items() if n >= 0 and n & mask])
-        self.chosen = sum(number >= 0 for number in choices.values())
-
-    def _forget(self, names: list[int]) -> None:
-        for name in names:
-            del self.counts[name], self.choices[name], self.sights[name]
+        tokens = self.tokens
+        for token in [token for token, one in tokens.items() if one.key >= 0 and one.key & mask]:
+            del tokens[token]
+            self.selected -= 1
 
     def span(self, clock: Clock, capture: int) -> tuple[int, int]:
-        """Return the common times of its first and its last frame."""
-        return clock.common(capture, *self.ends[0]), clock.common(capture, *self.ends[1])
+        """Return the common time of the first and the last frame."""
+        (first, first_ns), (last, last_ns) = self.ends
+        return clock.common(capture, first, first_ns), clock.common(capture, last, last_ns)
 
     def flow_list(self) -> list[Flow]:
         """Return the flows by number."""
@@ -142,7 +156,7 @@ class Sample:
 
 
 def take_sample(path: str, tokens: Tokens) -> Sample:
-    """Return the sample of a capture; its rows are to be closed.
+    """Return the sample of a capture; the caller closes its rows.
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture.
@@ -157,8 +171,8 @@ def take_sample(path: str, tokens: Tokens) -> Sample:
     return sample
 
 
-class _Watch(FrameSink):
-    """Hands on frames, and notes where the clock may have been set."""
+class _FrameObserver(FrameSink):
+    """Passes frames on to the decapsulator after the sampler has seen them."""
 
     __slots__ = ("_into", "_sampler")
 
@@ -169,7 +183,7 @@ class _Watch(FrameSink):
     def frame(
         self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
     ) -> None:
-        """Take one."""
+        """Pass one frame on."""
         self._sampler.frame(number, time_ns, data, start, stop)
         self._into.frame(number, time_ns, link, data, start, stop, wire)
 
@@ -187,15 +201,15 @@ class _Sampler(PacketSink):
         self._first = (0, 0)
         self._number: i64 = 0
         self._last_ns: i64 = 0
-        # Looked up by the key alone: a (TCP?, key) would be one more tuple a datagram.
+        # Indexed by the key alone: a (is TCP, key) would be one more tuple per datagram.
         self._udp: dict[FlowKey, Flow] = {}
 
     def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
-        """Hand all frames to the taker, as the capture does."""
-        self._reader.feed(_Watch(taker, self), after)
+        """Feed all frames of the capture to the decapsulator."""
+        self._reader.feed(_FrameObserver(taker, self), after)
 
     def frame(self, number: i64, time_ns: i64, data: bytes, start: i64, stop: i64) -> None:
-        """Take note of a frame."""
+        """Remember a frame for its packets, and note a jump of the clock."""
         if self._number == 0:
             self._first = (number, time_ns)
         else:
@@ -207,100 +221,98 @@ class _Sampler(PacketSink):
         self._data, self._start, self._stop = data, start, stop
 
     def finish(self) -> None:
-        """Take note of the last frame."""
+        """Note the first and the last frame."""
         self._sample.ends = (self._first, (self._number, self._last_ns))
 
     def _jump(self, frame: int, span_ns: int) -> None:
         jumps = self._sample.jumps
         jumps.append((frame, span_ns))
         if len(jumps) > MAX_JUMPS:
-            # Great jumps are likelier to be a clock that was set; pauses fill the list.
+            # The larger a jump, the likelier it is a clock that was set: pauses fill the list.
             kept = sorted(jumps, key=lambda jump: -abs(jump[1]))[: MAX_JUMPS // 2]
-            self._sample.jumps_left_out += len(jumps) - len(kept)
+            self._sample.jumps_dropped += len(jumps) - len(kept)
             jumps[:] = sorted(kept)
 
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
-        """Take a UDP datagram in which nothing is odd."""
+        """Process a UDP datagram without faults."""
         flow = self._udp.get(key)
         if flow is None:
             flow = self._new_flow((False, key), time_ns)
             if flow is None:
                 return
-        name = self._tokens.datagram(payload)
-        self._sample.rows.add(time_ns, name, frame, flow.number)
-        self._named(name, flow, frame, time_ns, None, payload)
+        token = self._tokens.datagram(payload)
+        self._sample.rows.add(time_ns, token, frame, flow.number)
+        self._count(token, flow, frame, time_ns, None, payload)
 
     def packet(self, packet: Packet) -> None:
-        """Take a packet of any kind."""
+        """Process any other packet."""
         kind, frame, time_ns, key, payload, segment, faults = packet
         # Bytes that a later segment released belong to the flow of their own segment.
-        found = (kind in _TCP_KINDS, key)
-        flow = self._sample.flows.get(found)
+        flow_id = (kind in _TCP_KINDS, key)
+        flow = self._sample.flows.get(flow_id)
         if flow is None:
-            flow = self._new_flow(found, time_ns)
+            flow = self._new_flow(flow_id, time_ns)
             if flow is None:
                 return
         if segment is not None and segment.stream:
             _mark(flow, packet)
         data = self._data[self._start : self._stop] if faults else b""
-        name = self._tokens.of(packet, data)
-        if name is None:
+        token = self._tokens.of(packet, data)
+        if token is None:
             return
         if segment is not None and segment.payload_length:
             octets = segment.payload_length
-            self._sample.rows.add(time_ns, name, frame, flow.number, segment.seq, octets)
+            self._sample.rows.add(time_ns, token, frame, flow.number, segment.seq, octets)
         else:
-            self._sample.rows.add(time_ns, name, frame, flow.number)
-        self._named(name, flow, frame, time_ns, segment, payload)
+            self._sample.rows.add(time_ns, token, frame, flow.number)
+        self._count(token, flow, frame, time_ns, segment, payload)
 
-    def _named(
-        self, name: int, flow: Flow, frame: int, time_ns: int,
+    def _count(
+        self, token: int, flow: Flow, frame: int, time_ns: int,
         segment: TcpSegment | None, payload: bytes,
     ) -> None:  # fmt: skip
-        """Take a packet that has a name."""
+        """Count an occurrence of a token, and keep it if the token is in the sample."""
         sample = self._sample
         flow.packets += 1
-        flow.last_ns = time_ns
         sample.datagrams += 1
-        counts = sample.counts
-        count = counts.get(name)
-        if count is not None:
-            counts[name] = count + 1
-            if (count < MAX_SIGHTS or flow.packets <= EARLY) and sample.kept < MAX_ALL_SIGHTS:
+        is_early = flow.packets <= ALWAYS_SAMPLED
+        known = sample.tokens.get(token)
+        if known is not None:
+            known.count += 1
+            if (
+                known.count <= MAX_OCCURRENCES or is_early
+            ) and sample.kept < MAX_ALL_OCCURRENCES:
                 sample.kept += 1
-                sample.sights[name].append((frame, time_ns, flow.number))
+                known.occurrences.append((frame, time_ns, flow.number))
             return
-        number = -1 if flow.packets <= EARLY else choice(segment, payload, self._tokens.limit)
-        if number >= 0 and number & sample.mask:
+        key = -1 if is_early else sampling_key(segment, payload, self._tokens.limit)
+        if key >= 0 and key & sample.mask:
             return
-        counts[name] = 1
-        sample.choices[name] = number
-        sample.sights[name] = [(frame, time_ns, flow.number)]
-        sample.chosen += number >= 0
-        if len(counts) > MAX_SAMPLED or sample.chosen > MAX_CHOSEN:
+        sample.tokens[token] = Sampled(key, (frame, time_ns, flow.number))
+        sample.selected += key >= 0
+        if len(sample.tokens) > MAX_SAMPLED or sample.selected > MAX_SELECTED:
             sample.halve()
 
-    def _new_flow(self, key: FlowName, time_ns: int) -> Flow | None:
+    def _new_flow(self, flow_id: FlowId, time_ns: int) -> Flow | None:
         sample = self._sample
         if len(sample.flows) >= MAX_FLOWS:
-            sample.flows_left_out += 1
+            sample.flows_dropped += 1
             return None
-        flow = sample.flows[key] = Flow(len(sample.flows), key[1], key[0], first_ns=time_ns)
-        if not key[0]:
-            self._udp[key[1]] = flow
+        is_tcp, key = flow_id
+        flow = sample.flows[flow_id] = Flow(len(sample.flows), key, is_tcp, first_ns=time_ns)
+        if not is_tcp:
+            self._udp[key] = flow
         return flow
 
 
 def _mark(flow: Flow, packet: Packet) -> None:
-    """Note what of a TCP stream became readable, and when."""
+    """Note which bytes of a TCP stream became readable with a packet, and when."""
     segment = packet[5]
     for piece in segment.stream if segment is not None else ():
         if len(flow.prefix) < PREFIX and piece.offset == len(flow.prefix):
             flow.prefix += piece.data[: PREFIX - len(flow.prefix)]
-        end = piece.offset + len(piece.data)
-        flow.octets = end
         if packet[1] % flow.stride == 0 or not flow.marks:
-            flow.marks.append((end, packet[1], packet[2]))
+            flow.marks.append((piece.offset + len(piece.data), packet[1], packet[2]))
             if len(flow.marks) > MAX_MARKS:
                 flow.stride *= 2
                 flow.marks[:] = flow.marks[::2]

@@ -1,7 +1,7 @@
-"""TCP connections that a proxy carries on: one stream in other segments, so no segment has a fate.
+"""Compares TCP connections that a proxy relays.
 
-Such connections are compared as streams, byte by byte, and in time by when a byte was first
-seen.
+A proxy sends the same stream in other segments, so no segment has a fate. Such connections are
+compared byte by byte, and in time by when a byte was first seen in each capture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.flow.choice import NoUdp
 from netdissect.join.clock import Anchor, Clock
-from netdissect.join.sample import Flow, FlowName, Sample
+from netdissect.join.sample import Flow, FlowId, Sample
 from netdissect.model.joined import StreamReport
 from netdissect.model.packets import reverse_key
 from netdissect.track.reservoir import RttReservoir
@@ -24,45 +24,52 @@ from netdissect.track.reservoir import RttReservoir
 __all__ = ["MAX_AHEAD_OCTETS", "Streams", "compare", "stream_anchors", "stream_pairs"]
 
 MAX_AHEAD_OCTETS = 4 * 1024 * 1024
-"""Bytes of one stream that wait for those of the other; beyond, the comparison ends there."""
+"""Bytes of one stream that wait for those of the other; beyond, the comparison ends."""
 MAX_APART_NS: Final = 10_000_000_000
-"""Two connections of one stream begin within this, by a common clock."""
+"""Two connections with one stream are at most this far apart, common time."""
 MAX_COMPARED: Final = 1000
-"""Conversations of the other capture that one is compared with, those that begin nearest to it."""
-_ALIKE: Final = 8
-"""Bytes that two streams must have in common to be taken for one."""
+"""Conversations of the other capture that one is compared with: those that begin nearest to it."""
+_MIN_ALIKE: Final = 8
+"""Bytes that two streams must have in common to count as one."""
 
 _Sides = tuple[Flow, Flow | None]
-"""(flow of the side that began, flow back)."""
+"""(flow of the side that sent first, reverse flow)."""
 Streams = tuple[_Sides, _Sides]
-"""Of each capture the flow of one direction, in the order of A's, and that of the other."""
+"""The flows of the same connection in A and in B."""
 
 
-def stream_pairs(a: Sample, b: Sample, taken: set[tuple[int, FlowName]]) -> list[Streams]:
+def stream_pairs(a: Sample, b: Sample, matched: set[tuple[int, FlowId]]) -> list[Streams]:
     """Return the TCP connections whose streams begin alike in both directions.
 
     Args:
         a: sample of the first capture.
         b: sample of the second.
-        taken: (capture, flow) of what was found as datagrams.
+        matched: (capture, flow) of what was matched as datagrams.
 
     """
     found: list[Streams] = []
-    ours = _conversations(a, 0, taken)
-    theirs = _conversations(b, 1, taken)
+    ours = _conversations(a, 0, matched)
+    theirs = _conversations(b, 1, matched)
     theirs.sort(key=lambda other: other[0].first_ns)
     starts = [other[0].first_ns for other in theirs]
     for conversation in ours:
-        place = _nearest(conversation, theirs, starts)
-        if place is not None:
-            found.append((conversation, theirs.pop(place)))
-            del starts[place]
+        index = _nearest_alike(conversation, theirs, starts)
+        if index is not None:
+            found.append((conversation, theirs.pop(index)))
+            del starts[index]
     return found
 
 
-def _nearest(one: _Sides, others: list[_Sides], starts: list[int]) -> int | None:
-    """Return which of the conversations like this one begins nearest to it, if one of the
-    MAX_COMPARED nearest is; `starts`: when each begins, in order.
+def _nearest_alike(one: _Sides, others: list[_Sides], starts: list[int]) -> int | None:
+    """Return the index of the conversation like this one that begins nearest to it.
+
+    Only the MAX_COMPARED nearest ones are considered; return None if none of them is like it.
+
+    Args:
+        one: the conversation.
+        others: those of the other capture, in order of time.
+        starts: when each of them begins.
+
     """
     start = one[0].first_ns
     after = bisect_left(starts, start)
@@ -71,24 +78,26 @@ def _nearest(one: _Sides, others: list[_Sides], starts: list[int]) -> int | None
         earlier = after == len(others) or (
             before >= 0 and start - starts[before] < starts[after] - start
         )
-        place = before if earlier else after
-        if _alike(one, others[place]):
-            return place
+        index = before if earlier else after
+        if _alike(one, others[index]):
+            return index
         before, after = (before - 1, after) if earlier else (before, after + 1)
     return None
 
 
-def _conversations(sample: Sample, capture: int, taken: set[tuple[int, FlowName]]) -> list[_Sides]:
-    """Return TCP conversations."""
-    found: dict[FlowName, _Sides] = {}
-    for name, flow in sample.flows.items():
-        if not flow.tcp or (capture, name) in taken:
+def _conversations(
+    sample: Sample, capture: int, matched: set[tuple[int, FlowId]]
+) -> list[_Sides]:
+    """Return the TCP conversations of a capture that were not matched as datagrams."""
+    found: dict[FlowId, _Sides] = {}
+    for flow_id, flow in sample.flows.items():
+        if not flow.tcp or (capture, flow_id) in matched:
             continue
         back = (True, reverse_key(flow.key))
         if back in found:
             found[back] = (found[back][0], flow)
         else:
-            found[name] = (flow, None)
+            found[flow_id] = (flow, None)
     return list(found.values())
 
 
@@ -96,30 +105,30 @@ def _alike(one: _Sides, other: _Sides) -> bool:
     """Return whether two TCP conversations begin with the same bytes, and with enough of them."""
     octets = 0
     for ours, theirs in zip(one, other, strict=True):
-        # A side without data, or whose way back was not captured, contradicts nothing.
+        # A direction without data, or that was not captured, contradicts nothing.
         if ours is not None and theirs is not None:
             size = min(len(ours.prefix), len(theirs.prefix))
             if ours.prefix[:size] != theirs.prefix[:size]:
                 return False
             octets += size
-    return octets >= _ALIKE
+    return octets >= _MIN_ALIKE
 
 
 def stream_anchors(pairs: list[Streams]) -> list[Anchor]:
-    """Return when both captures first saw a byte, for some bytes; which way it goes is open."""
+    """Return, for some bytes, when each capture first saw them; their direction is open."""
     found: list[Anchor] = []
     for ours, theirs in pairs:
         for one, other in zip(ours, theirs, strict=True):
             if one is not None and other is not None:
-                found += _marks(one, other)
+                found += _anchors(one, other)
     return found
 
 
-def _marks(one: Flow, other: Flow) -> Iterator[Anchor]:
-    """Yield for each byte that ends a segment on one side when the other side had it."""
+def _anchors(one: Flow, other: Flow) -> Iterator[Anchor]:
+    """Yield when each capture saw the bytes that end a segment in either of them."""
     for swap, (first, second) in enumerate(((one, other), (other, one))):
         ends = [mark[0] for mark in second.marks]
-        # The next mark that was kept may be far behind the byte: no time of the same byte.
+        # If marks were thinned out, the next one may be far behind the byte.
         if second.stride > 1:
             continue
         for end, frame, time_ns in first.marks:
@@ -133,8 +142,8 @@ def _marks(one: Flow, other: Flow) -> Iterator[Anchor]:
 
 
 @dataclass(slots=True)
-class _Way:
-    """One direction of a stream while it is compared."""
+class _Comparison:
+    """The comparison of one direction of a stream."""
 
     toward: int
     waiting: list[bytearray] = field(default_factory=lambda: [bytearray(), bytearray()])
@@ -142,10 +151,10 @@ class _Way:
     compared: int = 0
     differs_at: int | None = None
     ended: bool = False
-    """Comparing has ended: a gap, or too much to wait for."""
+    """Whether the comparison has stopped: at a gap, or because too many bytes wait."""
 
     def feed(self, capture: int, data: bytes, gap: int) -> None:
-        """Take bytes of one capture."""
+        """Compare further bytes of one capture; `gap`: bytes missing before them."""
         self.octets[capture] += len(data) + gap
         if gap:
             self.ended = True
@@ -162,14 +171,14 @@ class _Way:
         self.ended = max(len(one), len(other)) > MAX_AHEAD_OCTETS
 
     def report(self, flows: tuple[Flow | None, Flow | None], clock: Clock) -> StreamReport:
-        """Return what was found."""
+        """Return the result."""
         sender = 0 if self.toward > 0 else 1
         if self.differs_at is None and not self.ended and self.octets[0] != self.octets[1]:
             self.differs_at = min(self.octets)
         equal = None if self.ended and self.differs_at is None else self.differs_at is None
         delays = RttReservoir()
         if flows[0] is not None and flows[1] is not None:
-            for anchor in _marks(flows[0], flows[1]):
+            for anchor in _anchors(flows[0], flows[1]):
                 there = clock.common(1, anchor.frame_b, anchor.b_ns)
                 here = clock.common(0, anchor.frame_a, anchor.a_ns)
                 delays.add(self.toward * (there - here))
@@ -181,18 +190,18 @@ class _Way:
 def compare(
     paths: tuple[str, str], pairs: list[tuple[Streams, int]], clock: Clock
 ) -> list[list[StreamReport]]:
-    """Return both directions of each pair of connections: A's first side's, then the other's.
+    """Compare each pair of connections; return both directions, first that of A's first side.
 
     Args:
         paths: the captures.
-        pairs: with +1 where what the first side sends goes from A to B, else -1.
+        pairs: with +1 if what the first side sends goes from A to B, else -1.
         clock: the relation of their clocks.
 
     """
     if not pairs:
         return []
-    ways = [(_Way(toward), _Way(-toward)) for _, toward in pairs]
-    lookup: tuple[dict[bytes, _Way], dict[bytes, _Way]] = ({}, {})
+    ways = [(_Comparison(toward), _Comparison(-toward)) for _, toward in pairs]
+    lookup: tuple[dict[bytes, _Comparison], dict[bytes, _Comparison]] = ({}, {})
     for number, (streams, _) in enumerate(pairs):
         for capture in (0, 1):
             for side in (0, 1):
@@ -219,19 +228,19 @@ def compare(
 
 
 def _octets(
-    path: str, capture: int, ways: dict[bytes, _Way], clock: Clock
-) -> Iterator[tuple[int, _Way, bytes, int]]:
-    """Yield (common time, direction, bytes, bytes missing before them) of the streams."""
-    known: dict[bytes, int] = defaultdict(int)
+    path: str, capture: int, ways: dict[bytes, _Comparison], clock: Clock
+) -> Iterator[tuple[int, _Comparison, bytes, int]]:
+    """Yield (common time, comparison, bytes, bytes missing before them) of the streams."""
+    connections: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
         for packets in Decapsulator(NoUdp()).batches(reader.batches()):
             for packet in packets:
                 segment, way = packet[5], ways.get(packet[3])
                 if segment is None or way is None:
                     continue
-                known[packet[3]] = known[packet[3]] or segment.connection
-                # Ports are used again: only the first connection on them is compared.
-                if segment.connection != known[packet[3]]:
+                connections[packet[3]] = connections[packet[3]] or segment.connection
+                # Ports may be reused: only their first connection is compared.
+                if segment.connection != connections[packet[3]]:
                     continue
                 common = clock.common(capture, packet[1], packet[2])
                 for piece in segment.stream:

@@ -1,6 +1,6 @@
-"""Names what a packet carries, so that the same packet has the same name in another capture.
+"""Tokens: hashes of what packets carry. The same packet has the same token in both captures.
 
-Addresses, ports, hop limits and checksums are left out: relays and NAT change them.
+Addresses, ports, hop limits and checksums are left out, because relays and NAT change them.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.packets import Packet, PacketKind
 from netdissect.model.segments import TcpSegment
 
-__all__ = ["NO_LIMIT", "Tokens"]
+__all__ = ["NO_LIMIT", "Tokens", "sampling_key"]
 
 NO_LIMIT: Final = 1 << 30
-"""Captured bytes compared where no datagram was cut."""
+"""Bytes of a payload that are compared if no datagram was cut."""
+_KEY_OCTETS: Final = 64
+"""Bytes at the start of a payload that decide whether its datagram is sampled."""
 
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
 
 class Tokens:
-    """Makes the names of the packets of one capture.
+    """Computes the tokens of the packets of one capture.
 
     Args:
-        limit: bytes of a payload that are compared; captures with other snap lengths are compared
-            by what the shorter one holds, and by the length on the wire.
+        limit: bytes of a payload that are compared. Captures with different snap lengths are
+            compared by what the shorter one holds, and by the length on the wire.
         loose: leave out what a firewall or a translator between IPv4 and IPv6 rewrites in TCP
             headers: IP identification, options and window.
 
@@ -41,19 +43,21 @@ class Tokens:
         """Captured bytes of the most severely cut payload so far."""
 
     def datagram(self, payload: bytes) -> int:
-        """Return the name of a UDP datagram in which nothing is odd."""
+        """Return the token of a UDP datagram without faults."""
         if self.limit == NO_LIMIT:
-            # Salted in every run: no sender can prepare payloads of one name.
+            # Python salts hashes per run, so no sender can prepare payloads with equal tokens.
             return hash(payload)
         return hash((len(payload), payload[: self.limit]))
 
     def of(self, packet: Packet, data: bytes) -> int | None:
-        """Return the name of a packet; None where it is none that travels: an ICMP error, bytes
-        released later, a second sight on another interface.
+        """Return the token of a packet.
+
+        Return None for what does not travel by itself: an ICMP error, stream data released later,
+        a second sighting on another interface.
 
         Args:
-            packet: what `flow` found.
-            data: of one with faults the frame it was found in, for the length on the wire.
+            packet: what `flow` decoded.
+            data: the frame of a packet with faults, which holds its length on the wire.
 
         """
         kind, _, _, _, payload, segment, faults = packet
@@ -61,7 +65,7 @@ class Tokens:
             if CAPTURE_DUPLICATE in faults:
                 return None
             if SNAPPED not in faults:
-                # What was joined from fragments or has another fault is named by its length, too.
+                # The token of a reassembled or otherwise faulty datagram includes its length.
                 return (
                     hash((len(payload), payload[: self.limit]))
                     if faults
@@ -88,17 +92,17 @@ class Tokens:
         return hash((facts, segment.window, segment.ip_id, segment.timestamps))
 
 
-def choice(segment: TcpSegment | None, payload: bytes, limit: int) -> int:
-    """Return a number by which both captures sample the same packets, the same in every run.
+def sampling_key(segment: TcpSegment | None, payload: bytes, limit: int) -> int:
+    """Return 32 bits that select the packets to sample: equal for both captures and in every run.
 
     Args:
-        segment: of TCP.
-        payload: what it carries.
-        limit: as for `Tokens`: of more, one of the captures may have nothing.
+        segment: the TCP segment; None for UDP.
+        payload: what the packet carries.
+        limit: as for `Tokens`; one of the captures may hold nothing beyond it.
 
     """
     if segment is None:
-        return crc32(payload[: min(64, limit)])
+        return crc32(payload[: min(_KEY_OCTETS, limit)])
     return crc32(b"%d %d" % (segment.seq, segment.ack))
 
 

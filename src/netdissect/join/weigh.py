@@ -1,47 +1,48 @@
-"""Weighs which of several equal datagrams arrived when: by their delays, never by their order.
+"""Decides which of several equal datagrams arrived when: by their delays, not by their order.
 
-Every way to match what was sent with what arrived has a weight: of each datagram that it was lost,
-or took so long; of each further arrival that the network copied an earlier one. What has less than
-RULED_OUT of all weight is out of the question; where more than one reading remains, the datagrams
-are ambiguous and the heaviest reading is told of them.
+Method. An *assignment* says of each arrival which datagram it is, and whether it is the first
+arrival or a copy that the network made. Its weight is the product of what it supposes: the
+probability of each delay, loss and copy, as the unambiguous datagrams of the same direction show
+them. Assignments are extended by one arrival at a time; those that fall hopelessly behind the
+heaviest are dropped. Finally, assignments with less than `RULED_OUT` of the total weight are ruled
+out. If the rest disagree about a datagram it is ambiguous, and reported as in the best assignment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor
 from typing import Final, NamedTuple
 
 from netdissect.model.native import append, i64, vec
 
-__all__ = ["MAX_READINGS", "Chances", "Delays", "Reading", "weigh"]
+__all__ = ["MAX_ASSIGNMENTS", "Delays", "Matching", "Priors", "weigh"]
 
 RULED_OUT: Final = 1e-4
-"""A reading with less than this part of all weight is ruled out."""
-MAX_READINGS: Final = 2000
-"""Readings that are followed at once; beyond, the lightest are dropped, and what is left of the
-datagrams is called ambiguous.
+"""What has less than this share of the total weight is ruled out."""
+MAX_ASSIGNMENTS: Final = 2000
+"""Assignments that are followed at once; beyond, the lightest are dropped, and all datagrams count
+as ambiguous.
 """
 _APPEARED: Final = 1e-22
-"""Weight, per ns, of an arrival that nobody sent."""
+"""Probability density, per ns, of an arrival that nobody sent."""
 _HOPELESS: Final = 1e-10
-"""A reading that falls so far behind the heaviest is not followed."""
-_ALIKE: Final = 0.05
-"""A reading with this part of the heaviest's weight is about as likely."""
-_NEAR: Final = 0.5
-"""Part of the unheard-of delays that is about as long as the usual ones."""
-_LEAST_WIDTH_NS: Final = 100_000.0
-"""Delays are not told apart more finely than this."""
+"""An assignment with less than this share of the heaviest's weight is dropped."""
+_COMPARABLE: Final = 0.05
+"""An assignment with this share of the heaviest's weight is about as likely."""
+_NEAR_SHARE: Final = 0.5
+"""Probability that a delay of a length never observed is no longer than the usual ones."""
+_MIN_WIDTH_NS: Final = 100_000.0
+"""Delays that differ by less than this are not told apart."""
 
 
 class Delays:
-    """How likely delays are, from delays that are known.
+    """A probability density of delays, estimated from known ones.
 
     Args:
-        known: delays of datagrams that are beyond doubt, ns.
-        longest_ns: what is longer does not happen.
-        usual_ns: a delay that was not heard of yet is as likely below this as in all the rest.
+        known: delays of unambiguous datagrams, ns.
+        longest_ns: longer delays do not occur.
+        usual_ns: of the delays never observed, half are below this.
 
     """
 
@@ -50,23 +51,26 @@ class Delays:
         self._known = vec[i64](self.known)
         size = len(self.known)
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
-        # As wide as Silverman's rule makes such windows: spread of the middle half times n^(-1/5).
-        self._width = max(_LEAST_WIDTH_NS, spread * (size or 1) ** -0.2)
-        self._usual = max(usual_ns, 1)
-        heard = size + 2.0
-        self._near = _NEAR / (heard * self._usual)
-        self._unheard = (1 - _NEAR) / (heard * longest_ns)
-        self._each = size / heard / (2 * self._width * size) if size else 0.0
+        # Silverman's rule for the width of a kernel: interquartile range times n^(-1/5).
+        width = max(_MIN_WIDTH_NS, spread * (size or 1) ** -0.2)
+        self._width: i64 = int(width)
+        self._usual: i64 = max(usual_ns, 1)
+        total = size + 2.0  # the known ones and two never observed
+        self._near: float = _NEAR_SHARE / (total * max(usual_ns, 1))
+        self._far: float = (1 - _NEAR_SHARE) / (total * longest_ns)
+        self._each: float = size / total / (2 * width * size) if size else 0.0
 
-    def density(self, delay_ns: int) -> float:
-        """Return the density of a delay, per ns."""
-        low = self._before(ceil(delay_ns - self._width))
-        high = self._before(floor(delay_ns + self._width) + 1)
-        near = self._near if delay_ns <= self._usual else 0.0
-        return self._unheard + near + float(high - low) * self._each
+    def density(self, delay_ns: i64) -> float:
+        """Return the probability density of a delay, per ns."""
+        low = self._count_below(delay_ns - self._width)
+        within = self._count_below(delay_ns + self._width + 1) - low
+        density: float = self._far
+        if delay_ns <= self._usual:
+            density += self._near
+        return density + float(within) * self._each
 
-    def _before(self, limit: i64) -> i64:
-        """Return how many delays are below a limit."""
+    def _count_below(self, limit: i64) -> i64:
+        """Return how many known delays are below a limit."""
         known = self._known
         low: i64 = 0
         high: i64 = len(known)
@@ -79,249 +83,281 @@ class Delays:
         return low
 
     def quantile(self, share: float) -> int:
-        """Return the delay that a share of all does not exceed; 0 without any."""
+        """Return the delay that a share of the known ones do not exceed; 0 if none is known."""
         if not self.known:
             return 0
         return self.known[min(len(self.known) - 1, int(share * len(self.known)))]
 
 
 @dataclass(frozen=True, slots=True)
-class Chances:
+class Priors:
     """What is known of one direction before equal datagrams are weighed."""
 
     delays: Delays
     lags: Delays
-    """From the first arrival to that of a copy by the network."""
+    """Times from the first arrival of a datagram to that of its copy."""
     lost: float
-    """Share that is lost."""
+    """Share of the datagrams that are lost."""
     copied: float
-    """Share that the network copies."""
+    """Share of the datagrams that the network copies."""
     slack_ns: int
-    """A datagram may seem to arrive so much before it was sent."""
+    """A datagram may seem to arrive this long before it was sent."""
 
 
-class Reading(NamedTuple):
-    """What became of some equal datagrams, by the heaviest reading."""
+class Matching(NamedTuple):
+    """The best assignment, and what other possible assignments contradict."""
 
     sender: tuple[int, ...]
-    """Of each arrival the index of what was sent, -1 for none."""
+    """Per arrival: index of the datagram sent, or -1."""
     first: tuple[bool, ...]
-    """Of each arrival whether it is the first of what was sent."""
+    """Per arrival: whether it is the first one of its datagram."""
     doubtful_sent: tuple[bool, ...]
-    """Of each datagram sent whether another reading is possible."""
+    """Per datagram sent: whether another possible assignment differs."""
     doubtful_arrived: tuple[bool, ...]
+    """Per arrival: whether another possible assignment differs."""
 
 
-_State = bytes
-"""Of each datagram sent which arrival is its first, from 1, 0 for none so far; then of each arrival
-so far whose it is, from 1, 0 for nobody's.
+_Assignment = bytes
+"""Per datagram sent, the number of its first arrival, from 1, or 0. Then, per arrival so far, the
+number of the datagram that it is, from 1, or 0.
 """
-_OCTETS: Final = tuple([bytes((number,)) for number in range(256)])
+_BYTES: Final = tuple([bytes((number,)) for number in range(256)])
 
 
-def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Reading:
-    """Return what became of equal datagrams.
+def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matching:
+    """Return which of several equal datagrams arrived when.
 
     Args:
         sent: when each was sent, in order; at most 255.
         arrived: when each arrived, in order; at most 255.
-        chances: what is known of their direction.
+        priors: what is known of their direction.
 
     """
     size = len(sent)
-    states: list[_State] = [bytes(size)]
+    assignments: list[_Assignment] = [bytes(size)]
     weights = vec[float]([1.0])
     cut = False
     for time_ns in arrived:
-        states, weights = _extended(states, weights, time_ns, sent, arrived, chances)
-        if len(states) > MAX_READINGS:
-            ranked = sorted(range(len(states)), key=list(weights).__getitem__, reverse=True)
-            dropped = sum([weights[place] for place in ranked[MAX_READINGS:]])
+        assignments, weights = _extend(assignments, weights, time_ns, sent, arrived, priors)
+        if len(assignments) > MAX_ASSIGNMENTS:
+            ranked = sorted(range(len(assignments)), key=list(weights).__getitem__, reverse=True)
+            dropped = sum([weights[place] for place in ranked[MAX_ASSIGNMENTS:]])
             cut = cut or dropped > RULED_OUT / 10
-            del ranked[MAX_READINGS:]
-            states = [states[place] for place in ranked]
+            del ranked[MAX_ASSIGNMENTS:]
+            assignments = [assignments[place] for place in ranked]
             weights = vec[float]([weights[place] for place in ranked])
-    states, weights = _whole(states, weights, size, chances.lost)
-    best = _chosen(states, weights, size)
+    assignments, weights = _with_losses(assignments, weights, size, priors.lost)
+    best = _best(assignments, weights, size)
     doubt_sent = [cut] * size
     doubt_arrived = [cut] * len(arrived)
-    if not cut and len(states) > 1:
-        _doubts(states, weights, doubt_sent, doubt_arrived)
-    sender = tuple([whose - 1 for whose in best[size:]])
+    if not cut and len(assignments) > 1:
+        _mark_doubts(assignments, weights, doubt_sent, doubt_arrived)
+    sender = tuple([number - 1 for number in best[size:]])
     first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
-    return Reading(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
+    return Matching(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
 
 
-def _whole(
-    states: list[_State], weights: vec[float], size: int, lost: float
-) -> tuple[list[_State], vec[float]]:
-    """Return the readings that have any weight once those are lost that none arrived of."""
+def _with_losses(
+    assignments: list[_Assignment], weights: vec[float], size: int, lost: float
+) -> tuple[list[_Assignment], vec[float]]:
+    """Return the assignments of any weight once datagrams without an arrival count as lost."""
     powers = [lost**count for count in range(size + 1)]
-    going: list[_State] = []
-    whole = vec[float]()
-    for place, state in enumerate(states):
+    kept: list[_Assignment] = []
+    kept_weights = vec[float]()
+    for place, assignment in enumerate(assignments):
         missing = 0
         for index in range(size):
-            missing += not state[index]
+            missing += not assignment[index]
         weight: float = weights[place] * powers[missing]
         if weight > 0:
-            going.append(state)
-            whole = append(whole, weight)
-    return going, whole
+            kept.append(assignment)
+            kept_weights = append(kept_weights, weight)
+    return kept, kept_weights
 
 
-def _extended(
-    states: list[_State],
+def _extend(
+    assignments: list[_Assignment],
     weights: vec[float],
     time_ns: int,
     sent: Sequence[int],
     arrived: Sequence[int],
-    chances: Chances,
-) -> tuple[list[_State], vec[float]]:
-    """Return the readings with one more arrival, and their weights, the heaviest being 1; without
-    those that are hopeless.
+    priors: Priors,
+) -> tuple[list[_Assignment], vec[float]]:
+    """Return the assignments extended by the arrival at `time_ns`, and their weights, the heaviest
+    being 1; without those that are hopeless.
     """
-    kept, copied = 1 - chances.lost, chances.copied
+    kept, copied = 1 - priors.lost, priors.copied
     first = vec[float]()
     for then in sent:
         # In order of time: all further ones were sent later still.
-        if time_ns - then < -chances.slack_ns:
+        if time_ns - then < -priors.slack_ns:
             break
-        chance: float = kept * (1 - copied) * chances.delays.density(time_ns - then)
+        chance: float = kept * (1 - copied) * priors.delays.density(time_ns - then)
         if not chance:
             break
         first = append(first, chance)
-    # A copy lags behind the first arrival of what it copies, so each earlier arrival may be
-    # needed.
+    # The lag of a copy is counted from the first arrival of its datagram: any earlier arrival.
     size = len(sent)
-    number = len(states[0]) - size + 1
+    number = len(assignments[0]) - size + 1
     again = vec[float]()
     if len(first):
         for place in range(number - 1):
-            lag = chances.lags.density(time_ns - arrived[place])
+            lag = priors.lags.density(time_ns - arrived[place])
             again = append(again, copied / (1 - copied) * lag)
-    # Most readings are hopeless: they are weighed before they are made.
-    found = vec[float]()
+    # Most extensions are hopeless, so they are weighed before they are built.
+    extended = vec[float]()
     top: float = 0.0
-    for place, state in enumerate(states):
+    for place, assignment in enumerate(assignments):
         weight: float = weights[place]
         product: float = weight * _APPEARED
-        found = append(found, product)
+        extended = append(extended, product)
         if product > top:  # noqa: PLR1730 - the builtin would cost more
             top = product
         for index in range(len(first)):
-            earlier = state[index]
+            earlier = assignment[index]
             product = weight * (again[earlier - 1] if earlier else first[index])
-            found = append(found, product)
+            extended = append(extended, product)
             if product > top:  # noqa: PLR1730 - the builtin would cost more
                 top = product
-    return _followed(states, found, top, number)
+    return _without_hopeless(assignments, extended, top, number)
 
 
-def _followed(
-    states: list[_State], found: vec[float], top: float, number: int
-) -> tuple[list[_State], vec[float]]:
-    """Return those of all readings of arrival `number` that are not hopeless, the heaviest being 1.
+def _without_hopeless(
+    assignments: list[_Assignment], extended: vec[float], top: float, number: int
+) -> tuple[list[_Assignment], vec[float]]:
+    """Return the extended assignments that are not hopeless, and their weights, the heaviest being
+    1.
 
     Args:
-        states: the readings before it.
-        found: of each of them the weights, first that nobody sent it, then for each that may have.
-        top: the heaviest.
-        number: of the arrival, from 1.
+        assignments: without the new arrival.
+        extended: the weights of the extensions of each: first that nobody sent the arrival, then
+            that it is datagram 1, 2 ...
+        top: the heaviest of them.
+        number: number of the new arrival, from 1.
 
     """
     least: float = _HOPELESS * top
-    width = len(found) // len(states)
-    going: list[_State] = []
-    going_weights = vec[float]()
+    width = len(extended) // len(assignments)
+    kept: list[_Assignment] = []
+    kept_weights = vec[float]()
     at: i64 = 0
-    for before in states:
-        for whose in range(width):
-            weight: float = found[at]
+    for before in assignments:
+        for who in range(width):
+            weight: float = extended[at]
             at += 1
             if weight <= least:
                 continue
-            state = before
-            if whose and not state[whose - 1]:
-                state = state[: whose - 1] + _OCTETS[number] + state[whose:]
-            going.append(state + _OCTETS[whose])
-            # In proportion to the heaviest: of many arrivals the products would vanish in a float.
-            going_weights = append(going_weights, weight / top)
-    return going, going_weights
+            assignment = before
+            if who and not assignment[who - 1]:
+                assignment = assignment[: who - 1] + _BYTES[number] + assignment[who:]
+            kept.append(assignment + _BYTES[who])
+            # Relative to the heaviest: the product over many arrivals would underflow.
+            kept_weights = append(kept_weights, weight / top)
+    return kept, kept_weights
 
 
-def _chosen(states: list[_State], weights: vec[float], size: int) -> _State:
-    """Return the heaviest reading; of those that weigh about as much, one that supposes the least
-    reordering.
+def _best(assignments: list[_Assignment], weights: vec[float], size: int) -> _Assignment:
+    """Return the heaviest assignment; of those of comparable weight, the one that supposes the
+    least reordering.
     """
     top: float = 0.0
     for place in range(len(weights)):
         top = max(top, weights[place])
-    least: float = _ALIKE * top
+    least: float = _COMPARABLE * top
     best: int | None = None
     heaviest: float = 0.0
     fewest = 0
-    for place, state in enumerate(states):
+    for place, assignment in enumerate(assignments):
         weight: float = weights[place]
         if weight < least:
             continue
-        count = _inversions(state, size)
+        count = _inversions(assignment, size)
         if best is None or count < fewest or (count == fewest and weight > heaviest):
             best, fewest, heaviest = place, count, weight
-    return states[best or 0]
+    return assignments[best or 0]
 
 
-def _inversions(state: _State, size: int) -> int:
-    """Return how often a first arrival comes after one that was sent later."""
+def _inversions(assignment: _Assignment, size: int) -> int:
+    """Return how many first arrivals come after that of a datagram sent later."""
     newest, count = 0, 0
-    for index in range(size, len(state)):
-        whose = state[index]
-        if whose and state[whose - 1] == index - size + 1:
-            count += whose < newest
-            newest = max(newest, whose)
+    for index in range(size, len(assignment)):
+        who = assignment[index]
+        if who and assignment[who - 1] == index - size + 1:
+            count += who < newest
+            newest = max(newest, who)
     return count
 
 
-def _doubts(
-    states: list[_State],
+def _mark_doubts(
+    assignments: list[_Assignment],
     weights: vec[float],
     doubt_sent: list[bool],
     doubt_arrived: list[bool],
 ) -> None:
-    """Mark what more than one possible reading says differently."""
-    size, came = len(doubt_sent), len(doubt_arrived)
+    """Mark the datagrams and arrivals about which possible assignments disagree."""
     total: float = 0.0
     for place in range(len(weights)):
         total += weights[place]
     least: float = RULED_OUT * total
-    theirs: list[dict[int, float]] = [{} for _ in doubt_sent]
-    """Of each datagram sent: the set of its arrivals as bits -> weight."""
+    if len(assignments) == 2:  # noqa: PLR2004 - three quarters of all cases
+        if weights[0] >= least and weights[1] >= least:
+            _mark_differences(assignments[0], assignments[1], doubt_sent, doubt_arrived)
+    else:
+        _mark_spread(assignments, weights, least, doubt_sent, doubt_arrived)
+
+
+def _mark_spread(
+    assignments: list[_Assignment],
+    weights: vec[float],
+    least: float,
+    doubt_sent: list[bool],
+    doubt_arrived: list[bool],
+) -> None:
+    """Mark what more than one alternative of weight `least` is possible for."""
+    size, came = len(doubt_sent), len(doubt_arrived)
+    by_arrivals: list[dict[int, float]] = [{} for _ in doubt_sent]
+    """Per datagram sent: the set of its arrivals as bits -> weight."""
     width = 2 * size + 2
-    whose = vec[float]([0.0] * (width * came))
-    """Of each arrival: weight of twice whose it is, and one more where it is not the first."""
+    by_sender = vec[float]([0.0] * (width * came))
+    """Per arrival: weight by twice the number of its datagram, plus 1 if it is not the first."""
     arrivals = vec[i64]([0] * size)
-    for place, state in enumerate(states):
+    for place, assignment in enumerate(assignments):
         weight: float = weights[place]
         for index in range(size):
             arrivals[index] = 0
-        strayed = 0
         bit: i64 = 1
         for index in range(came):
-            who = state[size + index]
+            who = assignment[size + index]
             if who:
-                whose[index * width + 2 * who + (state[who - 1] <= index)] += weight
+                by_sender[index * width + 2 * who + (assignment[who - 1] <= index)] += weight
                 arrivals[who - 1] |= bit
             else:
-                whose[index * width + strayed] += weight
-                strayed = 1
+                by_sender[index * width] += weight
             bit <<= 1
         for index in range(size):
-            weighed, bits = theirs[index], arrivals[index]
+            weighed, bits = by_arrivals[index], arrivals[index]
             weighed[bits] = weighed.get(bits, 0.0) + weight
-    for index, weighed in enumerate(theirs):
+    for index, weighed in enumerate(by_arrivals):
         doubt_sent[index] = sum([weight >= least for weight in weighed.values()]) > 1
     for index in range(came):
         likely = 0
         for column in range(width):
-            likely += whose[index * width + column] >= least
+            likely += by_sender[index * width + column] >= least
         doubt_arrived[index] = likely > 1
+
+
+def _mark_differences(
+    one: _Assignment, other: _Assignment, doubt_sent: list[bool], doubt_arrived: list[bool]
+) -> None:
+    """Mark the datagrams and arrivals about which two assignments disagree."""
+    size = len(doubt_sent)
+    for index in range(len(doubt_arrived)):
+        who, instead = one[size + index], other[size + index]
+        if who != instead:
+            doubt_arrived[index] = True
+            if who:
+                doubt_sent[who - 1] = True
+            if instead:
+                doubt_sent[instead - 1] = True
+        elif who and (one[who - 1] > index) != (other[who - 1] > index):
+            doubt_arrived[index] = True

@@ -1,5 +1,5 @@
-"""Writes joined captures into one file: an interface per capture, times by the first one's clock, a
-comment with what became of each frame.
+"""Writes joined captures into one file: an interface per capture, timestamps by the first one's
+clock, and a comment with the fate of each frame.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _Timed = tuple[int, int, int, Frame]
 def write_joined(
     paths: Sequence[str], links: Sequence[Link], target: str | os.PathLike[str] | IO[bytes]
 ) -> int:
-    """Write all frames of joined captures, in order of common time; return how many.
+    """Write all frames of joined captures in order of common time; return their number.
 
     Args:
         paths: the captures.
-        links: how they are joined.
+        links: as `join_all` returned them.
         target: a path, `-` for standard output, or an open binary file (which stays open).
 
     """
@@ -63,32 +63,32 @@ def _timed(capture: int, frames: Iterator[Frame], links: Sequence[Link]) -> Iter
 
 
 def common_time(capture: int, frame: int, time_ns: int, links: Sequence[Link]) -> int:
-    """Return a time of a capture by the clock of the very first one."""
+    """Convert a time of a capture to the clock of the very first one."""
     if capture == 0:
         return links[0].joined.common_ns(0, frame, time_ns)
     link = links[capture - 1]
     time_ns = link.joined.common_ns(1, frame, time_ns)
     while link.first:
         link = links[link.first - 1]
-        time_ns = link.joined.clock.later(time_ns)
+        time_ns = link.joined.clock.common_of_b(time_ns)
     return time_ns
 
 
 def _comment(capture: int, frame: int, links: Sequence[Link]) -> str | None:
-    """Return what became of a frame, in each joining that its capture takes part in."""
-    told = []
+    """Return the fate of a frame in every join of its capture; None if it was never compared."""
+    texts = []
     for link in links:
         if capture in (link.first, link.second):
             side = 0 if capture == link.first else 1
             other = link.second if side == 0 else link.first
-            says = _says(link.joined.fate(side, frame), chr(ord("A") + other))
-            if says:
-                told.append(says)
-    return "; ".join(told) or None
+            text = _fate_text(link.joined.fate(side, frame), chr(ord("A") + other))
+            if text:
+                texts.append(text)
+    return "; ".join(texts) or None
 
 
-def _says(row: FateRow, other: str) -> str | None:
-    """Return one frame's fate in words."""
+def _fate_text(row: FateRow, other: str) -> str | None:
+    """Return a fate in words; `other` is the letter of the other capture."""
     if row.fate is Fate.APART:
         return None
     text = row.fate.label
