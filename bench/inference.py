@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from netdissect.diagnosis.words import whose
+from netdissect.diagnosis.words import confidence_of
 from netdissect.join import Fate, Joined, join
 from netdissect.model.joined import JoinedConnection
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, QuietSpan, UnitRecord
@@ -286,7 +286,7 @@ class _Pair:
                     score.count(told=any(over), true=True)
                 for since, to, span, report in spans:
                     inside = [lost for moment, lost in sent[span.direction] if since < moment < to]
-                    self._blamed(score, whose(report, span), inside)
+                    self._blamed(score, confidence_of(report, span), inside)
 
     def _common(self, side: int, span: QuietSpan) -> tuple[int, int]:
         common = self.joined.common_ns

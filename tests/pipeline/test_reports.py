@@ -257,7 +257,7 @@ def test_what_others_show_is_the_same_of_shares(
         good = [number for number, (heard, _) in enumerate(each, 1) if heard]
         for one in whole:
             assert one.diagnosis is not None
-            went_on = "The server went on speaking to c" in one.diagnosis.cause.text
+            went_on = "The server kept sending to c" in one.diagnosis.cause.text
             assert went_on == bool(good and one.connection not in good)
             again = Reports(whole)
             assert again == whole

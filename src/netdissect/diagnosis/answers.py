@@ -1,4 +1,4 @@
-"""The answer about one connection, from its report alone."""
+"""Puts the diagnosis of a connection together."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from netdissect.model.reports import ConnectionReport
 
 __all__ = ["answer", "diagnose", "reworded"]
 
-_USUAL: Final = Limits()
+_DEFAULTS: Final = Limits()
 
 
-def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
-    """Return who ended a connection and why, and how bad it was on the way."""
+def diagnose(report: ConnectionReport, limits: Limits = _DEFAULTS) -> Diagnosis:
+    """Return how a connection ended, why, and how bad it was until then."""
     ending = ending_of(report)
     loss = (loss_of(report, 0), loss_of(report, 1))
     lag = lag_of(report)
@@ -41,7 +41,7 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
 
 
 def reworded(report: ConnectionReport) -> ConnectionReport:
-    """Return a report whose verdict and cause say what two captures have made of its diagnosis."""
+    """Return a report with new sentences, after two captures have changed its diagnosis."""
     found = report.diagnosis
     if found is None:
         return report
@@ -54,13 +54,13 @@ def reworded(report: ConnectionReport) -> ConnectionReport:
 
 
 def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:
-    """Put the answer in a report; yield what operators ask of the connection."""
+    """Write the diagnosis into a report; yield the findings about the whole connection."""
     report.diagnosis = found = diagnose(report, limits)
     yield from findings_of(report, found, limits)
 
 
 def _names(report: ConnectionReport) -> tuple[str | None, str | None]:
-    """Return the names of client and server that the payload states."""
+    """Return the names of client and server that their payloads state."""
     identity = report.identity
     for key, text in (("player_name", "{}"), ("client_id", "id {}"), ("client_index", "index {}")):
         if identity.get(key) not in (None, ""):

@@ -1,4 +1,4 @@
-"""Why a connection ended, or why it is bad; what was ruled out, and what is left open."""
+"""Why a connection ended or was bad; what was ruled out, and what remains open."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from netdissect.diagnosis import words
 from netdissect.diagnosis.measures import (
     MIN_SENT,
-    came_late,
     closed_window,
     is_impatient,
+    is_lossless,
+    is_notably_late,
     lag_of,
     limit_of,
-    lost_hardly,
 )
 from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
@@ -24,15 +24,19 @@ _BADNESS: Final = {
     "timed-out": 90, "dropped": 88, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
     "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,
 }  # fmt: skip
+"""`Ending.how` -> badness, 0 if not listed. Any order of these numbers is a convention."""
 _RECOVERED: Final = 50
+"""Badness of a silence that passed."""
 _LOSSY: Final = 40
+"""Badness of loss, or of a program that did not read."""
 _BRIEF_NS: Final = 1_000_000_000
+"""A silence to the end that is shorter than this explains less than loss does."""
 
 
 def cause_of(
     report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
 ) -> Cause:
-    """Return why a connection ended, or why it is bad."""
+    """Return why a connection ended, or why it was bad."""
     if ending.how in ("rejected", "unreachable"):
         return _plain(report, ending, ending.how, "certain")
     if ending.how in ("never-answered", "gave-up"):
@@ -40,9 +44,10 @@ def cause_of(
     span = deciding(report)
     limited = [way for way in (0, 1) if limit_of(report, way, limits) is not None]
     lossy = limited or _lossy(report, loss, limits)
-    explained = limited if span is not None and span.to_ns else lossy and _is_brief(report, span)
-    if span is not None and not explained:
-        confidence = words.whose(report, span)
+    # A limit of the rate also explains a silence that passed, and loss explains a brief one.
+    by_loss = limited if span is not None and span.to_ns else lossy and _is_brief(report, span)
+    if span is not None and not by_loss:
+        confidence = words.confidence_of(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
             confidence, words.span_text(span, confidence),
@@ -65,9 +70,7 @@ def cause_of(
 
 
 def _is_brief(report: ConnectionReport, span: QuietSpan | None) -> bool:
-    """Return whether the capture ends within a second of a side's silence, while the other one
-    speaks: that says less than what was lost.
-    """
+    """Return whether one side alone is silent at the end, for less than a second."""
     silent = {each.direction for each in report.quiet if each.to_ns is None}
     return span is not None and len(silent) == 1 and (
         report.last_time_ns - span.from_ns < _BRIEF_NS
@@ -75,11 +78,11 @@ def _is_brief(report: ConnectionReport, span: QuietSpan | None) -> bool:
 
 
 def _lossy(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -> list[int]:
-    """Return the directions that are known to lose more than is bad."""
+    """Return the directions that are known to lose more than the limit."""
     return [
         direction
         for direction, part in enumerate(loss)
-        # Impatient senders repeat as much on a clean path.
+        # A bound is no proof: impatient senders retransmit as much on a clean path.
         if (part.basis != "bound" or _one_way_loss(report, direction, loss))
         and 100 * (part.share or 0.0) > limits.high_loss
         and part.sent >= MIN_SENT
@@ -87,27 +90,27 @@ def _lossy(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) ->
 
 
 def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Loss]) -> bool:
-    """Return whether what a direction sent again was lost there: next to nothing of what came back
-    was, and its senders are patient.
+    """Return whether what a direction sent again must have been lost in that direction: almost
+    nothing that came back was lost, and its senders' timers are long enough.
     """
-    if not lost_hardly(loss[1 - direction]):
+    if not is_lossless(loss[1 - direction]):
         return False
     slow_ms = lag_of(report).p95_ms
-    again = [
+    resending = [
         space
         for space in report.spaces
         if space.direction == direction and space.retransmissions
     ]
-    # One loss or stall has many sent again at once by some senders.
-    many = sum(space.retransmissions for space in again) >= MIN_SENT
-    return many and not any(is_impatient(space, slow_ms) for space in again)
+    # Some senders retransmit many units after a single loss or stall.
+    many = sum(space.retransmissions for space in resending) >= MIN_SENT
+    return many and not any(is_impatient(space, slow_ms) for space in resending)
 
 
 def _stalled(
     report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
 ) -> Cause:
-    """Return that a program did not read, where it did not, else that nothing bad was seen, and
-    what was not to be seen.
+    """Return that a program did not read; else that no problem was seen, with what could not be
+    seen.
     """
     side, closed_ms = closed_window(report)
     if closed_ms >= limits.slow_receiver:
@@ -116,27 +119,30 @@ def _stalled(
             "certain", words.slow_text(SIDES[side], closed_ms),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
-    untold = _untold(report, loss, limits)
-    repeated = [way for way in untold if loss[way].basis == "bound"]
+    unknown = _unknown_losses(report, loss, limits)
+    bounded = [way for way in unknown if loss[way].basis == "bound"]
     late = sum(space.added.over_limit for space in report.spaces if space.added is not None)
-    is_late = came_late(report, late)
+    is_late = is_notably_late(report, late)
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
-        calm=not repeated and not is_late,
+        calm=not bounded and not is_late,
     )  # fmt: skip
     text = found.text + words.one_way_only(report)
     if is_late:
-        text += words.late_text(late, limits)
-    text += "".join(f" {words.loss_text(way, loss[way])}" for way in repeated)
-    text += words.untold_loss([way for way in untold if way not in repeated])
+        text += words.late_text(report, late, limits)
+    text += "".join(f" {words.loss_text(way, loss[way])}" for way in bounded)
+    text += words.unknown_loss([way for way in unknown if way not in bounded])
     found.text = text.strip()
     return found
 
 
-def _untold(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -> list[int]:
-    """Return the directions that may have lost more than is bad: nothing shows it, or only a bound
-    does, and that is high. Where no network lies between the sides there is nothing to lose it.
+def _unknown_losses(
+    report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits
+) -> list[int]:
+    """Return the directions that may have lost more than the limit: their loss is unknown, or only
+    a high bound of it is known.
     """
+    # If both sides are on the captured link, there is no network between them to lose anything.
     if report.near == (True, True) and not report.misses_frames:
         return []
     return [
@@ -156,19 +162,19 @@ def _plain(
 
 
 def deciding(report: ConnectionReport) -> QuietSpan | None:
-    """Return the quiet span that explains the most: the earliest of those that lasted to the end,
-    else the longest.
+    """Return the quiet span that explains most: the first of those that lasted to the end, or else
+    the longest.
     """
     spans = report.quiet
     to_the_end = [span for span in spans if span.to_ns is None]
     if to_the_end:
-        # A side that only answers falls silent when the questions no longer reach it.
+        # A side that only answers falls silent after the requests no longer reach it.
         return min(to_the_end, key=lambda span: span.from_ns)
     return max(spans, key=lambda span: (span.to_ns or 0) - span.from_ns, default=None)
 
 
 def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]) -> int:
-    """Return how bad a connection is: how it ended first, then what happened on the way."""
+    """Return how bad a connection is: first by how it ended, then by what happened before."""
     bad = _BADNESS.get(ending.how, 0)
     if cause.what in ("silence", "one-way"):
         bad = max(bad, _RECOVERED if cause.to_ns is not None else _BADNESS["silent"])
@@ -176,7 +182,7 @@ def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[
         bad = max(bad, _LOSSY)
     share = max(part.share or 0.0 for part in loss)
     warned = bool(report.anomalies.get("warn") or report.anomalies.get("error"))
-    # Those that ended alike by what they lost: 5% a step, up to 45%.
+    # Connections that ended alike are ordered by their loss: one step for each 5%, up to 45%.
     return bad * 10 + min(9, int(20 * share)) + warned
 
 
@@ -187,15 +193,15 @@ def ruled_out(
     loss: tuple[Loss, Loss],
     limits: Limits,
 ) -> tuple[str, ...]:
-    """Return what it was not, each with the reason."""
+    """Return what was not the cause, each with the reason."""
     found = []
     if cause.what not in ("loss", "silence", "one-way"):
         for direction, part in enumerate(loss):
             share = None if part.basis == "bound" else part.share
             if share is not None and 100 * share <= limits.high_loss:
                 found.append(words.no_loss(direction, part))
-    heard = ending.how not in ("info-only", "timed-out") and all(report.datagrams)
-    if heard and not report.quiet:
+    two_way = ending.how not in ("info-only", "timed-out") and all(report.datagrams)
+    if two_way and not report.quiet:
         found.append(words.NO_SILENCE)
     if cause.what == "silence" and cause.confidence == "certain":
         found.append(words.not_the_network(SIDES[cause.direction or 0]))
@@ -205,9 +211,9 @@ def ruled_out(
 def settles(
     report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
 ) -> str | None:
-    """Return what a second capture would settle."""
+    """Return what a second capture would settle; None if nothing is open."""
     if cause.what in ("none", "closed"):
-        return words.second_capture(report, cause) if _untold(report, loss, limits) else None
-    if cause.confidence == "certain":
-        return None
-    return words.second_capture(report, cause)
+        is_open = bool(_unknown_losses(report, loss, limits))
+    else:
+        is_open = cause.confidence != "certain"
+    return words.second_capture(report, cause) if is_open else None

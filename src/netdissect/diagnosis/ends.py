@@ -13,26 +13,27 @@ __all__ = ["ending_of"]
 
 UNREACHABLE = "port unreachable"
 _BROADCAST: Final = IPv4Address("255.255.255.255")
-_SAID: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
+_STATED: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
+"""`Ending.how` of endings that a packet states."""
 
 
 def ending_of(report: ConnectionReport) -> Ending:
-    """Return who ended a connection, as far as the capture tells."""
+    """Return who ended a connection and how, as far as the capture shows."""
     by, how, reason, frame, time_ns = _ending(report)
     if by is None:
         confidence = "cannot tell"
     else:
+        # Only the answer to a goodbye was captured, or only the direction of whoever gave up.
         unseen = report.end_hint is not None and report.end_hint.kind == "answered"
-        # Of a capture of one direction alone nobody knows whether there was an answer.
-        unheard = how == "gave-up" and not all(report.datagrams)
-        sure = how in _SAID and not (unseen or unheard)
-        beside = how == "never-answered" and report.vantage in SIDES
-        confidence = "certain" if sure or beside else "likely"
+        one_way = how == "gave-up" and not all(report.datagrams)
+        stated = how in _STATED and not (unseen or one_way)
+        at_side = how == "never-answered" and report.vantage in SIDES
+        confidence = "certain" if stated or at_side else "likely"
     return Ending(by, how, reason, frame, time_ns, confidence)
 
 
 _End = tuple[str | None, str, str | None, int | None, int | None]
-"""By, how, reason, frame, time."""
+"""(by, how, reason, frame, time): the fields of `Ending`."""
 
 
 def _ending(report: ConnectionReport) -> _End:
@@ -49,14 +50,14 @@ def _ending(report: ConnectionReport) -> _End:
         return by, how, report.reject_reason or reason, frame, report.ended_ns
     if report.close is not None:
         return by, _closed(report, by, reason), reason, frame, report.ended_ns
-    return _unsaid(report, sign)
+    return _without_close(report, sign)
 
 
-def _unsaid(report: ConnectionReport, sign: EndHint | None) -> _End:
-    """Return the end of a connection that nobody is known to have ended."""
+def _without_close(report: ConnectionReport, sign: EndHint | None) -> _End:
+    """Return the ending of a connection that nobody is known to have closed."""
     to_the_end = {span.direction for span in report.quiet if span.to_ns is None}
     if sign is not None and sign.kind == "superseded" and 1 - sign.direction not in to_the_end:
-        # Its peer was there: who begins anew has given up what was before.
+        # Its peer was present, so a side that connects again has given up this connection.
         return SIDES[sign.direction], "silent", None, sign.frame, sign.time_ns
     if report.state == "silent":
         return None, "silent", None, None, report.last_time_ns
@@ -68,8 +69,8 @@ def _unsaid(report: ConnectionReport, sign: EndHint | None) -> _End:
 
 
 def _goodbye_may_be_lost(report: ConnectionReport) -> bool:
-    """Return whether what the far side sends is lost now and then on its way to the capture, or is
-    not in it at all.
+    """Return whether packets of the far side are lost before they are captured, or not captured at
+    all.
     """
     if report.misses_frames and not all(report.datagrams):
         return True
@@ -82,12 +83,12 @@ def _goodbye_may_be_lost(report: ConnectionReport) -> bool:
 
 
 def _before(report: ConnectionReport, sign: EndHint) -> bool:
-    """Return whether the end that was said came before a sign of another one."""
+    """Return whether the connection was closed before a sign of another ending."""
     return report.close is not None and (report.ended_ns or 0) < sign.time_ns
 
 
 def _dropped(report: ConnectionReport, sign: EndHint) -> _End:
-    """Return the end by a side that forgot the connection: by its timer if its peer was silent."""
+    """Return the ending by a side that dropped the connection, perhaps by its timer."""
     side = SIDES[sign.direction]
     idle_ns = [
         verdict.due_ns - verdict.last_heard_ns
@@ -104,7 +105,7 @@ def _dropped(report: ConnectionReport, sign: EndHint) -> _End:
 
 
 def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str:
-    """Return how a connection was closed that has somebody who did it."""
+    """Return how a connection was closed whose close was captured."""
     if "silent-close" in report.codes:
         return "quality"
     if "refused-by-immediate-fin" in report.codes:
@@ -126,17 +127,17 @@ def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]
 
 
 def _unopened(report: ConnectionReport) -> _End:
-    """Return how what never became open ended."""
-    asked = report.handshake == "unanswered" and not report.datagrams[1]
-    if asked and not _is_group(report.server):
+    """Return the ending of a connection that was never established."""
+    unanswered = report.handshake == "unanswered" and not report.datagrams[1]
+    if unanswered and not _is_group(report.server):
         return "nobody", "never-answered", None, None, report.last_time_ns
-    no_wish = report.handshake == "not_seen" and not any(space.units for space in report.spaces)
-    if asked or no_wish:
+    info_only = report.handshake == "not_seen" and not any(space.units for space in report.spaces)
+    if unanswered or info_only:
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None
 
 
 def _is_group(address: str) -> bool:
-    """Return whether an address is of many hosts: who asks those wants answers, no connection."""
+    """Return whether an address is multicast or broadcast, which discover servers, not connect."""
     host = ip_address(address.rpartition(":")[0].strip("[]"))
     return host.is_multicast or host == _BROADCAST

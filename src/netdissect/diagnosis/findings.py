@@ -1,4 +1,4 @@
-"""Findings of what operators ask: loss, resends, round trips, slow programs, ends."""
+"""Findings about whole connections: loss, retransmissions, round trips, slow programs, endings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from netdissect.diagnosis.measures import (
     BY_DESIGN,
     MIN_SENT,
-    came_late,
     crosses,
     is_impatient,
+    is_notably_late,
     limit_of,
 )
 from netdissect.model.diagnosis import Diagnosis, Limits
@@ -21,12 +21,13 @@ from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport
 __all__ = ["Found", "findings_of"]
 
 SPIKE: Final = 4.0
-"""A round trip so many times the usual one is a spike, if it is long enough."""
-_FEW: Final = 2 * MIN_SENT
-_PROBES: Final = 5
-"""Answers to probes before one of them is unlike the others."""
+"""A round trip of this many times the usual one is a spike, if it is also long enough."""
+_ENOUGH: Final = 2 * MIN_SENT
+"""Units from which on a share of them can be a finding."""
+_MIN_PROBES: Final = 5
+"""Answered probes from which on one of them can be an outlier."""
 _AT_ONCE: Final = 1.5
-"""Units whose usual round trip is at most so many times the shortest are acknowledged at once."""
+"""Units whose usual round trip is at most this many times the shortest are acknowledged at once."""
 
 
 @dataclass(slots=True)
@@ -40,31 +41,31 @@ class Found:
     time_ns: int | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     later: bool = True
-    """Whether it is concluded at the end, not with its frame."""
+    """Whether it was concluded when the connection ended, not at its frame."""
 
     @property
     def terms(self) -> tuple[str, int | None, int | None, int | None, str, dict[str, Any]]:
-        """Return what the tracker's findings take of it, in their order."""
+        """Return the arguments for the tracker's findings."""
         return self.code, self.frame, self.time_ns, self.direction, self.message, self.evidence
 
 
 def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> Iterator[Found]:
-    """Yield what operators ask of a connection; each has a span and a basis in its evidence."""
+    """Yield the findings about a connection, each with its span and basis as evidence."""
     span = {"from_ns": report.first_time_ns, "to_ns": report.last_time_ns,
             "frames": [report.first_frame, report.last_frame]}  # fmt: skip
     for direction, part in enumerate(found.loss):
-        known = part.is_seen and part.sent >= _FEW
+        known = part.is_seen and part.sent >= _ENOUGH
         if known and 100 * (part.share or 0.0) > limits.high_loss:
             most = "at most " if part.is_limit else ""
             text = f"{most}{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
-        yield from _limit(report, direction, limits)
+        yield from _rate_limited(report, direction, limits)
     for space in report.spaces:
-        yield from _resends(space, found, span, limits)
+        yield from _space_findings(space, found, span, limits)
         yield from _bursts(space, report, limits)
     yield from _round_trips(report, span, limits)
     for direction, late in enumerate(found.lag.added):
-        if came_late(report, late.over_limit) and late.worst:
+        if is_notably_late(report, late.over_limit) and late.worst:
             worst = late.worst[0]
             units = "1 unit" if late.over_limit == 1 else f"{late.over_limit} units"
             yield Found(
@@ -75,7 +76,7 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
     yield from _end(report, found)
 
 
-def _limit(report: ConnectionReport, direction: int, limits: Limits) -> Iterator[Found]:
+def _rate_limited(report: ConnectionReport, direction: int, limits: Limits) -> Iterator[Found]:
     found = limit_of(report, direction, limits)
     if found is not None:
         basis = "observed" if found.unit == "bytes" else "told"
@@ -87,23 +88,23 @@ def _limit(report: ConnectionReport, direction: int, limits: Limits) -> Iterator
         )  # fmt: skip
 
 
-def _resends(
+def _space_findings(
     space: SpaceReport, found: Diagnosis, span: dict[str, Any], limits: Limits
 ) -> Iterator[Found]:
     sent = space.copies - space.duplicates
     share = space.retransmissions / sent if sent else 0.0
-    many = sent >= _FEW and limits.high_resend < 100 * share < 100 * BY_DESIGN
+    many = sent >= _ENOUGH and limits.high_resend < 100 * share < 100 * BY_DESIGN
     if many and (not is_impatient(space, found.lag.p95_ms) or _lossy(found, limits)):
-        text = f"{space.space}: {100 * share:.0f}% of {sent} were repetitions"
+        text = f"{space.space}: {100 * share:.0f}% of {sent} were retransmissions"
         yield Found("high-resend", space.direction, text, evidence={"basis": "inferred", **span})
     closed_ms = space.extra.get("window_closed_ms")
     if isinstance(closed_ms, (int, float)) and closed_ms >= limits.slow_receiver:
-        text = f"the {SIDES[space.direction]} took nothing for {closed_ms / 1e3:.1f} s in all"
+        text = f"the {SIDES[space.direction]} read nothing for {closed_ms / 1e3:.1f} s in total"
         yield Found("slow-receiver", space.direction, text, evidence={"basis": "observed", **span})
 
 
 def _lossy(found: Diagnosis, limits: Limits) -> bool:
-    """Return whether losses of either direction are known that make a side repeat itself."""
+    """Return whether either direction is known to lose enough to cause retransmissions."""
     return any(
         part.is_seen and 100 * (part.share or 0.0) > limits.high_loss
         for part in found.loss
@@ -111,8 +112,7 @@ def _lossy(found: Diagnosis, limits: Limits) -> bool:
 
 
 def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:
-    # Elsewhere, or where frames are missing, a number that is not there says nothing of the
-    # network.
+    # Elsewhere, or if frames were not captured, a missing number says nothing about the network.
     if report.vantage != SIDES[1 - space.direction] or report.misses_frames:
         return
     for burst in space.bursts:
@@ -154,19 +154,21 @@ def _round_trips(
 
 
 def _answered(report: ConnectionReport) -> list[RttSummary]:
-    """Return the round trips of probes, which are answered at once; those that the asking side
-    states where the capture stands next to the other one.
+    """Return the round trips of probes, which are answered at once.
+
+    Next to the side that answers, these are the round trips that the other side states.
     """
     found = [
         probe.rtt if crosses(report, probe.direction) else probe.declared
         for probe in report.probes
     ]
-    return [rtt for rtt in found if rtt.samples >= _PROBES]
+    return [rtt for rtt in found if rtt.samples >= _MIN_PROBES]
 
 
 def _at_once(report: ConnectionReport) -> list[RttSummary]:
-    """Return the round trips of units that are usually acknowledged at once, where many took long
-    and none was sent again: what is lost delays what comes after it.
+    """Return the round trips of units that are usually acknowledged at once.
+
+    Spaces with retransmissions are excluded: a lost unit delays those behind it.
     """
     return [
         space.rtt
@@ -180,31 +182,31 @@ def _at_once(report: ConnectionReport) -> list[RttSummary]:
 
 
 def _named(report: ConnectionReport) -> list[RttSummary]:
-    """Return the round trips of units that are sent once, and acknowledged one by one."""
+    """Return the round trips of units that are acknowledged one by one, if none was sent again."""
     return [
         space.rtt
         for space in report.spaces
         if space.by_name
         and not space.retransmissions
-        and space.rtt.samples >= 2 * _PROBES
+        and space.rtt.samples >= 2 * _MIN_PROBES
         and crosses(report, space.direction)
     ]
 
 
 def _is_spike(rtt: RttSummary, limits: Limits, *, loading: bool = False) -> bool:
-    # Of a few, the first took long where a program was still starting; units are also sent while
-    # it is loading.
-    least = limits.rtt_spike * (1 if rtt.samples >= _FEW and not loading else 2)
+    # Among few, the first may have been slow because a program was starting; units are also sent
+    # while it is loading.
+    least = limits.rtt_spike * (1 if rtt.samples >= _ENOUGH and not loading else 2)
     return _longest(rtt) > least and (rtt.maximum or 0.0) > SPIKE * (rtt.p50 or 0.0)
 
 
 def _longest(rtt: RttSummary) -> float:
-    """Return how much longer than the usual one the longest took, milliseconds."""
+    """Return the longest round trip minus the median, ms."""
     return (rtt.maximum or 0.0) - (rtt.p50 or 0.0)
 
 
 def _slower(rtt: RttSummary) -> float:
-    """Return how much longer than the usual one 5% took, milliseconds."""
+    """Return the 95th percentile of the round trips minus the median, ms."""
     return (rtt.p95 or 0.0) - (rtt.p50 or 0.0)
 
 

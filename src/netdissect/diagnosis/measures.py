@@ -1,4 +1,9 @@
-"""Loss and lag of a connection, from its spaces and probes."""
+"""Loss and lag of a connection, from its spaces and probes.
+
+The loss of a direction is taken from the best source there is: what the receiver reports; else the
+numbers that are missing next to the receiver; else, next to the sender, an upper bound by what was
+sent again or never acknowledged. Anywhere else it is unknown.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,29 @@ from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
 __all__ = [
-    "MIN_SENT", "around_of", "came_late", "closed_window", "crosses", "is_impatient", "lag_of",
-    "limit_of", "loss_of", "lost_hardly", "spans",
+    "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "is_lossless",
+    "is_notably_late", "lag_of", "limit_of", "loss_of", "spans",
 ]  # fmt: skip
 
 MIN_SENT = 20
-"""Units of a direction before a share of them means anything."""
+"""Units of a direction that a share of them needs to be meaningful."""
 SEGMENTS = "tcp"
-"""The space of what TCP repairs: nothing above it is lost."""
+"""The space of TCP segments: TCP repairs losses, so nothing above it is lost."""
 _LATE_UNITS = 3
+"""Late units of a connection over UDP before they are mentioned."""
 _MISSING = ("observed", "inferred")
-"""What losses rest on that missing numbers show."""
+"""The bases of a loss that is counted by missing numbers."""
 _UNKNOWN = Loss(0, 0, "unknown")
-_HARDLY = 0.01
-"""Share of a direction lost that is next to nothing."""
+_LOSSLESS = 0.01
+"""A direction that loses up to this share loses almost nothing."""
 _IMPATIENT = 1.5
-"""A timer shorter than so many of the slower round trips fires on a clean path as well."""
+"""A retransmission timer below 1.5 times the slower round trips also fires on a clean path."""
 BY_DESIGN = 0.4
-"""A sender that repeats this share of what it sends does so whether it is lost or not."""
+"""A sender that repeats this share of what it sends repeats by design, not because of loss."""
 
 
 def loss_of(report: ConnectionReport, direction: int) -> Loss:
-    """Return what of a direction was lost, from the numbered units that it sent."""
+    """Return the loss of a direction."""
     spaces = [
         space
         for space in report.spaces
@@ -39,32 +45,35 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
         and space.copies
         and (space.space == SEGMENTS if report.transport == "tcp" else True)
     ]
-    told = _told(spaces)
-    if told is not None:
-        return told
+    reported = _reported(spaces)
+    if reported is not None:
+        return reported
     if report.vantage == SIDES[1 - direction]:
-        seen = _seen_beside_receiver(spaces)
-        if seen is not None:
-            return replace(seen, basis="bound") if report.misses_frames else seen
+        missing = _by_missing_numbers(spaces)
+        if missing is not None:
+            return replace(missing, basis="bound") if report.misses_frames else missing
+    # What was sent into a silence, or not captured, bounds nothing.
     if report.quiet or report.misses_frames or not report.near[direction]:
-        return _UNKNOWN  # what was sent into the dark, or may not be here, is no bound
+        return _UNKNOWN
     return _by_resends(spaces, streamed=report.transport == "tcp")
 
 
-def came_late(report: ConnectionReport, units: int) -> bool:
-    """Return whether so many units that came late are told: one or two also wait for a program that
-    was busy, but over TCP the system acknowledges.
+def is_notably_late(report: ConnectionReport, units: int) -> bool:
+    """Return whether a number of late units is worth mentioning.
+
+    One or two may have waited for a busy program; over TCP, where the operating system
+    acknowledges, one is enough.
     """
     return units >= (1 if report.transport == "tcp" else _LATE_UNITS)
 
 
-def lost_hardly(part: Loss) -> bool:
-    """Return whether it is known that a direction lost next to nothing."""
-    return part.is_known and part.sent >= MIN_SENT and (part.share or 0.0) <= _HARDLY
+def is_lossless(part: Loss) -> bool:
+    """Return whether a direction is known to have lost almost nothing."""
+    return part.is_known and part.sent >= MIN_SENT and (part.share or 0.0) <= _LOSSLESS
 
 
-def _told(spaces: list[SpaceReport]) -> Loss | None:
-    """Return what the receiver says itself."""
+def _reported(spaces: list[SpaceReport]) -> Loss | None:
+    """Return the loss that the receiver itself reports, if it does."""
     for space in spaces:
         lost, delivered = space.extra.get("lost"), space.extra.get("delivered")
         if isinstance(lost, int) and isinstance(delivered, int) and lost + delivered >= MIN_SENT:
@@ -72,9 +81,11 @@ def _told(spaces: list[SpaceReport]) -> Loss | None:
     return None
 
 
-def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
-    """Return what missing numbers tell next to the receiver: of units that are never sent again,
-    where there are enough. What is sent again leaves no gap, and TCP has no numbers of its own.
+def _by_missing_numbers(spaces: list[SpaceReport]) -> Loss | None:
+    """Return the loss by the numbers missing next to the receiver.
+
+    Only spaces whose units are never sent again count, as a retransmission fills the gap. Return
+    None if there are not enough such units.
     """
     best = _best(spaces)
     if best is None:
@@ -85,20 +96,22 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
 
 
 def _numbers(space: SpaceReport) -> int:
-    """Return how many numbers a direction has used, as far as the capture shows."""
+    """Return how many numbers a sender used, as far as the capture shows."""
     return space.units + _of_copies(space) + space.others + _missing(space)
 
 
 def _missing(space: SpaceReport) -> int:
-    """Return how many numbers were never seen, but for those that copies have taken."""
+    """Return how many numbers were never seen, not counting those that retransmissions took."""
     return max(0, space.never_seen - _of_copies(space))
 
 
 def _of_copies(space: SpaceReport) -> int:
+    """Return how many numbers retransmissions took."""
     return space.retransmissions if space.copies_take_numbers else 0
 
 
 def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
+    """Return the space whose missing numbers are the best measure of loss."""
     once = [
         space
         for space in spaces
@@ -106,21 +119,21 @@ def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
         and space.space != SEGMENTS
         and _numbers(space) >= MIN_SENT
     ]
-    # Where messages travel in numbered datagrams, it is those that get lost.
+    # If messages travel in numbered datagrams, it is the datagrams that get lost.
     return max(once, key=lambda space: (_missing(space), _numbers(space)), default=None)
 
 
 def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceiling | None:
-    """Return the limit of a direction's rate: what its receiver told shows it, else the numbers
-    missing next to it; None where there is none that lasts.
+    """Return the lasting limit of a direction's rate, if any: by the receiver's reports, or by the
+    numbers missing next to it.
     """
-    missing, told = report.ceilings[direction]
-    found = told or (missing if report.vantage == SIDES[1 - direction] else None)
+    missing, reported = report.ceilings[direction]
+    found = reported or (missing if report.vantage == SIDES[1 - direction] else None)
     return found if found is not None and found.seconds >= limits.rate_limited else None
 
 
 def closed_window(report: ConnectionReport) -> tuple[int, float]:
-    """Return which side's receive window was closed longest, and for how many milliseconds."""
+    """Return which side's receive window was closed longest, and for how long in ms."""
     closed = [(space.extra.get("window_closed_ms"), space.direction) for space in report.spaces]
     known = [(ms, side) for ms, side in closed if isinstance(ms, (int, float))]
     longest_ms, side = max(known, default=(0.0, 0))
@@ -128,8 +141,9 @@ def closed_window(report: ConnectionReport) -> tuple[int, float]:
 
 
 def around_of(report: ConnectionReport, span: QuietSpan) -> SilenceLoss:
-    """Return what the direction of a quiet span lost before it and in it; of the other direction
-    one capture does not know.
+    """Return what the direction of a quiet span lost before it and during it.
+
+    The loss of the other direction is unknown from one capture.
     """
     basis = loss_of(report, span.direction).basis
     spaces = [space for space in report.spaces if space.direction == span.direction]
@@ -149,15 +163,16 @@ def around_of(report: ConnectionReport, span: QuietSpan) -> SilenceLoss:
 
 
 def spans(burst: Burst, span: QuietSpan) -> bool:
-    """Return whether numbers are missing where a side was silent, and not only there by chance."""
+    """Return whether a burst of missing numbers covers all of a silence that passed."""
     over = span.to_ns is not None and burst.to_ns >= span.to_ns
     return over and burst.from_ns <= span.from_ns
 
 
 def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
-    """Return a bound, next to the sender of what is sent again where it is lost: what was sent
-    again, because it or its acknowledgement was lost, or because the sender was impatient, and what
-    nobody has acknowledged.
+    """Return an upper bound of loss, next to the sender of units that are sent again if lost.
+
+    It counts what was sent again, because it or its acknowledgement was lost or because the sender
+    was impatient, and what was never acknowledged.
     """
     repaired = [
         space
@@ -172,15 +187,15 @@ def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
 
 
 def is_impatient(space: SpaceReport, slow_ms: float | None) -> bool:
-    """Return whether a sender's timer is too short for the path, or not known; `slow_ms`: what 95%
-    of the round trips do not exceed.
+    """Return whether a sender's timer is too short for the path, or unknown; `slow_ms` is the 95th
+    percentile of the round trips.
     """
     slow = max(space.rtt.p95 or 0.0, slow_ms or 0.0)
     return space.timer_ms is None or not slow or space.timer_ms < _IMPATIENT * slow
 
 
 def lag_of(report: ConnectionReport) -> Lag:
-    """Return the round trip of the path, and what resends added in each direction."""
+    """Return the round trip of the path, and the delay that retransmissions added per direction."""
     path = _path(report)
     return Lag(
         None if path is None else path.p50,
@@ -190,23 +205,25 @@ def lag_of(report: ConnectionReport) -> Lag:
 
 
 def _path(report: ConnectionReport) -> RttSummary | None:
-    """Return the round trips that cross the whole path, probes first."""
+    """Return the shortest round trips that cross the whole path, of probes if there are any."""
     probes, units = (
         [each.rtt for each in items if each.rtt.samples and crosses(report, each.direction)]
         for items in (report.probes, report.spaces)
     )
-    # The path is in all of them; the others have some waiting of a program besides.
+    # All of them include the path; the longer ones also include the waiting of a program.
     return min(probes or units, key=lambda rtt: rtt.p50 or 0.0, default=None)
 
 
 def crosses(report: ConnectionReport, direction: int) -> bool:
-    """Return whether what a side asks is seen to cross the path: next to the side that answers, a
-    round trip has nothing of the path in it.
+    """Return whether the round trips that a side starts include the path.
+
+    Those seen next to the side that answers do not.
     """
     return report.vantage != SIDES[1 - direction]
 
 
 def _added(report: ConnectionReport, direction: int) -> AddedDelay:
+    """Return the delay that retransmissions added in a direction, over all of its spaces."""
     late = [
         space.added
         for space in report.spaces

@@ -1,5 +1,7 @@
-"""What the other connections of a capture show of one: whether its client went on from another
-port, and whether its server, or the link of that, was to blame. Only all of them together show it.
+"""What the other connections of a capture show about one.
+
+They show whether a silent client continued from another port, and whether the server as a whole or
+its link was at fault. This is known only once all connections are.
 """
 
 from __future__ import annotations
@@ -12,111 +14,101 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from netdissect.diagnosis import words
-from netdissect.diagnosis.measures import lost_hardly
+from netdissect.diagnosis.measures import is_lossless
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["About", "Neighbours", "State"]
 
 MAX_NEIGHBOURS: Final = 64
-"""Connections of one server that are asked, the first ones."""
-_LEAST_NS: Final = 1_000_000_000
-"""What a connection lasts that shows anything of another: silences are longer."""
-_HEARD: Final = (1, 2)
-_GOOD: Final = (4, 8)
-"""Flags by direction: it was heard; next to nothing of it was lost."""
+"""Connections of a server that are compared with one: the first ones."""
+_MIN_LASTED_NS: Final = 1_000_000_000
+"""A shorter connection shows nothing about another, as silences are longer."""
+_PRESENT: Final = (1, 2)
+_LOSSLESS: Final = (4, 8)
+"""Flags by direction: packets of it were captured; it lost almost nothing."""
 
 State = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
+"""Everything that the connections of one process show, to be sent to another."""
 
 
 class About(NamedTuple):
-    """What of a connection decides what others show of it."""
+    """The facts about a connection that decide what others show about it."""
 
     number: int
-    way: int
-    """What those from one address to one server have in common."""
+    route: int
+    """Hash that the connections from one address to one server share."""
     server: int
+    """Hash of the server."""
     first_ns: int
     last_ns: int
 
     @classmethod
     def of(cls, report: ConnectionReport) -> About:
-        """Take it from a report."""
+        """Return the facts about the connection of a report."""
         times = report.first_time_ns, report.last_time_ns
-        return cls(report.connection, _way(report), _key(report.server), *times)
+        return cls(report.connection, _route(report), _hash(report.server), *times)
 
 
-class _Lasting(NamedTuple):
-    """What is remembered of a connection that lasted."""
-
-    server: int
-    frame: int
-    """First frame."""
-    first_ns: int
-    last_ns: int
-    flags: int
-    number: int
-
-
-_STRIDE: Final = len(_Lasting._fields)
+# A row of a connection: hash of the server, first frame, first and last time, flags, number. The
+# values are read one by one: a tuple for each row would take ten times as many instructions.
+_STRIDE: Final = 6
 _FRAME: Final = 1
 _FIRST_NS: Final = 2
 _LAST_NS: Final = 3
 _FLAGS: Final = 4
 _NUMBER: Final = 5
-"""Offsets of the values in a row. They are read one by one: to make a `_Lasting` of each row takes
-ten times as many instructions.
-"""
-_SPAN: Final = 4
-"""Integers of a silence."""
+_SILENCE: Final = 4
+"""Integers per silence."""
 
 
 class Neighbours:
-    """Connections by their ways and servers: a few integers each, for there may be very many."""
+    """All connections, by route and by server: a few integers each, as there may be very many."""
 
     __slots__ = (
-        "_began", "_by_frame", "_frames", "_indexed", "_of_server", "_of_way", "_rows", "_servers",
-        "_silences", "_ways",
+        "_began", "_by_frame", "_frames", "_indexed", "_of_route", "_of_server", "_routes", "_rows",
+        "_servers", "_silences",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._frames = array("q")
         """First frame of each connection."""
-        self._ways = array("q")
-        """What those from one address to one server have in common."""
-        self._of_way = array("q")
-        """The ways in order of way and first frame, made when it is asked for: a plain array is
-        searched in a tenth of the time that a search with a key function takes.
+        self._routes = array("q")
+        """Route of each connection; 0 for mere requests for information."""
+        self._of_route = array("q")
+        """The routes in order of route and first frame, built on demand. A plain array is searched
+        in a tenth of the time that a search with a key function takes.
         """
         self._began = array("q")
         """First frame of each connection in that order."""
         self._rows = array("q")
-        """The values of a `_Lasting` each."""
+        """A row per connection of some duration."""
         self._of_server = array("q")
-        """Places of rows in order of server and frame, made when it is asked for."""
+        """Indices of rows in order of server and first frame, built on demand."""
         self._servers = array("q")
-        """Server of each place in `_of_server`."""
+        """Server of each row in that order."""
         self._silences = array("q")
-        """First frame of a connection, direction, from and to, ns; to = 0: to the end."""
+        """Per silence: first frame of its connection, direction, from, to (0: to the end), ns."""
         self._by_frame: dict[int, list[tuple[int, int, int]]] = {}
         self._indexed = 0
-        """So much of the silences is in the index."""
+        """Length of `_silences` when `_by_frame` was built."""
 
     def add(self, report: ConnectionReport) -> None:
         """Remember a connection."""
         found = report.diagnosis
-        asked = found is not None and found.ending.how == "info-only" and all(report.datagrams)
+        info_only = found is not None and found.ending.how == "info-only" and all(report.datagrams)
         self._frames.append(report.first_frame)
-        self._ways.append(0 if asked else _way(report))
-        # Questions and answers are no connection, and say nothing of the time between them.
-        if found is None or asked or report.last_time_ns - report.first_time_ns < _LEAST_NS:
+        self._routes.append(0 if info_only else _route(report))
+        lasted_ns = report.last_time_ns - report.first_time_ns
+        # Requests for information say nothing about the time between them.
+        if found is None or info_only or lasted_ns < _MIN_LASTED_NS:
             return
         flags = 0
         for way in (0, 1):
-            flags |= _HEARD[way] if report.datagrams[way] else 0
-            flags |= _GOOD[way] if lost_hardly(found.loss[way]) else 0
-        self._rows.extend(_Lasting(
-            _key(report.server), report.first_frame, report.first_time_ns, report.last_time_ns,
+            flags |= _PRESENT[way] if report.datagrams[way] else 0
+            flags |= _LOSSLESS[way] if is_lossless(found.loss[way]) else 0
+        self._rows.extend((
+            _hash(report.server), report.first_frame, report.first_time_ns, report.last_time_ns,
             flags, report.connection,
         ))  # fmt: skip
         for span in report.quiet:
@@ -131,14 +123,14 @@ class Neighbours:
             self._rows[at] = numbers[self._rows[at] - 1]
 
     def state(self) -> State:
-        """Return all that is remembered, for `extend` in another process."""
-        return self._frames, self._ways, self._rows, self._silences
+        """Return everything, for `extend` in another process."""
+        return self._frames, self._routes, self._rows, self._silences
 
     def extend(self, state: State, numbers: Sequence[int]) -> None:
-        """Remember what another process does, whose connection n is `numbers[n - 1]` here."""
-        frames, ways, rows, silences = state
+        """Add the state of another process, whose connection n is `numbers[n - 1]` here."""
+        frames, routes, rows, silences = state
         self._frames.extend(frames)
-        self._ways.extend(ways)
+        self._routes.extend(routes)
         self._silences.extend(silences)
         for at in range(_NUMBER, len(rows), _STRIDE):
             rows[at] = numbers[rows[at] - 1]
@@ -146,64 +138,65 @@ class Neighbours:
 
     @staticmethod
     def concern(found: Diagnosis) -> bool:
-        """Return whether other connections may show anything of what happened to one."""
+        """Return whether other connections can show anything about a diagnosis."""
         cause = found.cause
         if cause.what == "silence":
             return cause.direction == 0 or cause.confidence != "certain"
         return cause.what == "loss" and cause.direction is not None
 
-    def told(self, report: ConnectionReport) -> ConnectionReport:
-        """Return a report whose diagnosis says, too, what the others show."""
+    def apply(self, report: ConnectionReport) -> ConnectionReport:
+        """Return a report whose diagnosis includes what the others show."""
         found = report.diagnosis
         if found is None or not self.concern(found):
             return report
-        cause, ruled_out = self.said(About.of(report), found.cause, found.ruled_out)
+        cause, ruled_out = self.revise(About.of(report), found.cause, found.ruled_out)
         if cause is found.cause and ruled_out == found.ruled_out:
             return report
         return replace(report, diagnosis=replace(found, cause=cause, ruled_out=ruled_out))
 
-    def said(
+    def revise(
         self, about: About, cause: Cause, ruled_out: tuple[str, ...]
     ) -> tuple[Cause, tuple[str, ...]]:
-        """Return the cause of a diagnosis and what it rules out as they are with what the others
-        show; what was said of them before is said anew.
+        """Return the cause of a diagnosis and what it rules out, as the others show them.
+
+        What others showed before, and was included then, is replaced.
         """
-        further, way = None, cause.direction
+        excluded, way = None, cause.direction
         if way is None:
             return cause, ruled_out
         if cause.confidence == "certain" and cause.what == "silence":
-            frame = self._begun(about.way, cause.from_frame or 0, cause.to_frame)
+            frame = self._first_on_route(about.route, cause.from_frame or 0, cause.to_frame)
             if frame is None:
                 return cause, ruled_out
-            text = words.gone_on_text(cause.text, frame)
+            text = words.may_have_moved(cause.text, frame)
             cause = replace(cause, confidence="likely", text=text)
         witnesses = self._witnesses(about, cause, way)
         if witnesses and cause.what == "silence":
-            further = words.heard_meanwhile(way, witnesses)
+            excluded = words.sent_meanwhile(way, witnesses)
             if way and cause.confidence == "cannot tell":
                 cause = replace(cause, text=words.dropped_or_broken(witnesses))
         elif witnesses:
-            further = words.lost_nothing(way, witnesses)
+            excluded = words.lost_little(way, witnesses)
         kept = tuple(text for text in ruled_out if not words.is_of_server(text))
-        return cause, kept if further is None else (*kept, further)
+        return cause, kept if excluded is None else (*kept, excluded)
 
-    def _begun(self, way: int, after: int, before: int | None) -> int | None:
-        """Return the first frame of a way's first connection in a span of frames; None where none
-        begins there.
+    def _first_on_route(self, route: int, after: int, before: int | None) -> int | None:
+        """Return the first frame of the first connection on a route that begins between two frames;
+        None if there is none.
         """
-        if len(self._of_way) != len(self._ways):
-            pairs = sorted(zip(self._ways, self._frames, strict=True))
-            self._of_way = array("q", [way for way, _ in pairs])
+        if len(self._of_route) != len(self._routes):
+            pairs = sorted(zip(self._routes, self._frames, strict=True))
+            self._of_route = array("q", [each for each, _ in pairs])
             self._began = array("q", [frame for _, frame in pairs])
-        end = bisect_right(self._of_way, way)
-        at = bisect_right(self._began, after, bisect_left(self._of_way, way), end)
+        end = bisect_right(self._of_route, route)
+        at = bisect_right(self._began, after, bisect_left(self._of_route, route), end)
         if at == end:
             return None
         frame = self._began[at]
         return frame if before is None or frame < before else None
 
-    def _beside(self, server: int) -> list[int]:
-        """Return the places of the rows of a server's first connections that lasted."""
+    def _rows_of(self, server: int) -> list[int]:
+        """Return the indices of the rows of a server's first connections."""
         rows, order, servers = self._rows, self._of_server, self._servers
         if len(order) * _STRIDE != len(rows):
             places = sorted(
@@ -216,62 +209,62 @@ class Neighbours:
         return list(order[start:end])
 
     def _witnesses(self, about: About, cause: Cause, way: int) -> list[int]:
-        """Return the other connections of a server that were heard through a silence, or that lost
-        next to nothing where this one lost much.
+        """Return the other connections of a server that were present throughout a silence, or that
+        lost almost nothing while this one lost much.
         """
         rows, found = self._rows, []
-        for place in self._beside(about.server):
+        for place in self._rows_of(about.server):
             if rows[place + _NUMBER] == about.number:
                 continue
             if cause.what == "silence":
-                shows = self._heard(place, about, cause, way)
+                shows = self._kept_sending(place, about, cause, way)
             else:
-                shows = self._is_good(place, about, way)
+                shows = self._was_lossless(place, about, way)
             if shows:
                 found.append(rows[place + _NUMBER])
         return found
 
-    def _heard(self, place: int, about: About, cause: Cause, way: int) -> bool:
-        """Return whether a side of another connection was heard all through a silence."""
+    def _kept_sending(self, place: int, about: About, cause: Cause, way: int) -> bool:
+        """Return whether a side of another connection was present throughout a silence."""
         rows = self._rows
-        if not rows[place + _FLAGS] & _HEARD[way]:
+        if not rows[place + _FLAGS] & _PRESENT[way]:
             return False
         start_ns, end_ns = cause.from_ns or 0, cause.to_ns or about.last_ns
         if rows[place + _FIRST_NS] > start_ns or rows[place + _LAST_NS] < end_ns:
             return False
-        for side, from_ns, to_ns in self._silent().get(rows[place + _FRAME], ()):
+        for side, from_ns, to_ns in self._silences_of().get(rows[place + _FRAME], ()):
             if side == way and from_ns < end_ns and (not to_ns or to_ns > start_ns):
                 return False
         return True
 
-    def _is_good(self, place: int, about: About, way: int) -> bool:
-        """Return whether another connection, most of the same time, lost next to nothing."""
+    def _was_lossless(self, place: int, about: About, way: int) -> bool:
+        """Return whether another connection overlaps most of this one and lost almost nothing."""
         rows = self._rows
-        if not rows[place + _FLAGS] & _GOOD[way]:
+        if not rows[place + _FLAGS] & _LOSSLESS[way]:
             return False
         last_ns = min(rows[place + _LAST_NS], about.last_ns)
         common_ns = last_ns - max(rows[place + _FIRST_NS], about.first_ns)
         return 2 * common_ns > about.last_ns - about.first_ns
 
-    def _silent(self) -> dict[int, list[tuple[int, int, int]]]:
-        """Return direction, from and to of the silences by the first frame of their connection."""
-        told = self._silences
-        if self._indexed != len(told):
-            self._indexed = len(told)
+    def _silences_of(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Return first frame of a connection -> (direction, from, to) of its silences."""
+        silences = self._silences
+        if self._indexed != len(silences):
+            self._indexed = len(silences)
             self._by_frame = {}
-            for at in range(0, len(told), _SPAN):
-                frame, side, from_ns, to_ns = told[at : at + _SPAN]
+            for at in range(0, len(silences), _SILENCE):
+                frame, side, from_ns, to_ns = silences[at : at + _SILENCE]
                 self._by_frame.setdefault(frame, []).append((side, from_ns, to_ns))
         return self._by_frame
 
 
-def _way(report: ConnectionReport) -> int:
-    """Return what the connections of a protocol from one address to one server have in common."""
+def _route(report: ConnectionReport) -> int:
+    """Return a hash of protocol, client address without port, and server."""
     host = report.client.rpartition(":")[0]
-    return _key(f"{report.protocol} {report.transport} {host} {report.server}")
+    return _hash(f"{report.protocol} {report.transport} {host} {report.server}")
 
 
-def _key(text: str) -> int:
-    """Return 62 bits of two sums, the same in every process: `hash` is another one in each."""
+def _hash(text: str) -> int:
+    """Return a hash of 62 bits that is the same in every process, unlike the builtin."""
     octets = text.encode()
     return crc32(octets) << 31 | crc32(octets[::-1]) >> 1

@@ -1,4 +1,8 @@
-"""The sentences about a connection. Every view shows these, none makes its own."""
+"""Every sentence about a connection. All views show these; none makes its own.
+
+A verdict is one sentence: how the connection ended, and what was bad about it. A cause says whose
+fault it was as far as the capture shows, and how sure that is.
+"""
 
 from __future__ import annotations
 
@@ -12,98 +16,97 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 
 __all__ = [
     "NO_SILENCE",
+    "confidence_of",
     "dropped_or_broken",
-    "gone_on_text",
-    "heard_meanwhile",
     "is_of_server",
     "late_text",
     "line",
     "loss_text",
-    "lost_nothing",
+    "lost_little",
+    "may_have_moved",
     "no_loss",
     "not_the_network",
     "one_way_only",
     "plain_cause",
     "second_capture",
+    "sent_meanwhile",
     "slow_text",
     "span_text",
-    "untold_loss",
+    "unknown_loss",
     "verdict",
-    "whose",
 ]
 
-NO_SILENCE: Final = "silence: both sides were heard as often as they should be"
-MANY_ASKED: Final = 6
-"""Questions without an answer from which on it is not the answers alone that were lost."""
-MANY_MISSING: Final = 3
-"""Numbers that are missing after a silence from which on its side did not keep silent."""
-_LEAST_SHOWN_NS: Final = 1_000_000_000
-"""A silence to the end that was shorter than this when the other side, too, was last heard."""
-_WORTH: Final = 0.005
-"""Share lost from which on it is worth a word."""
+NO_SILENCE: Final = "silence: packets of both sides arrived as often as their timers require"
+MIN_UNANSWERED: Final = 6
+"""With this many unanswered requests, the requests and not only their answers were lost."""
+MIN_MISSING: Final = 3
+"""Numbers missing after a silence from which on its side must have kept sending."""
+_MIN_SHOWN_NS: Final = 1_000_000_000
+"""A shorter silence to the end of the capture is shown without its duration."""
+_MIN_SHARE: Final = 0.005
+"""A smaller share of loss is not mentioned."""
 _PER_ANSWER: Final = 1.5
-"""Units are sent again for answers that were lost, now and then two for one."""
+"""Units that are sent again for each answer lost: now and then two for one."""
 _AT_MOST: Final = "at most "
-_ARROWS: Final = ("client to server", "server to client")
+_DIRECTIONS: Final = ("client to server", "server to client")
 
 
 def verdict(
     report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]
 ) -> str:
-    """Return the one sentence that answers: who, when, why."""
-    main = _ended(report, ending, cause)
-    more = []
+    """Return the verdict as a sentence."""
+    clauses = [_ending_clause(report, ending, cause)]
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
-        more.append(_spell(report, cause))
+        clauses.append(_silence_clause(report, cause))
     elif cause.what == "loss":
-        shares = _shares(loss, _ARROWS, _AT_MOST)
-        more.append(f"lost: {shares}" if shares else "the rate was limited")
+        shares = _shares(loss, _DIRECTIONS, _AT_MOST)
+        clauses.append(f"lost: {shares}" if shares else "the rate was limited")
     elif cause.what == "slow-receiver":
-        # The cause begins with The, which here is no beginning.
-        more.append("t" + cause.text[1:].partition(":")[0])
-    return "; ".join((main, *more)) + "."
+        # The first clause of the cause, continued in lower case.
+        clauses.append("t" + cause.text[1:].partition(":")[0])
+    return "; ".join(clauses) + "."
 
 
-_ENDED: Final = {
+_ENDINGS: Final = {
     "timed-out": "Timed out at {by}{quiet}{unless_quiet}",
     "silent": "{silent}{quiet}",
     "rejected": "Rejected by {by}{because}",
-    "unreachable": "Nobody listens at {server} any more (ICMP port unreachable)",
-    "quality": "Closed by {by} without a word{because}",
+    "unreachable": "Nothing listens at {server} (ICMP port unreachable)",
+    "quality": "Closed by {by} without notice{because}",
     "reset": "Reset by {by} after {lasted}",
     "gave-up": "Given up by {by}, which got no answer{because}",
     "never-answered": "Never answered: nothing came from the server in {lasted}",
-    "info-only": "No connection: information was {exchanged}",
+    "info-only": "No connection: server information was {exchanged}",
     "open": "Still open when the capture ends, after {lasted}{lossy}{quiet}",
     "said": "Closed by {by} after {lasted}{because}{quiet}",
-    "dropped": "Forgotten by {by} without a word after {lasted}: its numbers start again{quiet}",
-    "unknown": "How it ended is not in the capture, which has {lasted} of it{quiet}",
+    "dropped": "Dropped by {by} without notice after {lasted}: its sequence numbers restart{quiet}",
+    "unknown": "The end is not in the capture, which covers {lasted} of the connection{quiet}",
 }
-"""`Ending.how` -> the main clause of the verdict."""
-_EXCHANGED: Final = ("asked for", "given")
-"""What (client, server) did who wanted no connection."""
+"""`Ending.how` -> main clause of the verdict."""
+_EXCHANGED: Final = ("requested", "sent")
+"""What the client and what the server did, if server information was all they exchanged."""
 
 
-_LINES: Final = {
+_ENDINGS_IN_LISTS: Final = {
     "timed-out": "timed out{at}",
     "silent": "the capture ends in silence",
     "rejected": "rejected{because}",
-    "unreachable": "nobody listens there any more",
+    "unreachable": "nothing listens there",
     "quality": "closed{by}{because}",
     "reset": "reset{by}",
     "gave-up": "given up{by}, no answer",
     "never-answered": "no answer in {lasted}",
-    "info-only": "information only",
+    "info-only": "server information only",
     "open": "still open",
     "said": "closed{by}{because}",
-    "dropped": "forgotten{by}",
+    "dropped": "dropped{by}",
     "unknown": "its end is not in the capture",
 }
-"""`Ending.how` -> the same in a list, behind what was bad."""
+"""`Ending.how` -> the same in a list, after what was bad."""
 
 
 def line(report: ConnectionReport) -> str:
-    """Return the verdict in few words, what was bad first, for a line of a list."""
+    """Return a short verdict for a line of a list: what was bad, then how the connection ended."""
     found = report.diagnosis
     if found is None:
         return report.state
@@ -117,141 +120,140 @@ def line(report: ConnectionReport) -> str:
         shares = _shares(found.loss, "→←", "<=")
         bad = f"lost {shares}" if shares else "rate limited"
     elif cause.what == "slow-receiver":
-        bad = "a side did not read"
+        bad = "a receiver did not read"
     known = ending.by is not None and ending.by != "nobody"
     side = {"both": "both sides"}.get(ending.by or "", str(ending.by))
-    ended = _LINES[ending.how].format(
+    ended = _ENDINGS_IN_LISTS[ending.how].format(
         at=f" at {side}" if known and not bad else "",
         by=f" by {side}" if known else "",
         because=f": {ending.reason}" if ending.reason and not bad else "",
         lasted=_seconds(report.last_time_ns - report.first_time_ns),
     )
-    # A silence that ended it stands behind the end, one that passed before it.
+    # A silence that ended the connection follows its end; one that passed precedes it.
     ends = bad and cause.to_ns is None and cause.what in ("silence", "one-way")
     text = f"{ended}: {bad}" if ends else "; ".join(part for part in (bad, ended) if part)
     return text[:1].upper() + text[1:]
 
 
 def _shares(loss: tuple[Loss, Loss], names: Sequence[str], at_most: str) -> str:
-    """Return what each direction lost; nothing where a limit of the rate is the cause, and what was
-    lost by it is little of the whole.
+    """Return what each direction lost; "" if both lost too little to mention, because a limit of
+    the rate is the cause.
     """
     return ", ".join(
         f"{at_most if part.is_limit else ''}{100 * part.share:.0f}% {name}"
         for name, part, other in zip(names, loss, loss[::-1], strict=True)
-        if part.share is not None and part.share >= _WORTH and not _of_answers(part, other)
+        if part.share is not None and part.share >= _MIN_SHARE and not _of_answers(part, other)
     )
 
 
 def _of_answers(part: Loss, other: Loss) -> bool:
-    """Return whether the answers that were lost explain all that a direction sent again."""
+    """Return whether lost answers explain everything that a direction sent again."""
     lost = other.share if other.is_seen else None
     return part.basis == "bound" and lost is not None and (part.share or 0.0) <= _PER_ANSWER * lost
 
 
-def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
+def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
     """Return how a connection ended, with the silence that ended it."""
     ended_by_silence = cause.what in ("silence", "one-way") and cause.to_ns is None
     because = f": {ending.reason}" if ending.reason else ""
-    return _ENDED[ending.how].format(
+    joint = "; before that, " if ending.how == "said" else ": "
+    return _ENDINGS[ending.how].format(
         by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
         because=because,
         lasted=_seconds(report.last_time_ns - report.first_time_ns),
         server=report.server,
-        lossy="" if ending.by else _unheard_goodbye(report),
+        lossy="" if ending.by else _uncaptured_goodbye(report),
         exchanged=" and ".join(
             what for what, count in zip(_EXCHANGED, report.datagrams, strict=True) if count
         ),
         silent=(
-            f"The {ending.by} began anew at the same endpoints without a word"
+            f"The {ending.by} opened a new connection from the same endpoint without closing this"
+            " one"
             if ending.by
             else "The capture ends in silence"
         ),
-        quiet=f"{_joint(ending)}{_spell(report, cause)}" if ended_by_silence else "",
+        quiet=f"{joint}{_silence_clause(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
 
 
-def _joint(ending: Ending) -> str:
-    """Return what stands between an ending and the silence before it."""
-    return "; before, " if ending.how == "said" else ": "
-
-
-def _unheard_goodbye(report: ConnectionReport) -> str:
-    """Return why nobody can tell that a connection is still open."""
+def _uncaptured_goodbye(report: ConnectionReport) -> str:
+    """Return why it is not certain that a connection is still open."""
     if all(report.datagrams):
-        return " (a goodbye may have been lost on its way here)"
+        return " (a goodbye may have been lost before it was captured)"
     side = SIDES[1 if report.datagrams[0] else 0]
-    return f" (what the {side} sent is not in it)"
+    return f" (what the {side} sent was not captured)"
 
 
-def _spell(report: ConnectionReport, cause: Cause) -> str:
-    """Return what was not heard, and for how long."""
+def _silence_clause(report: ConnectionReport, cause: Cause) -> str:
+    """Return what did not come, or was not answered, and for how long."""
     start_ns = cause.from_ns or report.first_time_ns
     until_ns = cause.to_ns or report.last_time_ns
     side = SIDES[cause.direction or 0]
     lasted, at = _seconds(until_ns - start_ns), _seconds(start_ns - report.first_time_ns)
     if cause.what == "one-way":
-        return f"nothing that the {side} sent was answered for {lasted}, from {at} on"
-    if cause.to_ns is None and until_ns - start_ns < _LEAST_SHOWN_NS:
-        return f"nothing came from the {side} from {at} on"  # nor from the other one for longer
-    return f"nothing came from the {side} for {lasted}, from {at} on"
+        return f"nothing that the {side} sent was answered for {lasted}, starting at {at}"
+    if cause.to_ns is None and until_ns - start_ns < _MIN_SHOWN_NS:
+        return f"nothing came from the {side} after {at}"  # nor for longer from the other side
+    return f"nothing came from the {side} for {lasted}, starting at {at}"
 
 
 def span_text(span: QuietSpan, confidence: str) -> str:
-    """Return what a quiet span says of whose fault it is."""
+    """Return what a quiet span shows about whose fault it is."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
         if confidence == "likely":
             return (
-                f"The {other} went on speaking and answered nothing: the path from the {side} to"
-                f" the {other} was broken."
+                f"The {other} kept sending but answered nothing: the path from the {side} to the"
+                f" {other} was broken."
             )
         return (
-            f"The {other} went on speaking and answered nothing that the {side} sent: either it did"
-            " not arrive, or the program did not take it."
+            f"The {other} kept sending but answered nothing that the {side} sent: either it did"
+            " not arrive, or the program did not process it."
         )
     if confidence == "certain":
-        return f"The capture is next to the {side}, which sent nothing: its program stopped."
+        return (
+            f"The capture was taken next to the {side}, which sent nothing: its program stopped."
+        )
     if confidence == "likely":
         return (
-            f"Numbers of the {side} are missing after the silence: it went on sending, and the path"
-            f" to the {other} was broken."
+            f"Sequence numbers of the {side} are missing after the silence: it kept sending, and"
+            f" the path to the {other} was broken."
         )
     return (
-        f"Whether the {side} stopped or the path from it was broken cannot be told from here, nor"
+        f"This capture cannot tell whether the {side} stopped or the path from it was broken, nor"
         f" whether the {side} still received what the {other} sent."
     )
 
 
-def gone_on_text(text: str, frame: int) -> str:
-    """Return what is said of a client whose address begins another connection meanwhile."""
+def may_have_moved(text: str, frame: int) -> str:
+    """Extend the cause of a client's silence: its address opens another connection meanwhile."""
     return (
-        f"{text.removesuffix('.')}, or went on from another port: its address begins another"
+        f"{text.removesuffix('.')}, or it continued from another port: its address opens another"
         f" connection to this server in #{frame}."
     )
 
 
-def heard_meanwhile(direction: int, numbers: Sequence[int]) -> str:
-    """Return what was not silent: other connections of the server were heard meanwhile."""
+def sent_meanwhile(direction: int, numbers: Sequence[int]) -> str:
+    """Return what a silence is not: packets of other connections of the server kept arriving."""
     if direction:
-        return f"{_SERVER}it went on speaking to {_some(numbers)} meanwhile"
+        return f"{_SERVER}it kept sending to {_names(numbers)} in that time"
     clients = "client" if len(numbers) == 1 else "clients"
-    return f"{_SERVER_LINK}what the {clients} of {_some(numbers)} sent came through meanwhile"
+    return f"{_SERVER_LINK}packets from the {clients} of {_names(numbers)} arrived in that time"
 
 
 def dropped_or_broken(numbers: Sequence[int]) -> str:
-    """Return the cause of a server's silence for one client alone."""
+    """Return the cause of a server's silence toward one client alone."""
     return (
-        f"The server went on speaking to {_some(numbers)}: the path from it to this client was"
-        " broken, or it dropped this client without a word."
+        f"The server kept sending to {_names(numbers)}: the path from it to this client was"
+        " broken, or it dropped this client without notice."
     )
 
 
-def lost_nothing(direction: int, numbers: Sequence[int]) -> str:
-    """Return that other connections of the server lost next to nothing."""
+def lost_little(direction: int, numbers: Sequence[int]) -> str:
+    """Return what a loss is not: other connections of the server lost almost nothing."""
     return (
-        f"{_SERVER_LINK}{_some(numbers)} lost next to nothing from {_ARROWS[direction]} at that"
+        f"{_SERVER_LINK}{_names(numbers)} lost almost nothing from {_DIRECTIONS[direction]} in that"
         " time"
     )
 
@@ -261,51 +263,53 @@ _SERVER_LINK: Final = "the link of the server: "
 
 
 def is_of_server(text: str) -> bool:
-    """Return whether what was ruled out is what other connections of the server show."""
+    """Return whether a cause was ruled out by what other connections of the server show."""
     return text.startswith((_SERVER, _SERVER_LINK))
 
 
-def _some(numbers: Sequence[int]) -> str:
+_MAX_NAMED: Final = 3
+"""Connections that are named; further ones are counted."""
+
+
+def _names(numbers: Sequence[int]) -> str:
     """Return the names of a few connections, and how many more there are."""
-    shown = ", ".join(f"c{number}" for number in numbers[:_SHOWN])
-    more = len(numbers) - _SHOWN
+    shown = ", ".join(f"c{number}" for number in numbers[:_MAX_NAMED])
+    more = len(numbers) - _MAX_NAMED
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-_SHOWN: Final = 3
-"""Connections that are named."""
 _SEEN_ON_NS: Final = 1_000_000_000
-"""What comes of its peer for so long after the last packet of a silent side shows that the capture
-still saw this connection. Else its own link may have ended before others of the file, as in
-captures put together.
+"""If packets of its peer continue for this long after the last one of a silent side, the capture
+still saw this connection. Otherwise the link that was captured may have ended before the file did,
+as in merged captures.
 """
 
 
-def whose(report: ConnectionReport, span: QuietSpan) -> str:
+def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
-        many = span.unanswered >= MANY_ASKED
+        many = span.unanswered >= MIN_UNANSWERED
         sure = report.vantage == side and many and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
     if report.vantage == side:
         unseen = span.to_ns is None and report.last_time_ns - span.from_ns < _SEEN_ON_NS
         return "cannot tell" if report.misses_frames or unseen else "certain"
-    return "likely" if report.vantage == other and _went_on(report, span) else "cannot tell"
+    return "likely" if report.vantage == other and _kept_sending(report, span) else "cannot tell"
 
 
 def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:
-    """Return whether the side that did not answer forgot the connection meanwhile."""
+    """Return whether the side that did not answer had dropped the connection meanwhile."""
     sign = report.end_hint
     if sign is None or sign.kind != "renewed" or sign.direction == span.direction:
         return False
     return sign.time_ns >= span.from_ns and (span.to_ns is None or sign.time_ns <= span.to_ns)
 
 
-def _went_on(report: ConnectionReport, span: QuietSpan) -> bool:
+def _kept_sending(report: ConnectionReport, span: QuietSpan) -> bool:
     """Return whether numbers of a silent side are missing after the silence, and only there."""
     return any(
-        burst.count >= MANY_MISSING and spans(burst, span)
+        burst.count >= MIN_MISSING and spans(burst, span)
         for space in report.spaces
         if space.direction == span.direction
         for burst in space.bursts
@@ -313,19 +317,23 @@ def _went_on(report: ConnectionReport, span: QuietSpan) -> bool:
 
 
 def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
-    """Return what was lost of a direction, and what that rests on; `back`: the loss of the other
-    one, where that does not explain it.
+    """Return what a direction lost, and what that is based on.
+
+    Args:
+        direction: the direction.
+        loss: its loss.
+        back: loss of the other direction, if that does not explain what was sent again.
+
     """
-    share = f"{100 * (loss.share or 0.0):.1f}%"
     side, other = SIDES[direction], SIDES[1 - direction]
-    sent = f"{share} of what the {side} sent"
+    sent = f"{100 * (loss.share or 0.0):.1f}% of what the {side} sent"
     match loss.basis:
         case "told":
-            return f"{sent} was lost on its way to the {other}, which reports it."
+            return f"{sent} was lost on the way to the {other}, as the {other} reports."
         case "observed":
             return (
-                f"{sent} was lost on its way: the capture is next to the {other}, and those numbers"
-                " are missing there."
+                f"{sent} was lost on the way: those numbers are missing next to the {other}, where"
+                " the capture was taken."
             )
         case "inferred":
             return (
@@ -334,110 +342,114 @@ def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
             )
         case _ if back is not None:
             return (
-                f"{sent} was sent again or not acknowledged, and of {back.sent} that came back"
+                f"{sent} was sent again or never acknowledged, but of {back.sent} that came back"
                 f" {back.lost or 'none'} {'was' if back.lost == 1 else 'were'} lost: most of it was"
-                f" lost on its way to the {other}."
+                f" lost on the way to the {other}."
             )
     return (
-        f"{sent} was sent again or not acknowledged: at most so much was lost, or the"
-        " acknowledgements of it were."
+        f"{sent} was sent again or never acknowledged: at most that much was lost, as some of it"
+        " may have arrived and only its acknowledgement was lost."
     )
 
 
 def slow_text(side: str, closed_ms: float) -> str:
-    """Return what is said of a side whose program does not read."""
+    """Return the cause if the program of a side did not read."""
     return (
-        f"The receive window of the {side} was closed for {closed_ms / 1e3:.1f} s in all: its"
+        f"The receive window of the {side} was closed for {closed_ms / 1e3:.1f} s in total: its"
         " program did not read."
     )
 
 
 def one_way_only(report: ConnectionReport) -> str:
-    """Return a further sentence: that a side was there, and the capture has nothing of it; ""
-    where it has, or where nobody can tell.
-    """
-    heard = [side for side, count in zip(SIDES, report.datagrams, strict=True) if count]
-    if len(heard) != 1 or not report.misses_frames:
+    """Return a further sentence if only one direction was captured; else ""."""
+    captured = [side for side, count in zip(SIDES, report.datagrams, strict=True) if count]
+    if len(captured) != 1 or not report.misses_frames:
         return ""
-    return f" The capture has only what the {heard[0]} sent."
+    return f" The capture holds only what the {captured[0]} sent."
 
 
 def plain_cause(
     report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True
 ) -> str:
-    """Return the cause that an ending names itself; `calm`: nothing bad was seen."""
+    """Return the cause that the ending itself gives.
+
+    Args:
+        report: the connection.
+        ending: how it ended.
+        what: `Cause.what`.
+        calm: whether no problem was seen.
+
+    """
     reason = f" ({ending.reason})" if ending.reason else ""
     match what:
         case "rejected":
             return f"The {ending.by or 'server'} refused the connection{reason}."
         case "unreachable":
-            return f"The host of {report.server} says that nobody listens on the port."
+            return f"The host of {report.server} reports that nothing listens on the port."
         case "no-answer":
             return (
-                "Nothing came back: whether the server was not there, would not answer, or the path"
-                " was broken cannot be told from here."
+                "Nothing came back. This capture cannot tell whether the server was down or"
+                " would not answer, or whether the path was broken."
             )
         case "quality":
-            return f"By its own rule the {ending.by} closes a connection this poor{reason}."
+            return f"The {ending.by} closes connections of such poor quality{reason}."
         case "closed":
-            ended = f"The {ending.by} ended it" if ending.by in SIDES else "It was ended"
+            ended = f"The {ending.by} closed it" if ending.by in SIDES else "It was closed"
             also = _ALSO_SENT.get(ending.reason or "", "")
-            return f"{ended}{reason}{'; nothing bad was seen before' if calm else ''}.{also}"
+            return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}"
         case _:
-            quiet = "Nothing bad was seen." if calm else ""
+            quiet = "No problem was seen." if calm else ""
             return _TIMED_OUT[ending.by] if ending.how == "timed-out" else quiet
 
 
 _ALSO_SENT: Final = {
-    "FIN": " A system sends FIN also for a program that died.",
+    "FIN": " The operating system also sends FIN for a program that crashed.",
     "RST": " A firewall on the path may have sent the RST in its name.",
 }
-"""What TCP says at the end -> who else may have made it say so."""
+"""TCP flag that ended a connection -> who else may have sent it."""
 _TIMED_OUT: Final = {
-    "client": "The client no longer heard from the server what keeps a connection alive.",
-    "server": "The server no longer heard from the client what keeps a connection alive.",
-    "both": "Neither side was heard any more: whether both stopped or the path between them was"
-    " broken cannot be told from here.",
-    None: "What keeps a connection alive was no longer heard.",
+    "client": "Nothing that keeps the connection alive reached the client in time.",
+    "server": "Nothing that keeps the connection alive reached the server in time.",
+    "both": "Both sides timed out: this capture cannot tell whether both stopped or the path"
+    " between them was broken.",
+    None: "Nothing that keeps the connection alive arrived in time.",
 }
-"""Side whose timer fired -> why, where no silence shows it."""
+"""Side that timed out -> the cause, if no silence shows it."""
 
 
-def late_text(units: int, limits: Limits) -> str:
-    """Return a further sentence: how much of what was sent again came late, or its answer did."""
-    were = "was" if units == 1 else "were"
-    return (
-        f" Of what was sent again, {units} {were} acknowledged more than {limits.late_delivery} ms"
-        " late."
-    )
+def late_text(report: ConnectionReport, units: int, limits: Limits) -> str:
+    """Return a further sentence: how much of what was sent again was acknowledged late."""
+    unit = "segment" if report.transport == "tcp" else "message"
+    them = f"1 {unit} sent again was" if units == 1 else f"{units} {unit}s sent again were"
+    return f" {them} acknowledged more than {limits.late_delivery} ms late."
 
 
-def untold_loss(directions: list[int]) -> str:
-    """Return a further sentence: that what these directions lost cannot be told; "" for none."""
+def unknown_loss(directions: list[int]) -> str:
+    """Return a further sentence if the loss of any direction is unknown; else ""."""
     if not directions:
         return ""
-    way = f" from {_ARROWS[directions[0]]}" if len(directions) == 1 else ""
-    return f" What was lost{way} cannot be told from here."
+    way = f" from {_DIRECTIONS[directions[0]]}" if len(directions) == 1 else ""
+    return f" Loss{way} cannot be determined from this capture."
 
 
 def no_loss(direction: int, loss: Loss) -> str:
     """Return that a direction lost little."""
     share = f"{100 * (loss.share or 0.0):.1f}%"
-    return f"loss from {_ARROWS[direction]}: {share} of {loss.sent} ({loss.basis})"
+    return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent} ({loss.basis})"
 
 
 def not_the_network(side: str) -> str:
-    """Return that the network is not to blame for a silence of a side next to the capture."""
-    return f"the network: the capture is next to the {side}, and the {side} sent nothing"
+    """Return that the network is not to blame for the silence of a side next to the capture."""
+    return f"the network: the capture was taken next to the {side}, which sent nothing"
 
 
 def second_capture(report: ConnectionReport, cause: Cause) -> str:
-    """Return what a capture elsewhere would settle."""
+    """Return what a capture at another place would show."""
     known = report.vantage in SIDES
     other = SIDES[1 - SIDES.index(report.vantage)] if known else ""
     where = f"next to the {other}" if known else "next to each side"
     what = {
-        "silence": "whether anything was sent in the silence",
+        "silence": "whether anything was sent during the silence",
         "one-way": "whether what was sent arrived",
         **dict.fromkeys(
             ("loss", "none", "closed"), "which datagrams were lost, and in which direction"

@@ -113,11 +113,11 @@ class _Store:
     def load(self, place: int) -> ConnectionReport:
         """Return the report at a place, as all that is known by now has it."""
         if self._plain is not None:
-            return self.neighbours.told(self._plain[place])
+            return self.neighbours.apply(self._plain[place])
         # The bytes are our own: nobody else has the file, or the pipe over which they came.
         report: ConnectionReport = pickle.loads(self._read(place))  # noqa: S301
         report.connection = self.numbers[place]
-        return self.neighbours.told(report)
+        return self.neighbours.apply(report)
 
     def line(self, place: int, lines: Lines) -> str:
         """Return the line of the report at a place, as all that is known by now has it."""
@@ -127,9 +127,9 @@ class _Store:
         if octets.startswith(b"{"):
             return lines.renumbered(octets.decode(), number)
         parts, about, cause, ruled_out = marshal.loads(octets)  # noqa: S302 - as above
-        asked = About(*about)._replace(number=number)
-        said = self.neighbours.said(asked, Cause(*cause), ruled_out)
-        return lines.renumbered(lines.joined(parts, *said), number)
+        key = About(*about)._replace(number=number)
+        revised = self.neighbours.revise(key, Cause(*cause), ruled_out)
+        return lines.renumbered(lines.joined(parts, *revised), number)
 
     def _read(self, place: int) -> bytes:
         start = self._starts[place]
