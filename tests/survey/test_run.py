@@ -37,7 +37,7 @@ def run(out: Path, folder: Path, plan: Plan, workers: int = 2) -> list[Outcome]:
             sources_of([str(folder)]),
             plan,
             workers=workers,
-            told=lambda _, count: told.append(count),
+            on_outcome=lambda _, count: told.append(count),
         )
     assert told == list(range(1, len(found) + 1))
     return found

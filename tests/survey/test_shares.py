@@ -64,9 +64,9 @@ def by_shares(source: Source, out: Path, count: int, *, units: bool = True) -> O
     with Dataset(out).opened({}):
         work = shares._identify(source, plan, count)
         parts = [shares._read(work, index) for index in range(count)]
-        agreed = shares._agree(work, parts)
-        told = [shares._rows(work, agreed, index) for index in range(count + 1)]
-        return shares._finish(work, agreed, told)
+        merged = shares._merge(work, parts)
+        results = [shares._rows(work, merged, index) for index in range(count + 1)]
+        return shares._finish(work, merged, results)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def alone(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_client_that_may_go_on_elsewhere_is_among_them(alone: Path) -> None:
-    assert any("or went on from another port" in row for row in rows(alone, "verdicts"))
+    assert any("or it continued from another port" in row for row in rows(alone, "verdicts"))
 
 
 @pytest.mark.parametrize("count", [2, 5])

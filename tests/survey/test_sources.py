@@ -14,7 +14,7 @@ from fsspec.registry import _registry as registry
 
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.survey import sources
-from netdissect.survey.sources import MAX_JOINED, Source, held, joined, sources_of
+from netdissect.survey.sources import MAX_ROTATED, Source, join_rotated, local_copy, sources_of
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_url_is_fetched_and_has_the_key_of_its_content(folder: Path) -> None:
     (far,) = sources_of([f"file://{folder}/b.pcap"])
     assert far.url is not None
     assert far.octets == 6
-    with held(near) as (_, key, _), held(far) as (path, same, _):
+    with local_copy(near) as (_, key, _), local_copy(far) as (path, same, _):
         assert key == same
         assert path != far.path
         assert Path(path).read_bytes() == b"b.pcap"
@@ -91,7 +91,7 @@ def web(folder: Path) -> Iterator[str]:
 def test_a_capture_is_read_from_the_web(web: str) -> None:
     (far,) = sources_of([f"{web}/b.pcap"])
     assert (far.name, far.octets) == (f"{web}/b.pcap", 6)
-    with held(far) as (path, *_):
+    with local_copy(far) as (path, *_):
         assert Path(path).read_bytes() == b"b.pcap"
 
 
@@ -121,7 +121,7 @@ def test_what_the_web_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def together(*names: str) -> list[int]:
     """Return how many files each capture consists of."""
-    return [len(each.parts) or 1 for each in joined(Source(name, name) for name in sorted(names))]
+    return [len(each.parts) or 1 for each in join_rotated(Source(name, name) for name in sorted(names))]
 
 
 def test_the_files_of_a_rotated_capture_are_one() -> None:
@@ -159,7 +159,7 @@ def test_urls_that_differ_in_their_query_are_captures_of_their_own(
 
 
 def test_so_many_files_are_joined_and_no_more() -> None:
-    names = [f"g.pcap{number}" for number in range(MAX_JOINED + 3)]
-    assert together(*names) == [MAX_JOINED, 3]
-    first, last = joined(Source(name, name) for name in sorted(names))
+    names = [f"g.pcap{number}" for number in range(MAX_ROTATED + 3)]
+    assert together(*names) == [MAX_ROTATED, 3]
+    first, last = join_rotated(Source(name, name) for name in sorted(names))
     assert [part.name for part in (*first.parts, *last.parts)] == names

@@ -20,7 +20,7 @@ from netdissect.model.survey import Outcome
 from netdissect.survey import dataset as folder
 from netdissect.survey import work
 from netdissect.survey.dataset import Dataset, Staged
-from netdissect.survey.sources import joined, sources_of
+from netdissect.survey.sources import join_rotated, sources_of
 from netdissect.survey.tables import TABLES, day_of, row_of
 from netdissect.survey.work import Plan, survey_one
 
@@ -299,7 +299,7 @@ def test_a_rotated_capture_of_which_a_file_is_cut_short_says_so(tmp_path: Path) 
     part.write_bytes(part.read_bytes()[:-7])
     plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
     with Dataset(tmp_path / "out").opened({}):
-        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+        (outcome,) = [survey_one(source, plan) for source in join_rotated(sources_of([str(tmp_path)]))]
     assert outcome.status == "cut-short"
     (row,) = rows(tmp_path / "out", "captures")
     assert part.name in row["damage"]
@@ -316,10 +316,10 @@ def test_a_file_of_a_rotated_capture_that_is_none_takes_no_other_along(
     none.write_bytes(content)
     plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
     with Dataset(tmp_path / "out").opened({}):
-        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+        (outcome,) = [survey_one(source, plan) for source in join_rotated(sources_of([str(tmp_path)]))]
         assert (outcome.status, outcome.connections) == ("cut-short", 1)
         part.write_bytes(content)
-        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+        (outcome,) = [survey_one(source, plan) for source in join_rotated(sources_of([str(tmp_path)]))]
     assert outcome.status == "failed"
     damage = [row["damage"] for row in rows(tmp_path / "out", "captures")]
     assert [text.partition(": ")[0] for text in damage if text] == [str(none)]
@@ -332,7 +332,7 @@ def test_a_connection_that_spans_rotated_files_is_one(tmp_path: Path) -> None:
         assert CliRunner().invoke(cli, words, prog_name="netdissect").exit_code == 0
     plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
     with Dataset(tmp_path / "out").opened({}):
-        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+        (outcome,) = [survey_one(source, plan) for source in join_rotated(sources_of([str(tmp_path)]))]
     assert outcome.status == "done"
     whole = objects("connections", str(LOSSY))
     (row,) = rows(tmp_path / "out", "connections")

@@ -167,11 +167,11 @@ class _Run:
         """Read the sources and say what became of them."""
         from netdissect.survey.dataset import Dataset  # noqa: PLC0415
         from netdissect.survey.run import survey  # noqa: PLC0415
-        from netdissect.survey.sources import joined, sources_of  # noqa: PLC0415
+        from netdissect.survey.sources import join_rotated, sources_of  # noqa: PLC0415
         from netdissect.survey.work import Plan  # noqa: PLC0415
 
         work = self.work
-        sources = joined(sources_of(words)) if work.follow else sources_of(words)
+        sources = join_rotated(sources_of(words)) if work.follow else sources_of(words)
         dataset = Dataset(self.out)
         settings = {"units": work.units, "interval_ns": work.interval}
         try:
@@ -181,8 +181,8 @@ class _Run:
                     Plan(str(dataset.path), self.choices.options, work.interval, units=work.units),
                     scheduler=work.scheduler,
                     workers=work.workers,  # several read one large capture
-                    told=lambda outcome, count: self._told(outcome, count, len(sources)),
-                    dashboard=self._say if self.look.verbose else None,
+                    on_outcome=lambda outcome, count: self._told(outcome, count, len(sources)),
+                    on_dashboard=self._say if self.look.verbose else None,
                 )
         except OSError as error:
             error.filename = error.filename or self.out  # a full disk names no file

@@ -1,14 +1,15 @@
-"""The folder of a dataset: what lies where, and how results appear in it.
+"""The folder of a dataset, and how results appear in it.
 
-    captures/KEY.parquet                               one row; it appears last, and says "done"
-    captures/failed-KEY.parquet                        one row with an error; tried again each time
-    TABLE/day=2026-01-31/protocol=NAME/KEY.parquet     the rows of one capture; of one that several
-                                                       workers read KEY-0.parquet, KEY-1.parquet ...
+    captures/KEY.parquet                               one row, written last: the capture is done
+    captures/failed-KEY.parquet                        one row with an error; retried by each run
+    TABLE/day=2026-01-31/protocol=NAME/KEY.parquet     the rows of one capture, or KEY-0.parquet,
+                                                       KEY-1.parquet ... if several workers read it
     _staging/                                          files that are being written
-    _survey.json                                       settings that all of it was made with
+    _survey.json                                       settings of all runs
 
-KEY is made of a capture's content, so whoever finishes a capture a second time replaces files by
-equal ones.
+KEY is a hash of the capture's content, so a capture that is finished twice replaces files by equal
+ones. Files are written in `_staging` and renamed when complete. The row in `captures` is renamed
+last; rows of captures without it, left by a run that was killed, are deleted by the next run.
 """
 
 from __future__ import annotations
@@ -36,30 +37,31 @@ from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, 
 __all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "refuse_links", "schema_of"]
 
 MAX_DAYS = 16
-"""Days of one capture that get folders of their own; rows of further ones are of no day."""
+"""Days of one capture that get folders of their own; the rows of further days have no day."""
 MAX_SETTINGS_OCTETS = 65_536
+"""Size of the settings file at most."""
 ROW_GROUP = 16_384
-"""Rows that are held of one file before they are written."""
+"""Rows of one file that are collected before they are written."""
 MAX_LOOSE = 512
-"""Rows of all files together that are held as Python's objects."""
+"""Rows of all files together that are kept as Python objects."""
 MAX_PACKED = 8_000_000
-"""Bytes of rows of all files together that are held as columns."""
+"""Bytes of rows of all files together that are kept as Arrow tables."""
 
 FEW_ROWS = 256
-"""Files of fewer rows are neither compressed nor have statistics: for each of forty columns that
-costs more than it saves.
+"""Files with fewer rows have neither compression nor statistics, which cost more than they save for
+each of forty columns.
 """
 
 Drafts = list[tuple[str, str]]
-"""(file that is ready, its place in the dataset) of each."""
+"""Files that are complete: (path, final place in the dataset)."""
 
 _NONE = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive calls a folder of rows without a value."""
+"""Hive's name for the partition of rows without a value."""
 _SETTINGS = "_survey.json"
 
 
 class Dataset:
-    """A dataset at a local folder, or one that all workers share."""
+    """A dataset in a folder that all workers see."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
@@ -67,11 +69,11 @@ class Dataset:
 
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[Self]:
-        """Make the folder, or go on with it; nobody else writes to it meanwhile.
+        """Create or continue the dataset, and lock it while the context is open.
 
         Raises:
-            UsageError: it is something else, was made with other settings, or is being written.
-            CaptureFileError: it cannot be made.
+            UsageError: it is not a dataset, has other settings, or is being written.
+            CaptureFileError: it cannot be created.
 
         """
         try:
@@ -83,7 +85,7 @@ class Dataset:
             raise CaptureFileError(f"{self.path}: {error.strerror or error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._settle(settings)
+            self._check_settings(settings)
             self._sweep()
             yield self
         except BlockingIOError as error:
@@ -91,19 +93,19 @@ class Dataset:
         finally:
             os.close(descriptor)
 
-    def _settle(self, settings: Mapping[str, Any]) -> None:
-        wanted = {"schema": SCHEMA, **json.loads(json.dumps(settings))}
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        current = {"schema": SCHEMA, **json.loads(json.dumps(settings))}
         file = self.path / _SETTINGS
         if not file.exists():
             if any(self.path.iterdir()):
                 raise UsageError(f"{self.path} is not empty and no dataset of a survey")
-            self._write(file, json.dumps(wanted, indent=1, sort_keys=True).encode() + b"\n")
+            self._write(file, json.dumps(current, indent=1, sort_keys=True).encode() + b"\n")
             return
         try:
             known = _settings(self.path)
         except (OSError, ValueError) as error:
             raise UsageError(f"{file} is damaged: {error}") from error
-        other = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
+        other = sorted(key for key in {*known, *current} if known.get(key) != current.get(key))
         if other:
             raise UsageError(
                 f"{self.path} was made with another {', '.join(other)}; give another --out"
@@ -116,7 +118,7 @@ class Dataset:
         draft.replace(file)
 
     def _sweep(self) -> None:
-        """Remove what runs that were killed have left: rows of captures that are not done."""
+        """Delete what killed runs left behind: rows of captures that are not done."""
         refuse_links(self.path)
         shutil.rmtree(self.staging, ignore_errors=True)
         done = {file.stem for file in (self.path / "captures").glob("*.parquet")}
@@ -126,16 +128,16 @@ class Dataset:
                     file.unlink()
 
     def row_file(self, key: str) -> Path:
-        """Return the file of a capture's row; where there is one, the capture is done."""
+        """Return the file of a capture's row; if it exists, the capture is done."""
         return self.path / "captures" / f"{key}.parquet"
 
     def failure_file(self, path: str) -> Path:
-        """Return the file of the row that says why a source failed."""
+        """Return the file of the row with the error of a source."""
         digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
         return self.row_file(f"failed-{digest[:32]}")
 
     def fail(self, outcome: Outcome) -> None:
-        """Write the row of a source that failed."""
+        """Write the row of a failed source."""
         item = {
             "capture": outcome.capture,
             "path": outcome.path,
@@ -149,7 +151,7 @@ class Dataset:
             staged.commit()
 
     def rename(self, key: str, path: str) -> None:
-        """Give a capture that several sources hold the name of one of them."""
+        """Change the name of a capture."""
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
         (row,) = pq.read_table(self.row_file(key)).to_pylist()
@@ -161,7 +163,7 @@ class Dataset:
 
 @dataclass(slots=True)
 class _Packed:
-    """Rows of one file as tables of Arrow."""
+    """Rows of one file as Arrow tables."""
 
     tables: list[Any] = field(default_factory=list)
     octets: int = 0
@@ -169,26 +171,26 @@ class _Packed:
 
 
 class Staged(Closing):
-    """The rows of one capture, in files that appear in the dataset at once."""
+    """The rows of one capture, in files that appear in the dataset together."""
 
     def __init__(
         self, dataset: Dataset, key: str, share: int | None = None, folder: Path | None = None
     ) -> None:
-        """Take what the rows are of: a capture, or one share of it, whose files are in `folder`."""
+        """Prepare the rows of a capture, or of one share of it, whose files are in `folder`."""
         self.dataset = dataset
         self.key = key
         self.name = key if share is None else f"{key}-{share}"
         self._staging = folder or dataset.staging
         self.beyond_days = 0
-        """Rows whose day got no folder."""
+        """Rows whose day has no folder."""
         self._days: set[str] = set()
         self._rows: dict[Path, list[dict[str, Any]]] = {}
         self._loose = 0
-        """Rows in them."""
+        """Number of rows in `_rows`."""
         self._packed: dict[Path, _Packed] = {}
-        """Rows before those."""
+        """Earlier rows."""
         self._drafts: dict[Path, Path] = {}
-        """Folder in the dataset -> the file that is to appear there."""
+        """Folder in the dataset -> file that will appear there."""
         self._writers: dict[Path, Any] = {}
 
     def __enter__(self) -> Self:
@@ -198,7 +200,7 @@ class Staged(Closing):
         return self
 
     def close(self) -> None:
-        """Delete what was not committed."""
+        """Delete files that were not committed."""
         for writer in self._writers.values():
             writer.close()
         if not self._sealed:
@@ -213,7 +215,7 @@ class Staged(Closing):
         day: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """Take one object; `day` and `protocol` say where its row goes."""
+        """Add the row of an object to the partition of a day and protocol."""
         self.add_row(table, row_of(table, item), day=day, protocol=protocol)
 
     def add_row(
@@ -224,7 +226,7 @@ class Staged(Closing):
         day: str | None = None,
         protocol: str | None = None,
     ) -> None:
-        """Take one row."""
+        """Add a row."""
         place = Path(table)
         if table in PARTITIONED:
             if day is not None and day not in self._days:
@@ -244,10 +246,10 @@ class Staged(Closing):
                 self._flush(max(packed, key=lambda place: packed[place].octets))
 
     def _pack(self) -> None:
-        """Make columns of the rows: a tenth of the memory."""
+        """Convert the rows to Arrow tables, which take a tenth of the memory."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        # Its own pool keeps 50 MB of what was let go of.
+        # Arrow's own pool retains 50 MB of freed memory.
         pa.set_memory_pool(pa.system_memory_pool())
         for place, rows in self._rows.items():
             table = pa.Table.from_pylist(rows, schema=arrow_schema(place.parts[0]))
@@ -261,7 +263,7 @@ class Staged(Closing):
         self._loose = 0
 
     def _flush(self, place: Path, *, last: bool = False) -> None:
-        """Write what is packed of a file as one group of rows."""
+        """Write the packed rows of a file as one row group."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
@@ -280,15 +282,15 @@ class Staged(Closing):
         self._writers[place].write_table(table)
 
     def end_files(self) -> None:
-        """End the files that there are: no row of theirs comes any more."""
+        """Finish all current files; further rows start new ones."""
         self._pack()
         for place in {**self._writers, **self._packed}:
             if place in self._packed:
                 self._flush(place, last=True)
-            self._writers.pop(place).close()  # one after the other: each holds buffers
+            self._writers.pop(place).close()  # one by one: each holds buffers
 
     def seal(self) -> Drafts:
-        """End the files and leave them where they are, for `commit` of another."""
+        """Finish the files and keep them in place, for `commit` of another instance."""
         self.end_files()
         self._sealed = True
         return [
@@ -297,11 +299,9 @@ class Staged(Closing):
         ]
 
     def commit(self, others: Iterable[Drafts] = ()) -> None:
-        """Have the files appear in the dataset, with those that others sealed, the capture's own
-        row last.
-        """
+        """Move the files into the dataset, and those that others sealed; `captures` last."""
         own = self.seal()
-        # Until they are moved: what stays behind is to be deleted.
+        # If a move fails, `close` deletes what remains.
         self._sealed = False
         drafts = [draft for each in (*others, own) for draft in each]
         for draft, place in sorted(drafts, key=lambda draft: draft[1].startswith("captures/")):
@@ -310,7 +310,7 @@ class Staged(Closing):
             try:
                 Path(draft).replace(target)
             except FileNotFoundError:
-                if not target.exists():  # an earlier attempt has come so far
+                if not target.exists():  # else an earlier attempt has moved it
                     raise
 
 
@@ -319,7 +319,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
     Raises:
         OSError: they cannot be read.
-        ValueError: they are none.
+        ValueError: they are invalid.
 
     """
     try:
@@ -332,10 +332,10 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def refuse_links(folder: str | os.PathLike[str]) -> None:
-    """See to it that what is read, written or removed in a folder belongs to it.
+    """Refuse a folder with links, so that nothing outside of it is read, written or deleted.
 
     Raises:
-        UsageError: there is a link to something else.
+        UsageError: there is a link.
 
     """
     for inner, folders, names in os.walk(folder):
@@ -346,7 +346,7 @@ def refuse_links(folder: str | os.PathLike[str]) -> None:
 
 
 def schema_of(path: str) -> int:
-    """Return the schema that a dataset was made for.
+    """Return the version of a dataset's tables.
 
     Raises:
         CaptureFileError: there is no dataset.

@@ -1,4 +1,4 @@
-"""The objects that rows are made of: what `--json` prints of a report, taken apart by table."""
+"""Splits what `--json` prints of a report into one object per table row."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SUMS = (
     "out_of_order",
     "given_up",
 )
-"""Counts of a space that a direction has the sums of."""
+"""Counts of spaces that are summed up per direction."""
 
 
 def connection_items(report: ConnectionReport) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (table, object) of everything that a report says."""
+    """Yield (table, object) for each row of a connection."""
     whole = json.connection(report)
     yield "connections", whole
     diagnosis = whole["diagnosis"] or {}
@@ -62,7 +62,7 @@ def _direction(
 
 
 def unit_item(record: UnitRecord) -> dict[str, Any]:
-    """Return the object of a unit: its copies counted, its first and last one named."""
+    """Return the object of a unit, with its copies counted and its first and last one named."""
     item = json.unit(record)
     copies = item["copies"]
     kinds = [copy["kind"] for copy in copies]

@@ -1,5 +1,9 @@
-"""Many captures, many processes. Dask does all of it: it hands out the captures, notices workers
-that die, tries again, and ends with its parent.
+"""Distributes captures over processes by means of Dask.
+
+Dask assigns tasks, notices workers that die, retries, and ends with its parent. Here it is decided
+what a task is (several small captures, one capture, or one share of a large one) and what is to
+blame if a task fails: a batch that fails is retried one by one, and a capture that was running when
+workers died is retried alone, because Dask also blames tasks that only waited for those workers.
 """
 
 from __future__ import annotations
@@ -26,13 +30,13 @@ from netdissect.system.programs import nothing_of_the_folder
 __all__ = ["MAX_ATTEMPTS", "survey"]
 
 MAX_ATTEMPTS = 3
-"""Attempts at a source that cannot be read; what kills so many workers is given up."""
+"""Attempts at a source that cannot be read; also workers that one capture may kill."""
 MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
-"""Small captures that are one task, and their bytes: a task costs as much as one of them."""
-_HOW = {"pure": False, "retries": MAX_ATTEMPTS - 1}
-"""How tasks are submitted."""
+"""Small captures in one task at most, and their bytes: a task costs as much as one of them."""
+_SUBMIT = {"pure": False, "retries": MAX_ATTEMPTS - 1}
+"""Options of every task."""
 _PATIENCE = ("3s", "20s")
-"""How long a scheduler may take to answer at first, and how long to come back."""
+"""How long a scheduler may take to answer, and how long to come back after a restart."""
 
 
 def survey(
@@ -41,76 +45,75 @@ def survey(
     *,
     scheduler: str | None = None,
     workers: int | None = None,
-    told: Callable[[Outcome, int], None] | None = None,
-    dashboard: Callable[[str], None] | None = None,
+    on_outcome: Callable[[Outcome, int], None] | None = None,
+    on_dashboard: Callable[[str], None] | None = None,
 ) -> list[Outcome]:
-    """Put captures into a dataset that is open, and return what became of each, by name.
+    """Add captures to a dataset that is open; return the outcome of each, in order of names.
 
     Args:
-        sources: where they are.
-        plan: what is done with each.
-        scheduler: address of a Dask scheduler; None = a cluster of this machine.
+        sources: the captures.
+        plan: what to do with each.
+        scheduler: address of a Dask scheduler; None = a cluster on this machine.
         workers: processes of that cluster; None = one per core.
-        told: told of each, and of how many are done, as they come.
-        dashboard: told where Dask shows what its workers do.
+        on_outcome: called with each outcome, and the number of captures done.
+        on_dashboard: called with the address of Dask's dashboard.
 
     Raises:
-        AccessError: no such scheduler.
-        NetdissectError: the scheduler has gone and does not come back; what is done is done.
+        AccessError: there is no such scheduler.
+        NetdissectError: the scheduler was lost; finished captures are kept.
 
     """
     dataset = Dataset(plan.dataset)
     known = {file.stem for file in dataset.path.glob("captures/*")}
     done: list[Outcome] = []
-    # The largest first, so that no worker is left with one of them at the end.
-    left = {each.name: each for each in sorted(sources, key=lambda it: (-it.octets, it.name))}
-    gone = NetdissectError(
-        "the scheduler has gone; what is done is kept, the same command goes on"
+    # The largest first, so that none of them runs alone at the end.
+    remaining = {each.name: each for each in sorted(sources, key=lambda it: (-it.octets, it.name))}
+    lost = NetdissectError(
+        "the scheduler was lost; finished captures are kept, and the same command continues"
     )
-    # Workers of ours, which fetch nothing.
-    ours = scheduler is None and sandbox.permitted() and not any(map(is_remote, sources))
+    # Only our own workers are confined, and only if they need no network.
+    confine = scheduler is None and sandbox.permitted() and not any(map(is_remote, sources))
     with at_once():
         for attempt in range(MAX_ATTEMPTS):
             try:
                 with _client(scheduler, workers, _PATIENCE[attempt > 0]) as client:
-                    if ours:
+                    if confine:
                         client.register_worker_callbacks(_confine)
-                    if dashboard is not None:
-                        dashboard(str(client.dashboard_link))
-                    for source, outcome in _outcomes(client, list(left.values()), plan, dataset):
-                        del left[source.name]
+                    if on_dashboard is not None:
+                        on_dashboard(str(client.dashboard_link))
+                    captures = list(remaining.values())
+                    for source, outcome in _outcomes(client, captures, plan, dataset):
+                        del remaining[source.name]
                         done.append(outcome)
-                        if told is not None:
-                            told(outcome, len(done))
+                        if on_outcome is not None:
+                            on_outcome(outcome, len(done))
                 break
             except CancelledError:
                 if scheduler is None or attempt == MAX_ATTEMPTS - 1:
-                    raise gone from None
+                    raise lost from None
             except AccessError:
                 if attempt:
-                    raise gone from None
+                    raise lost from None
                 raise
     shutil.rmtree(dataset.staging, ignore_errors=True)
-    _name_alike([each for each in done if each.capture not in known], dataset)
+    _unify_names([each for each in done if each.capture not in known], dataset)
     return sorted(done, key=lambda outcome: outcome.path)
 
 
 def _confine(dask_worker: Any) -> None:
-    """Have the only thread of a worker that reads captures give up what that never needs. What
-    talks to the scheduler is another one.
-    """
+    """Drop the privileges of a worker's reading thread; another one talks to the scheduler."""
     sandbox.permit()
     dask_worker.executors["default"].submit(sandbox.confine).result()
 
 
 def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:
-    """Yield what becomes one task each: one source, or some small ones."""
-    # Four tasks for each worker at least: of fewer, one would keep all others waiting.
+    """Yield the sources of each task: one, or several small ones."""
+    # At least four tasks per worker: with fewer, the last one would keep the others waiting.
     most = min(MAX_BATCH, -(-len(sources) // (4 * workers)))
     batch: list[Source] = []
     room = 0
     for source in sources:
-        octets = source.octets or MAX_BATCH_OCTETS  # not known
+        octets = source.octets or MAX_BATCH_OCTETS  # unknown
         if batch and (len(batch) >= most or octets > room):
             yield batch
             batch, room = [], 0
@@ -121,17 +124,17 @@ def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:
 
 
 def _tasks(client: Any, sources: Sequence[Source], plan: Plan) -> dict[Any, list[Source]]:
-    """Have sources read; return what is being done with which of them."""
+    """Submit the tasks for all sources; return future -> sources."""
     octets, threads = sum(each.octets for each in sources), max(1, sum(client.nthreads().values()))
     futures: dict[Any, list[Source]] = {}
     for batch in _batches(sources, threads):
         shares = shares_for(batch[0], threads, octets)
         if len(batch) > 1:
-            future = client.submit(survey_many, batch, plan, **_HOW)
+            future = client.submit(survey_many, batch, plan, **_SUBMIT)
         elif shares > 1:
-            future = split(client, batch[0], plan, shares, **_HOW)
+            future = split(client, batch[0], plan, shares, **_SUBMIT)
         else:
-            future = client.submit(survey_one, batch[0], plan, **_HOW)
+            future = client.submit(survey_one, batch[0], plan, **_SUBMIT)
         futures[future] = batch
     return futures
 
@@ -139,10 +142,10 @@ def _tasks(client: Any, sources: Sequence[Source], plan: Plan) -> dict[Any, list
 def _outcomes(
     client: Any, sources: Sequence[Source], plan: Plan, dataset: Dataset
 ) -> Iterator[tuple[Source, Outcome]]:
-    """Have sources read, and yield what became of each.
+    """Read all sources, and yield the outcome of each as it comes.
 
     Raises:
-        CancelledError: the scheduler has gone.
+        CancelledError: the scheduler was lost.
 
     """
     from distributed import KilledWorker, as_completed  # noqa: PLC0415 - an extra
@@ -151,8 +154,8 @@ def _outcomes(
     alone, suspects = len(sources) == 1, list[Source]()
     coming = as_completed(list(futures))
 
-    def again(source: Source) -> None:
-        future = client.submit(survey_one, source, plan, **_HOW)
+    def retry(source: Source) -> None:
+        future = client.submit(survey_one, source, plan, **_SUBMIT)
         futures[future] = [source]
         coming.add(future)
 
@@ -160,13 +163,13 @@ def _outcomes(
         batch = futures.pop(future)
         if future.status == "cancelled":
             raise CancelledError
-        if future.status == "lost":  # with the worker that held it; Dask does it again
+        if future.status == "lost":  # with its worker; Dask runs it again
             futures[future] = batch
             coming.add(future)
             continue
         found: list[Outcome | None]
         if len(batch) == 1 and not alone and isinstance(future.exception(), KilledWorker):
-            suspects += batch  # Dask blames what waited for a worker that died, too
+            suspects += batch  # perhaps it only waited for the worker that died
             batch, found = [], []
         else:
             found = _found(future, batch, dataset)
@@ -174,15 +177,15 @@ def _outcomes(
         for source, outcome in zip(batch, found, strict=True):
             if outcome is not None:
                 yield source, outcome
-            else:  # what failed among others is tried alone: they are not to blame
-                again(source)
+            else:  # a batch failed: retry its sources one by one
+                retry(source)
         if suspects and not futures:
-            alone = True  # nothing waits beside it
-            again(suspects.pop(0))
+            alone = True  # nothing else is waiting
+            retry(suspects.pop(0))
 
 
 def _found(future: Any, batch: Sequence[Source], dataset: Dataset) -> list[Outcome | None]:
-    """Return what became of each source of a task; None = worth another attempt."""
+    """Return the outcome of each source of a task; None = worth another attempt."""
     if len(batch) == 1:
         return [_outcome(future, batch[0], dataset)]
     return [None] * len(batch) if future.exception() is not None else list(future.result())
@@ -206,9 +209,9 @@ def _outcome(future: Any, source: Source, dataset: Dataset) -> Outcome:
     return outcome
 
 
-def _name_alike(new: Sequence[Outcome], dataset: Dataset) -> None:
-    """Call a capture that came from several sources by the first of their names, whichever was
-    done first; but one that was in the dataset before keeps its name.
+def _unify_names(new: Sequence[Outcome], dataset: Dataset) -> None:
+    """Name a capture that several sources contain after the first of their names, so that two runs
+    give equal tables. One that was in the dataset before keeps its name.
     """
     names: dict[str, list[str]] = {}
     for each in new:
@@ -237,7 +240,7 @@ def _connected(scheduler: str | None, workers: int | None, patience: str) -> Ite
             dask.config.set({"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1})
         )
         if scheduler is None:
-            # Whoever may talk to a scheduler may run programs: only this process has the keys.
+            # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             try:
                 cluster = LocalCluster(
                     n_workers=workers or usable_cores(),
@@ -245,23 +248,23 @@ def _connected(scheduler: str | None, workers: int | None, patience: str) -> Ite
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
                     security=Security.temporary(),
-                    silence_logs=logging.CRITICAL,  # what became of each capture is said here
+                    silence_logs=logging.CRITICAL,  # the outcomes are reported instead
                 )
             except BaseException as error:
-                # Half started it cannot be closed, over which Dask would fail aloud at the end. Its
-                # processes end with this one.
+                # A cluster that failed to start cannot be closed, which Dask would report at exit.
+                # Its processes end with this one.
                 atexit.unregister(close_clusters)
-                if isinstance(error, RuntimeError):  # no descriptors; its text says it
+                if isinstance(error, RuntimeError):  # such as too many open files
                     raise NetdissectError(str(error)) from error
                 raise
             stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster))
             return
-        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it is said here
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # see below
         try:
             client = stack.enter_context(Client(scheduler, timeout=patience))
         except (OSError, TimeoutError, ValueError) as error:
-            # What Dask tried again until its time was over says why, behind names of its own.
+            # The reason follows internal names in the error of Dask's last attempt.
             why = (str(error.__cause__ or "") or str(error)).rpartition("] ")[2]
             raise AccessError(f"no Dask scheduler at {scheduler}: {why}") from error
         yield client

@@ -1,4 +1,4 @@
-"""Questions to a dataset, answered by DuckDB. docs/survey.md shows the same in SQL."""
+"""Queries a dataset with DuckDB. docs/survey.md shows similar queries in SQL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEASURES: Final[Mapping[str, tuple[str, str]]] = {
     "bad": ("%", "avg(bad::INTEGER)"),
     "connections": ("", "count(*)"),
 }
-"""Name -> unit and expression over the view `links`: figures that can be compared and limited."""
+"""Name -> (unit, expression over the view `links`) of figures that can be compared and limited."""
 
 _TYPES: Final = {
     "name": "VARCHAR",
@@ -53,7 +53,7 @@ LEFT JOIN (
     sum(retransmissions) AS retransmissions, sum(copies) AS copies
   FROM directions GROUP BY ALL) d USING (capture, connection)
 """
-"""One row a connection with what went wrong; losses where they are known, not merely bounded."""
+"""One row per connection with its verdict; losses only if they are known, not merely bounded."""
 
 _GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "servers": ("Worst servers", "server"),
@@ -62,7 +62,7 @@ _GROUPS: Final[Mapping[str, tuple[str, str]]] = {
     "releases": ("Releases", "release"),
     "hours": ("Worst hours (UTC)", "strftime(hour AT TIME ZONE 'UTC', '%Y-%m-%d %H:00')"),
 }
-"""Section -> title, and what connections are grouped by."""
+"""Section -> (title, expression by which connections are grouped)."""
 
 _FIGURES: Final = (
     "count(*) AS connections, avg(bad::INTEGER) AS bad_share, "
@@ -82,11 +82,11 @@ _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 @contextmanager
 def opened(path: str) -> Iterator[Answers]:
-    """Give the answers of a dataset while the context is open.
+    """Open a dataset for queries.
 
     Raises:
-        CaptureFileError: there is no dataset.
-        UsageError: it has a name that DuckDB does not take, or holds a link.
+        CaptureFileError: there is no dataset, or it is damaged.
+        UsageError: its name is a pattern to DuckDB, or it contains a link.
 
     """
     import duckdb  # noqa: PLC0415 - an extra
@@ -94,10 +94,10 @@ def opened(path: str) -> Iterator[Answers]:
     if schema_of(path) != SCHEMA:
         raise CaptureFileError(f"{path}: a dataset of another schema than {SCHEMA}")
     if glob.has_magic(path):
-        raise UsageError(f"{path}: DuckDB would take this name for a pattern")
+        raise UsageError(f"{path}: DuckDB would treat this name as a pattern")
     refuse_links(path)
     with duckdb.connect(":memory:") as base:
-        # What is not installed DuckDB would fetch.
+        # DuckDB would download extensions that are not installed.
         base.execute("SET TimeZone = 'UTC'; SET autoinstall_known_extensions = false")
         try:
             yield Answers(base, path)
@@ -106,7 +106,7 @@ def opened(path: str) -> Iterator[Answers]:
 
 
 class Answers:
-    """What a dataset answers."""
+    """Answers questions about a dataset."""
 
     def __init__(self, base: Any, path: str) -> None:
         self._base = base
@@ -115,14 +115,14 @@ class Answers:
         base.execute(_LINKS)
 
     def measures(self) -> dict[str, float | None]:
-        """Return the figures of MEASURES over the whole dataset; None = cannot be told."""
-        asked = ", ".join(f"{text} AS '{name}'" for name, (_, text) in MEASURES.items())
-        (row,) = self._rows(f"SELECT {asked} FROM links")
+        """Return the figures of MEASURES over the whole dataset; None = unknown."""
+        figures = ", ".join(f"{text} AS '{name}'" for name, (_, text) in MEASURES.items())
+        (row,) = self._rows(f"SELECT {figures} FROM links")
         (failed,) = self._rows("SELECT count(*) FROM captures WHERE status = 'failed'")
         return {**dict(zip(MEASURES, row, strict=True)), "failed": failed[0]}
 
     def sections(self, limit: int) -> Iterator[Section]:
-        """Yield the answers, each of `limit` rows at most."""
+        """Yield the sections of the summary, each with at most `limit` rows."""
         yield self._section(
             "captures",
             "Captures",
@@ -176,14 +176,14 @@ class Answers:
         return Section("distributions", "Distributions over connections", columns, found)
 
     def against(self, other: Self, limit: int) -> Iterator[Section]:
-        """Yield what has become of the figures of another dataset."""
+        """Yield how the figures changed since another dataset."""
         now, then = self.measures(), other.measures()
         rows = [(name, then[name], now[name], rise(then[name], now[name])) for name in MEASURES]
         yield Section("changes", "Changes", ("figure", "then", "now", "change"), rows)
-        asked = f"SELECT server, {_FIGURES} FROM links GROUP BY server"
-        before = {row[0]: row for row in other._rows(asked)}
+        query = f"SELECT server, {_FIGURES} FROM links GROUP BY server"
+        before = {row[0]: row for row in other._rows(query)}
         changed = []
-        for row in self._rows(asked):
+        for row in self._rows(query):
             old = before.get(row[0])
             if old is not None:
                 changed.append(
@@ -194,30 +194,30 @@ class Answers:
         columns = ("server", "then", "now", "bad_rise_share", "loss_rise_share", "lag_rise_ms")
         yield Section("regressions", "Servers that got worse first", columns, changed[:limit])
 
-    def _section(self, name: str, title: str, asked: str) -> Section:
-        found = self._base.execute(asked)
+    def _section(self, name: str, title: str, query: str) -> Section:
+        found = self._base.execute(query)
         columns = tuple(column[0] for column in found.description)
         return Section(name, title, columns, found.fetchall())
 
-    def _rows(self, asked: str) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = self._base.execute(asked).fetchall()
+    def _rows(self, query: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._base.execute(query).fetchall()
         return found
 
 
 def rise(then: float | None, now: float | None) -> float | None:
-    """Return how much a figure has risen; None where one of the two is not known."""
+    """Return how much a figure rose; None if either value is unknown."""
     return None if then is None or now is None else now - then
 
 
 def _select(path: Path, table: str) -> str:
-    """Return the query of a table; one without any file has no rows."""
+    """Return the query for a table, which has no rows if there are no files."""
     parts = table in PARTITIONED
     pattern = path / table / ("*/*/*.parquet" if parts else "*.parquet")
     if any((path / table).glob("*/*/*.parquet" if parts else "*.parquet")):
         text = str(pattern).replace("'", "''")
         if not parts:
             return f"SELECT * FROM read_parquet('{text}', union_by_name = true)"
-        # A capture counts when its own row is there, not while its files appear.
+        # A capture counts once its own row exists, not while its files are being moved.
         return (
             f"SELECT * FROM read_parquet('{text}', union_by_name = true, hive_partitioning = true, "
             "hive_types = {'day': DATE, 'protocol': VARCHAR}) "

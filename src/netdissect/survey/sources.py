@@ -1,4 +1,4 @@
-"""Where captures are: files, folders, patterns, and the URLs that fsspec knows."""
+"""Finds captures: files, folders, patterns, and the URLs that fsspec supports."""
 
 from __future__ import annotations
 
@@ -19,84 +19,88 @@ from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import open_pinned
 
-__all__ = ["MAX_JOINED", "Source", "held", "is_remote", "joined", "sources_of"]
+__all__ = ["MAX_ROTATED", "Source", "is_remote", "join_rotated", "local_copy", "sources_of"]
 
-MAX_JOINED = 256
-"""Files of one rotated capture that are joined; further ones are a capture of their own."""
+MAX_ROTATED = 256
+"""Files of a rotated capture that are joined; further ones become another capture."""
 
-_PACKED = re.compile(r"\.(gz|zst|xz|bz2|lz4)\Z", re.IGNORECASE)
-_CAPTURE = re.compile(rf"\.(pcap|pcapng|cap|dmp|ntar)\d*({_PACKED.pattern[:-2]})?\Z", re.IGNORECASE)
-"""What the names of captures end with, those that tcpdump has numbered included."""
+_COMPRESSED = re.compile(r"\.(gz|zst|xz|bz2|lz4)\Z", re.IGNORECASE)
+_CAPTURE = re.compile(
+    rf"\.(pcap|pcapng|cap|dmp|ntar)\d*({_COMPRESSED.pattern[:-2]})?\Z", re.IGNORECASE
+)
+"""Endings of the names of captures, including those that tcpdump numbers."""
 _ROTATION = re.compile(
     r"_\d{5,}(?=_\d{14})"  # the number that dumpcap gives, before its time
     r"|(?<!\d)20\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d"
     r"(?:[T_-]?[0-2]\d[-:h_]?[0-5]\d(?:[-:m_]?[0-5]\d)?)?(?=\D|\Z)"
     r"|(?<=\.pcap)\d+|(?<=\.pcapng)\d+"
 )
-"""What changes in the name from file to file of one capture: dumpcap's number, a date and perhaps a
-time (`tcpdump -G`), a number behind the end (`tcpdump -C`)."""
+"""What differs in the names of the files of a rotated capture: dumpcap's number, a date with or
+without a time (`tcpdump -G`), a number after the extension (`tcpdump -C`)."""
 _NUMBER = re.compile(r"([0-9]+)")
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
+"""Bytes read at once."""
 _KEY_DIGITS = 32
+"""Hexadecimal digits of a key: 128 bits of a SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One capture that is somewhere."""
+    """One capture to be read."""
 
     name: str
-    """What it is called in the dataset."""
+    """Its name in the dataset."""
     path: str
-    """Where it is: absolute, or as its file system calls it."""
+    """Its absolute path, or its path within its file system."""
     url: str | None = None
-    """The URL that leads to its file system; None = local."""
+    """URL from which fsspec derives the file system; None = local."""
     octets: int = 0
-    """Its size; 0 = not known."""
+    """Its size; 0 = unknown."""
     parts: tuple[Source, ...] = ()
-    """The files that it consists of, where a capture was written into several; () = one file."""
+    """The files of a rotated capture; () = one file."""
 
 
 def sources_of(words: Iterable[str]) -> list[Source]:
-    """Return what words of the command line stand for, each source once, in order of their names.
+    """Return the sources that words of the command line stand for, each once, in order of names.
 
     Raises:
         CaptureFileError: there is nothing of that name.
-        UsageError: no file system for such a URL is installed.
+        UsageError: the file system for such a URL is not installed.
 
     """
     found: dict[str, Source] = {}
     for word in words:
-        here = list(_remote(word) if "://" in word else _local(word))
-        if not here:
+        sources = list(_remote(word) if "://" in word else _local(word))
+        if not sources:
             raise CaptureFileError(f"{word}: no captures there")
-        for source in here:
+        for source in sources:
             known = found.get(source.name)
             name = source.name
             if known is not None and known.path != source.path:
-                # Two URLs that differ in what is not shown of them.
+                # Two URLs that differ only in credentials or query, which names leave out.
                 name += f"?{hashlib.sha256(source.path.encode()).hexdigest()[:8]}"
             found[name] = replace(source, name=name)
     return [found[name] for name in sorted(found)]
 
 
-def joined(sources: Iterable[Source]) -> list[Source]:
-    """Return the sources with the files of one rotated capture as one.
+def join_rotated(sources: Iterable[Source]) -> list[Source]:
+    """Return the sources with the files of each rotated capture as one source.
 
-    Files are of one capture where they lie in one folder and their names differ in nothing but what
-    dumpcap, tcpdump and `sniff -b` put there: a number, a date and time. Some may be compressed.
+    Files belong to one capture if they are in one folder and their names differ only in the number,
+    date and time that dumpcap, tcpdump and `sniff -b` insert. Some may be compressed.
     """
     groups: dict[tuple[str, str, int], list[Source]] = {}
     same: Counter[str] = Counter()
     for source in sorted(sources, key=_by_number):
-        plain = _PACKED.sub("", source.name)
+        plain = _COMPRESSED.sub("", source.name)
         folder, _, name = plain.rpartition("/")
-        # A file that lies beside what it was compressed to holds the same once more.
+        # A file next to its compressed copy holds the same packets once more.
         groups.setdefault((folder, _ROTATION.sub("", name), same[plain]), []).append(source)
         same[plain] += 1
     found = []
     for group in groups.values():
-        for start in range(0, len(group), MAX_JOINED):
-            parts = tuple(group[start : start + MAX_JOINED])
+        for start in range(0, len(group), MAX_ROTATED):
+            parts = tuple(group[start : start + MAX_ROTATED])
             octets = sum(part.octets for part in parts)
             name = f"{parts[0].name} ... {parts[-1].name.rpartition('/')[2]}"
             found.append(
@@ -106,16 +110,16 @@ def joined(sources: Iterable[Source]) -> list[Source]:
 
 
 def _by_number(source: Source) -> list[str | int]:
-    """Return by what sources are in order where 2 stands before 10."""
+    """Return a sort key that puts 2 before 10."""
     return [int(each) if each.isdecimal() else each for each in _NUMBER.split(source.name)]
 
 
 def _local(word: str) -> Iterator[Source]:
-    if os.path.isdir(word):  # noqa: PTH112 - a pattern may be no path
+    if os.path.isdir(word):  # noqa: PTH112 - a pattern need not be a path
         for folder, folders, files in os.walk(word):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found = (Path(folder, name) for name in files if _looks_so(name))
-            yield from map(_file, filter(Path.is_file, found))  # a pipe would be waited for
+            found = (Path(folder, name) for name in files if _is_capture_name(name))
+            yield from map(_file, filter(Path.is_file, found))  # reading a pipe would block
     elif glob.has_magic(word) and not Path(word).exists():
         for name in glob.glob(word, recursive=True):  # noqa: PTH207 - absolute patterns, too
             if Path(name).is_file():
@@ -129,12 +133,12 @@ def _local(word: str) -> Iterator[Source]:
 
 
 def is_remote(source: Source) -> bool:
-    """Return whether a source, or a part of it, is fetched from elsewhere."""
+    """Return whether a source, or a part of it, is not a local file."""
     return source.url is not None or any(map(is_remote, source.parts))
 
 
-def _looks_so(path: str) -> bool:
-    """Return whether a file in a folder is called as captures are."""
+def _is_capture_name(path: str) -> bool:
+    """Return whether a file in a folder has the name of a capture."""
     return bool(_CAPTURE.search(path)) and not path.rpartition("/")[2].startswith(".")
 
 
@@ -142,7 +146,7 @@ def _file(path: Path) -> Source:
     try:
         octets = path.stat().st_size
     except OSError:
-        octets = 0  # reading it says why
+        octets = 0  # reading it reports the error
     else:
         if not path.is_file():
             raise CaptureFileError(f"{path}: not a regular file")
@@ -159,10 +163,10 @@ def _remote(word: str) -> Iterator[Source]:
         if glob.has_magic(path.partition("?")[0] if web else path):
             names = [name for name in system.glob(path) if system.isfile(name)]
         elif web and _is_page(system.info(path)):
-            # What a page links to is fetched only where its name says what it is.
-            names = [name for name in system.ls(path, detail=False) if _looks_so(name)]
+            # Of the links of a page, only those with the name of a capture are fetched.
+            names = [name for name in system.ls(path, detail=False) if _is_capture_name(name)]
         elif not web and system.isdir(path):
-            names = [name for name in system.find(path) if _looks_so(name)]
+            names = [name for name in system.find(path) if _is_capture_name(name)]
         else:
             names = [path]
         for name in names:
@@ -179,12 +183,12 @@ def _remote(word: str) -> Iterator[Source]:
 
 
 def _is_page(info: Mapping[str, Any]) -> bool:
-    """Return whether a web server answered with a page: of a folder, say, or of an error."""
+    """Return whether a web server answered with a page, such as a folder listing or an error."""
     return info.get("mimetype") == "text/html"
 
 
 def _why(error: BaseException) -> str:
-    """Return what a file system says, as a user would."""
+    """Return the error of a file system in plain words."""
     status = getattr(error.__cause__, "status", None)
     if status is not None:
         return f"the server answers {status} {getattr(error.__cause__, 'message', '')}"
@@ -194,26 +198,26 @@ def _why(error: BaseException) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without what it may hold of secrets: credentials and query."""
+    """Return a URL without its possible secrets: credentials and query."""
     return re.sub(r"://[^/@]*@", "://", url).partition("?")[0]
 
 
-class Held(NamedTuple):
+class LocalCopy(NamedTuple):
     """A source as a local file."""
 
     path: str
     key: str
-    """Made of its content."""
+    """Hash of its content."""
     damage: str | None = None
-    """What is wrong with those of its files that are not whole, which the file does not show."""
+    """What is wrong with files of a rotated capture, which the joined file does not show."""
 
 
 @contextmanager
-def held(source: Source) -> Iterator[Held]:
-    """Give a source as a local file while the context is open.
+def local_copy(source: Source) -> Iterator[LocalCopy]:
+    """Provide a source as a local file while the context is open.
 
-    What lies elsewhere is fetched into a temporary file, for a capture is read more than once; the
-    files of a rotated capture are joined into one in order of time.
+    Remote sources are fetched into a temporary file, as a capture is read more than once. The files
+    of a rotated capture are joined into one, in order of time.
 
     Raises:
         OSError: it cannot be read.
@@ -221,12 +225,12 @@ def held(source: Source) -> Iterator[Held]:
     """
     if source.parts:
         with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
-            parts = [stack.enter_context(held(part)) for part in source.parts]
+            parts = [stack.enter_context(local_copy(part)) for part in source.parts]
             readers, damage = {}, {}
             for part, one in zip(source.parts, parts, strict=True):
                 try:
                     readers[part.name] = stack.enter_context(BlockReader(one.path))
-                except CaptureFileError as error:  # an empty one, say; the others are captures
+                except CaptureFileError as error:  # an empty file, for example
                     damage[part.name] = str(error).removeprefix(f"{one.path}: ")
                     if len(damage) == len(parts):
                         raise
@@ -236,28 +240,28 @@ def held(source: Source) -> Iterator[Held]:
             keys = "".join(part.key for part in parts)
             key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
             text = "; ".join(f"{name}: {why}" for name, why in sorted(damage.items()))
-            yield Held(whole.name, key, text or None)
+            yield LocalCopy(whole.name, key, text or None)
         return
     if source.url is None:
         with open_pinned(source.path, regular=True) as file:
-            key = _copied(file, None)
-        yield Held(source.path, key)
+            key = _hash_of(file, None)
+        yield LocalCopy(source.path, key)
         return
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
     system, _ = url_to_fs(source.url)
     with tempfile.NamedTemporaryFile(prefix="netdissect-") as local:
         with system.open(source.path, "rb") as file:
-            key = _copied(file, local)
+            key = _hash_of(file, local)
         local.flush()
-        yield Held(local.name, key)
+        yield LocalCopy(local.name, key)
 
 
-def _copied(file: Any, target: Any) -> str:
-    """Read a file to its end, write it to another one if there is one, and return its key."""
+def _hash_of(file: Any, target: Any) -> str:
+    """Return the key of a file; copy it to `target` if there is one."""
     digest = hashlib.sha256()
-    while piece := file.read(_PIECE):
-        digest.update(piece)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
         if target is not None:
-            target.write(piece)
+            target.write(chunk)
     return digest.hexdigest()[:_KEY_DIGITS]

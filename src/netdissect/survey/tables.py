@@ -1,9 +1,9 @@
-"""The tables of a dataset: each column with its type, its unit, and where its value stands in the
-objects that `--json` prints. docs/survey.md lists them.
+"""The tables of a dataset: the type and unit of each column, and where its value is found in the
+objects that `--json` prints. docs/survey.md lists the tables.
 
-Columns are only ever added; renaming or dropping one raises `SCHEMA`. Types are those that every
-reader of Parquet has: text, 64-bit integers, doubles, booleans, and UTC times in microseconds.
-Times in ns are integers beside them, because not every reader takes times in ns.
+Columns are only ever added; renaming or dropping one raises `SCHEMA`. The types are those that
+every Parquet reader supports: text, 64-bit integers, doubles, booleans, and UTC times in
+microseconds. Times in ns are integers, as not every reader supports timestamps in ns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from netdissect.model.text import escape_surrogates
 __all__ = ["PARTITIONED", "SCHEMA", "TABLES", "Column", "arrow_schema", "day_of", "row_of"]
 
 SCHEMA: Final = 1
-"""Raised when a column is renamed or dropped."""
+"""Version of the tables, raised when a column is renamed or dropped."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST: Final = 2**63
-_LAST_NS: Final = 253_402_300_800 * 10**9
-"""The year 10000, which no date has."""
+_INT_LIMIT: Final = 2**63
+_TIME_LIMIT_NS: Final = 253_402_300_800 * 10**9
+"""Start of the year 10000, beyond the range of `datetime`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Column:
     `int`, `float`, `flag`, `time`.
     """
     path: str = ""
-    """Keys in the object that the row is made of, joined by dots; "" = `name`."""
+    """Keys in the object, joined by dots; "" = `name`."""
     unit: str = ""
 
     def value(self, item: Mapping[str, Any]) -> Any:
-        """Return the value of an object in this column; None where it has none, or one that no
-        64-bit number holds.
+        """Return the value of this column for an object; None if it has none, or one that does not
+        fit.
         """
         found: Any = item
         for key in (self.path or self.name).split("."):
@@ -54,7 +54,7 @@ class Column:
 
 
 def _int(value: Any) -> int | None:
-    return int(value) if -_MOST <= value < _MOST else None
+    return int(value) if -_INT_LIMIT <= value < _INT_LIMIT else None
 
 
 def _text(value: Any) -> str:
@@ -64,12 +64,12 @@ def _text(value: Any) -> str:
 def _json(value: Any) -> str | None:
     if not value:
         return None
-    # Without the braces and the key, which stand for nothing.
+    # `dump` writes objects only: a list is wrapped in one, and unwrapped again.
     return dump(value) if isinstance(value, Mapping) else dump({"": value})[4:-1]
 
 
 def _time(time_ns: int) -> datetime | None:
-    if not 0 <= time_ns < _LAST_NS:
+    if not 0 <= time_ns < _TIME_LIMIT_NS:
         return None
     return _EPOCH + timedelta(microseconds=time_ns // 1000)
 
@@ -86,7 +86,7 @@ _KINDS: Final[Mapping[str, Any]] = {
 
 
 def day_of(time_ns: int | None) -> str | None:
-    """Return the UTC day of a time as a partition is called; None where there is none."""
+    """Return the UTC day of a time as the value of a partition; None if there is none."""
     time = None if time_ns is None else _time(time_ns)
     return None if time is None else time.date().isoformat()
 
@@ -97,7 +97,7 @@ def row_of(table: str, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _columns(kind: str, *names: str, unit: str = "") -> tuple[Column, ...]:
-    """Return columns of one kind; `name=path` where the value stands elsewhere."""
+    """Return columns of one kind; a name may be followed by `=path`."""
     pairs = (name.partition("=") for name in names)
     return tuple(Column(name, kind, path, unit) for name, _, path in pairs)
 
@@ -202,10 +202,10 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
         *_columns("json", "ruled_out"),
     ),
 }
-"""Table -> its columns, besides the `day` and `protocol` that the folders of a file say."""
+"""Table -> columns, without the `day` and `protocol` that the folders of a file state."""
 
 PARTITIONED: Final = tuple(name for name in TABLES if name != "captures")
-"""Tables that lie in folders by day and protocol."""
+"""Tables that are partitioned by day and protocol."""
 
 
 @cache

@@ -1,4 +1,8 @@
-"""What a worker does: one capture becomes rows of all tables."""
+"""What a worker does: it turns one capture into rows of all tables.
+
+A capture is read twice. The first pass yields connections, directions, verdicts and findings. The
+second counts datagrams per interval and, with `--units`, writes a row per unit.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +22,11 @@ from netdissect.pipeline.counting import OVER_NS, DatagramCounter, count_datagra
 from netdissect.pipeline.reports import Reports
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.rows import connection_items, unit_item
-from netdissect.survey.sources import Held, Source, held
+from netdissect.survey.sources import LocalCopy, Source, local_copy
 from netdissect.survey.tables import day_of
 
 __all__ = [
-    "Places",
+    "Partitions",
     "Plan",
     "Spans",
     "conclude",
@@ -31,47 +35,47 @@ __all__ = [
     "findings",
     "survey_many",
     "survey_one",
-    "teller",
+    "unit_writer",
 ]
 
 
 MAX_OVER = 4096
-"""Connections that are over and not yet forgotten."""
+"""Ended connections that are remembered before they are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done with every capture."""
+    """What to do with every capture."""
 
     dataset: str
     """Folder of the dataset."""
     options: Callable[[], Options]
-    """Makes the pipeline's options; called by the worker, as options hold what cannot be sent."""
+    """Creates the pipeline's options. The worker calls it, as options cannot be pickled."""
     span_ns: int
-    """Length of a span of `intervals`."""
+    """Length of the intervals."""
     units: bool = False
-    """Whether units get rows of their own."""
+    """Whether to write a row per unit."""
 
 
-Places: TypeAlias = ByConnection[tuple[str | None, str]]
-"""Connection -> its day and protocol: where its rows go."""
+Partitions: TypeAlias = ByConnection[tuple[str | None, str]]
+"""Connection -> (day, protocol): the partition of its rows."""
 
 
 def survey_one(source: Source, plan: Plan) -> Outcome:
-    """Put one capture into the dataset, unless it is there, and return what became of it.
+    """Add one capture to the dataset, unless it is there, and return the outcome.
 
     Raises:
-        OSError: it cannot be read, or the dataset not written; worth another attempt.
+        OSError: it cannot be read, or the dataset cannot be written; worth another attempt.
 
     """
     dataset = Dataset(plan.dataset)
     path, key = source.path, None
     try:
-        with pinned_files(), held(source) as (path, key, damage):
+        with pinned_files(), local_copy(source) as (path, key, damage):
             if dataset.row_file(key).exists():
                 outcome = Outcome(source.name, "skipped", key, source.octets)
             else:
-                outcome = _surveyed(source, Held(path, key, damage), plan, dataset)
+                outcome = _surveyed(source, LocalCopy(path, key, damage), plan, dataset)
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, key, str(error).replace(path, source.name))
     dataset.failure_file(source.name).unlink(missing_ok=True)
@@ -79,38 +83,38 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
 
 
 def survey_many(sources: Sequence[Source], plan: Plan) -> list[Outcome | None]:
-    """Put several captures into the dataset; None = worth another attempt."""
+    """Add several captures to the dataset; return None for those worth another attempt."""
     found: list[Outcome | None] = []
     for source in sources:
         try:
             found.append(survey_one(source, plan))
-        except Exception:  # noqa: BLE001 - the attempt alone says it
+        except Exception:  # noqa: BLE001 - the next attempt reports it
             found.append(None)
     return found
 
 
 def failed(source: Source, plan: Plan, key: str | None, text: str) -> Outcome:
-    """Say in the dataset why a source failed."""
+    """Record the failure of a source in the dataset."""
     outcome = Outcome(source.name, "failed", key, source.octets, error=text)
     Dataset(plan.dataset).fail(outcome)
     return outcome
 
 
-def _surveyed(source: Source, file: Held, plan: Plan, dataset: Dataset) -> Outcome:
+def _surveyed(source: Source, file: LocalCopy, plan: Plan, dataset: Dataset) -> Outcome:
     options = plan.options()
     found = analyze(file.path, options=options)
     found.info.damage = found.info.damage or file.damage
     with found.connections as reports, Staged(dataset, file.key) as staged:
-        places = connection_rows(reports, staged)
-        findings(found.anomalies, staged, places)
+        partitions = connection_rows(reports, staged)
+        findings(found.anomalies, staged, partitions)
         found.anomalies.clear()
         staged.end_files()
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
-        counted = spans.counted(plan, places)
+        counted = spans.counted(plan, partitions)
         over = None if plan.units else spans.over
         options = replace(with_placements(options, found), on_report=over)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-        units = teller(spans, staged, places) if plan.units else None
+        units = unit_writer(spans, staged, partitions) if plan.units else None
         count_datagrams(file.path, counted, pipeline, units)
         return conclude(source, found, spans, staged, len(reports))
 
@@ -123,7 +127,7 @@ def conclude(
     connections: int,
     others: Iterable[Drafts] = (),
 ) -> Outcome:
-    """Write the intervals and the capture's own row, and have everything appear."""
+    """Write the intervals and the capture's own row, and commit all rows."""
     spans.write(found, staged)
     status = "done" if found.info.damage is None else "cut-short"
     staged.add("captures", _capture(source, found, staged, status, connections))
@@ -131,34 +135,34 @@ def conclude(
     return Outcome(source.name, status, staged.key, source.octets, connections)
 
 
-def connection_rows(reports: Reports, staged: Staged) -> Places:
-    """Write all rows that a report says; return where the other rows of each connection go."""
-    places = Places()
+def connection_rows(reports: Reports, staged: Staged) -> Partitions:
+    """Write the rows of all connections; return the partition of each."""
+    partitions = Partitions()
     for report in reports:
         day = day_of(report.first_time_ns)
-        places.put(report.connection, (day, report.protocol))
+        partitions.put(report.connection, (day, report.protocol))
         for table, item in connection_items(report):
             row = {"capture": staged.key, **item}
             staged.add(table, row, day=day, protocol=report.protocol)
-    return places
+    return partitions
 
 
-def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Places) -> None:
+def findings(anomalies: Iterable[Anomaly], staged: Staged, partitions: Partitions) -> None:
     """Write findings."""
     for anomaly in anomalies:
-        nowhere = day_of(anomaly.time_ns), None
-        day, protocol = places.get(anomaly.connection or 0, nowhere)
+        default = day_of(anomaly.time_ns), None
+        day, protocol = partitions.get(anomaly.connection or 0, default)
         item = {"capture": staged.key, **json.anomaly(anomaly)}
         staged.add("findings", item, day=day, protocol=protocol)
 
 
-def teller(
-    spans: Spans, staged: Staged, places: Places
+def unit_writer(
+    spans: Spans, staged: Staged, partitions: Partitions
 ) -> Callable[[UnitRecord | ConnectionEvent], None]:
-    """Return what takes units and events as they settle, in the second pass over a capture."""
+    """Return the consumer of units and events for the second pass over a capture."""
 
-    def told(item: UnitRecord | ConnectionEvent) -> None:
-        place = places.get(item.connection or 0)
+    def write(item: UnitRecord | ConnectionEvent) -> None:
+        place = partitions.get(item.connection or 0)
         if place is None:
             return
         day, protocol = place
@@ -169,7 +173,7 @@ def teller(
             return
         spans.tell(item, protocol)
 
-    return told
+    return write
 
 
 def _capture(
@@ -195,22 +199,23 @@ def _capture(
 
 
 class Spans:
-    """The spans of each protocol of a capture."""
+    """The intervals of a capture, per protocol."""
 
     def __init__(self, span_ns: int, first_ns: int | None, reports: Reports) -> None:
-        """Take the length of a span, the time of the first frame, and the connections."""
+        """Prepare intervals of a length, from the time of the first frame."""
         self.tables: dict[str, Intervals] = {}
         self._span_ns = span_ns
         self._first_ns = first_ns or 0
         self._reports = reports
         self._placed: dict[str, dict[int, int]] = {}
-        """Protocol -> connection that is told of -> time from which on nothing of it counts."""
+        """Protocol -> connection -> time from which on nothing of it counts."""
         self._tidied: dict[str, int] = {}
-        """Protocol -> how many there were when it was looked last which are over."""
+        """Protocol -> size of its entry in `_placed` after the last removal."""
 
     def table(self, protocol: str) -> Intervals:
-        """Return the spans of a protocol; all of them begin at whole multiples of their length, so
-        that those of several captures fit each other.
+        """Return the intervals of a protocol.
+
+        They begin at whole multiples of their length, so that those of several captures coincide.
         """
         if protocol not in self.tables:
             table = self.tables[protocol] = Intervals(self._span_ns)
@@ -218,8 +223,10 @@ class Spans:
         return self.tables[protocol]
 
     def tell(self, item: UnitRecord | ConnectionEvent, protocol: str) -> None:
-        """Take a unit or an event. Where its connection was captured is known, and forgotten when
-        that is over: memory does not grow with their number.
+        """Count a unit or an event.
+
+        The vantage of its connection is registered first, and removed some time after its end, so
+        that memory does not grow with the number of connections.
         """
         table, number = self.table(protocol), item.connection
         placed = self._placed.setdefault(protocol, {})
@@ -235,7 +242,7 @@ class Spans:
             self._tidy(protocol, report.first_time_ns)
 
     def over(self, ended: ConnectionReport) -> None:
-        """Count what was summed up of a connection."""
+        """Add the sums of an ended connection."""
         report = self._reports.by_number(ended.connection)
         if report is None:
             return
@@ -252,13 +259,13 @@ class Spans:
                 self.table(protocol).forget(report)
         self._tidied[protocol] = len(placed)
 
-    def counted(self, plan: Plan, places: Places) -> DatagramCounter:
-        """Return what has datagrams counted here. The first span is known, so their order does not
-        matter; of units only their sums do, but where they get rows.
+    def counted(self, plan: Plan, partitions: Partitions) -> DatagramCounter:
+        """Return the observer for the second pass. The first interval is known, so the order of
+        datagrams does not matter; units are only summed up unless they get rows.
         """
 
         def sums(number: int) -> Intervals | None:
-            place = places.get(number)
+            place = partitions.get(number)
             return None if place is None or place[1] is None else self.table(place[1])
 
         return DatagramCounter(self.count, ordered=False, sums=None if plan.units else sums)
@@ -276,7 +283,7 @@ class Spans:
         self.table(protocol).datagram(direction, time_ns, octets, repeated=repeated)
 
     def write(self, found: Analysis, staged: Staged) -> None:
-        """Write the rows of all spans in which there was something."""
+        """Write a row for every interval that is not empty."""
         for protocol, table in sorted(self.tables.items()):
             rows = table.rows()
             for limit, hits in (("MAX_INTERVALS", table.overflowed), ("MAX_WAITING", table.early)):
@@ -284,6 +291,6 @@ class Spans:
                     found.limits_hit[limit] = found.limits_hit.get(limit, 0) + hits
             for row in rows:
                 if row.datagrams or row.copies or row.units or row.lost:
-                    told = {"capture": staged.key, **json.interval(row)}
+                    item = {"capture": staged.key, **json.interval(row)}
                     day = day_of(row.start_ns)
-                    staged.add("intervals", told, day=day, protocol=protocol)
+                    staged.add("intervals", item, day=day, protocol=protocol)
