@@ -1,3 +1,3 @@
-"""Codecs without state: bits, variable-length integers, serial numbers, bounded inflate. No
-protocol, no I/O.
+"""Stateless codecs (bits, variable-length integers, bounded inflate, Huffman), and the numbers and
+names of formats that both layers and `scan` need. No I/O.
 """

@@ -10,16 +10,16 @@ __all__ = ["BitString", "extract", "insert", "slice_bits"]
 
 
 class BitString(bytes):
-    """Bytes with an exact length in bits; unused high bits of the last byte are zero.
+    """Bytes with a length in bits. The unused high bits of the last byte are zero.
 
-    A plain `bytes` value stands for 8 bits a byte.
+    Where a `BitString` is expected, plain `bytes` have 8 bits per byte.
     """
 
     bits: int
     """Length in bits, at most 8 * len(self)."""
 
     def __new__(cls, data: bytes = b"", bits: int | None = None) -> BitString:  # noqa: PYI034
-        """Return `data` cut to `bits` bits (default: all of them)."""
+        """Return the first `bits` bits of `data`, all of them by default."""
         length = 8 * len(data) if bits is None else max(0, min(bits, 8 * len(data)))
         number = int.from_bytes(data, "little") & ((1 << length) - 1)
         self = super().__new__(cls, number.to_bytes((length + 7) // 8, "little"))
@@ -34,7 +34,7 @@ class BitString(bytes):
 
 
 def extract(data: bytes, start: int, length: int) -> int:
-    """Return `length` bits from bit `start` as an unsigned number; bits past the end read as 0."""
+    """Return `length` bits from bit `start` on as an unsigned number; missing bits are 0."""
     first = start >> 3
     last = (start + length + 7) >> 3
     number = int.from_bytes(data[first:last], "little") >> (start & 7)
@@ -42,7 +42,7 @@ def extract(data: bytes, start: int, length: int) -> int:
 
 
 def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
-    """Return bits [start, end) re-aligned to a byte boundary; `end` defaults to the last bit."""
+    """Return bits [start, end) as a string of its own; `end` defaults to the last bit."""
     stop = 8 * len(data) if end is None else min(end, 8 * len(data))
     length = max(0, stop - start)
     if end is None and not start & 7:
@@ -50,12 +50,12 @@ def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
     else:
         number = extract(data, start, length) if length else 0
         octets = number.to_bytes((length + 7) // 8, "little")
-    made = bytes.__new__(BitString, octets)
-    made.bits = length
-    return made
+    result = bytes.__new__(BitString, octets)
+    result.bits = length
+    return result
 
 
 def insert(value: bytes) -> tuple[int, int]:
-    """Return (number, bits) of a bit string, for appending it to another one."""
+    """Return (number, length in bits) of a bit string, as `Sink.bits` appends it."""
     bits = value.bits if isinstance(value, BitString) else 8 * len(value)
     return int.from_bytes(value, "little"), bits

@@ -1,7 +1,4 @@
-"""A cursor that reads, and a sink that writes, values at any bit position of an LSB-first buffer.
-
-Whole bytes at a byte boundary are the common case and cost a slice.
-"""
+"""Reads and writes values at any bit position of a buffer whose bits are packed LSB first."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ __all__ = ["Cursor", "OutOfData", "Sink"]
 
 
 class OutOfData(ValueError):  # noqa: N818 - names a condition, as StopIteration does
-    """A value wants more bits than are left."""
+    """A value needs more bits than are left."""
 
 
 class Cursor:
@@ -38,7 +35,7 @@ class Cursor:
         return value
 
     def take(self, octets: int) -> bytes:
-        """Read whole bytes, re-aligned where the position is no byte boundary."""
+        """Read whole bytes, from any bit position. At a byte boundary this is a slice."""
         if octets < 0 or octets > self.left >> 3:
             raise OutOfData(f"{octets} bytes wanted, {self.left // 8} left")
         start, self.position = self.position, self.position + 8 * octets
@@ -48,7 +45,7 @@ class Cursor:
 
 
 class Sink:
-    """Appends bits, least significant first."""
+    """Collects bits, least significant first."""
 
     __slots__ = ("_bits", "_number")
 
@@ -62,7 +59,7 @@ class Sink:
         self._bits += size
 
     def put(self, octets: bytes) -> None:
-        """Append bytes (or the bits of a `BitString`)."""
+        """Append bytes, or the bits of a `BitString`."""
         self.bits(*insert(octets))
 
     def getvalue(self) -> BitString:

@@ -1,7 +1,7 @@
-"""What EOUDP's documents leave open: byte order and string form of a content, told by its bytes.
+"""Detects what EOUDP's documents leave open: the byte order and the form of strings in a content.
 
-The documents name no byte order and let a string's length count its NUL or not; real code writes
-little-endian and no NUL. A reading is right when it consumes the content exactly.
+The documents name no byte order, and do not say whether the length of a string counts its NUL. Real
+programs write little-endian and no NUL. A reading is right if it consumes the content exactly.
 Source: docs/protocols/eoudp.md, "Document forms".
 """
 
@@ -34,28 +34,31 @@ Order: TypeAlias = Literal["<", ">"]
 LITTLE: Final = "<"
 BIG: Final = ">"
 EXCLUDES_NUL: Final = "length_excludes_nul"
-"""Length of the text, the text, a NUL."""
+"""Form of a string: length of the text, text, NUL."""
 INCLUDES_NUL: Final = "length_includes_nul"
-"""Length of the text with its NUL, the text, a NUL."""
+"""Form of a string: length of text and NUL, text, NUL."""
 NO_NUL: Final = "no_nul"
-"""Length of the text, the text: what programs send."""
+"""Form of a string that programs use: length of the text, text."""
 TEXTS: Final = {
     "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
     "DELETE_COMPONENT": "deleted",
 }  # fmt: skip
-"""Command whose content has strings -> how they stand in it."""
+"""Command whose content has strings -> kind of the content; see `consumes`."""
 FORMS: Final = (EXCLUDES_NUL, INCLUDES_NUL, NO_NUL)
-"""In the order in which they are tried: the first is the default where several fit."""
+"""Forms of strings in the order in which they are tried: the first that fits is used."""
 
 DIGITS_LIMIT: Final = 20
 """Digits of the largest 64-bit number."""
 
 _LONG32: Final = frozenset(name for name in DIALECTS if name.endswith("long32"))
 _IN_DIGITS: Final = frozenset(name for name in DIALECTS if name.startswith("exodia-early"))
-"""Dialects that write a client's number as text, where it has not eight bytes."""
+"""Dialects that may write a client's index as text: a content that has not eight bytes is one."""
 _ENTITY: Final = 8
+"""Size of an entity id, bytes."""
 _LENGTH: Final = 4
+"""Size of the length of a string or block, bytes."""
 _FAIL: Final = -1
+"""Offset that says that the content does not fit."""
 _U32: Final = {"<": struct.Struct("<I").unpack_from, ">": struct.Struct(">I").unpack_from}
 
 _NUMBERS: Final = {
@@ -64,11 +67,13 @@ _NUMBERS: Final = {
     "IMPORTANT_EVENT": ("I", 1 << 16), "EVENT_0x11": ("I", 1 << 16), "EVENT_0x8a": ("I", 1 << 16),
     "IMPORTANT_EVENT_0x8c": ("I", 1 << 16),
 }  # fmt: skip
-"""Command -> (format of the numbers that its content starts with, what a sensible one is below)."""
+"""Command -> (`struct` format of the number with which its content begins, limit of a plausible
+one).
+"""
 
 
 def string_end(data: bytes, at: int, order: str, form: str) -> int:
-    """Return the offset after the string at `at`, -1 where there is none of this form."""
+    """Return the offset of the end of the string at `at`; -1 if there is none of this form."""
     start = at + _LENGTH
     if start > len(data):
         return _FAIL
@@ -83,6 +88,7 @@ def string_end(data: bytes, at: int, order: str, form: str) -> int:
 
 
 def _block_end(data: bytes, at: int, order: str) -> int:
+    """Return the offset of the end of the length-prefixed block at `at`; -1 if there is none."""
     start = at + _LENGTH
     if start > len(data):
         return _FAIL
@@ -91,16 +97,16 @@ def _block_end(data: bytes, at: int, order: str) -> int:
 
 
 def consumes(kind: str, data: bytes, order: str, form: str) -> bool:
-    """Return whether a content of `kind` read this way ends exactly with `data`.
+    """Return whether a content of a kind, read in this order and form, ends with `data`.
 
-    Kinds: `strings` (one or more), `components` (one or more of entity, name, data), `deleted`
-    (entity, name, and data or none).
+    Kinds: `strings` (one or more strings), `components` (one or more times entity, name, data),
+    `deleted` (entity, name, and optionally data).
     """
-    return _walked(kind, data, order, form)[1] == len(data) > 0
+    return _walk(kind, data, order, form)[1] == len(data) > 0
 
 
-def _walked(kind: str, data: bytes, order: str, form: str) -> tuple[int, int]:
-    """Return how many strings are whole, and where the content ends; -1 = it is broken."""
+def _walk(kind: str, data: bytes, order: str, form: str) -> tuple[int, int]:
+    """Return (number of whole strings, offset of the end of the content; -1 if it is broken)."""
     whole = at = 0
     while 0 <= at < len(data):
         at = string_end(data, at if kind == "strings" else at + _ENTITY, order, form)
@@ -117,16 +123,17 @@ def _walked(kind: str, data: bytes, order: str, form: str) -> tuple[int, int]:
 
 
 def broken_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, str]:
-    """Return the first reading with most whole strings of a content that none consumes."""
+    """Return the reading with most whole strings of a content that no reading consumes."""
     orders: tuple[Order, ...] = ("<", ">") if order is None else (order,)
     readings = [(candidate, form) for candidate in orders for form in FORMS]
-    return max(readings, key=lambda one: _walked(kind, data, one[0], one[1])[0])
+    return max(readings, key=lambda one: _walk(kind, data, one[0], one[1])[0])
 
 
 def text_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, str] | None:
-    """Return (byte order, string form) of the first reading that consumes `data`, or None.
+    """Return (byte order, form of strings) of the first reading that consumes `data`, or None.
 
-    `order` is what the flow has shown before; without it little-endian comes first.
+    `order` is the byte order that the flow has shown so far, and is tried first. Without one,
+    little-endian is.
     """
     orders: tuple[Order, Order] = (">", "<") if order == BIG else ("<", ">")
     for candidate in orders:
@@ -137,10 +144,10 @@ def text_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, st
 
 
 def number_order(command: str, data: bytes, order: Order | None) -> Order:
-    """Return the byte order of a content that fits both ways.
+    """Return the byte order of a content without strings.
 
-    What the flow has shown decides; else little-endian, unless a number would then be absurd and
-    is sensible the other way round (an ACK of id 2^56 is one of id 1).
+    It is the order that the flow has shown. Without one it is little-endian, unless that makes a
+    number implausible that is plausible in big-endian (an ACK of id 2^56 is one of id 1).
     """
     if order is not None:
         return order
@@ -157,8 +164,9 @@ def number_order(command: str, data: bytes, order: Order | None) -> Order:
 
 
 def legal(dialect: str, command: str, content: bytes) -> bool | None:
-    """Return whether a content has a size that its command may have, and lengths in it that lead to
-    its end; None for a command that the dialect does not have.
+    """Return whether a content has a legal size and, if it has lengths, these lead to its end.
+
+    None for a command that the dialect does not have.
     """
     size = len(content)
     document = dialect in DOCUMENTS
@@ -173,20 +181,20 @@ def legal(dialect: str, command: str, content: bytes) -> bool | None:
         sizes = (DOCUMENT_SIZES if document else SIZES).get(command)
         return None if sizes is None else size in sizes
     if document:
-        # The Usage section of RFC_02 sends game events as 0x0c.
+        # In the Usage section of RFC_02, a 0x0c is a game event.
         kinds = (kind, "strings") if kind == "components" else (kind,)
         return any(text_reading(each, content, None) is not None for each in kinds)
     return _program_text(dialect, kind, content)
 
 
 def _program_text(dialect: str, kind: str, content: bytes) -> bool:
-    """Return whether a program's content with names in it ends where it should."""
+    """Return whether a content with strings, sent by a program, is legal."""
     if kind == "strings":
         return text_reading(kind, content, LITTLE) is not None
     if dialect in _LONG32:
-        # The entity of a 32-bit build is four bytes shorter: nothing else differs.
+        # In a 32-bit build the entity id is four bytes shorter, and nothing else differs.
         content = bytes(4) + content
     if kind == "deleted":
-        # Programs send its name and nothing more.
+        # Programs send no data after the name.
         return string_end(content, _ENTITY, LITTLE, NO_NUL) == len(content)
     return consumes(kind, content, LITTLE, NO_NUL)

@@ -1,4 +1,4 @@
-"""Numbers and names of EOUDP: commands, dialects, keys, size limits. No format stands here.
+"""Numbers and names of EOUDP: commands, dialects, keys, size limits.
 
 Source: docs/protocols/eoudp.md; RFC_01, RFC_02 and RFC_03; the Exodia engine's
 `Network/Header` and `Network/Network`.
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
-"""Dialects of the three texts; the others are what programs send."""
+"""Dialects of the three documents; the others are those of programs."""
 DIALECTS: Final = (
     *DOCUMENTS,
     "exodia-early", "exodia-30", "exodia-mid", "exodia-late",
     "exodia-early-long32", "exodia-mid-long32", "exodia-late-long32",
 )  # fmt: skip
-"""Every dialect, by its name in the reference."""
+"""All dialects, by their names in the reference."""
 
 COMMANDS: Final = {
     0x00: "PACKET_INFO", 0x01: "ACK", 0x02: "CONNECT_ACCEPT", 0x03: "CONNECT_REJECT",
@@ -46,15 +46,17 @@ COMMANDS: Final = {
     0x0F: "DELETE_COMPONENT", 0x10: "IMPORTANT_EVENT", 0x11: "EVENT_0x11", 0x81: "CONNECT",
     0x82: "DISCONNECT", 0x8A: "EVENT_0x8a", 0x8B: "EVENT", 0x8C: "IMPORTANT_EVENT_0x8c",
 }  # fmt: skip
-"""Command numbers of all dialects; `command_name` settles the two that changed their meaning."""
+"""Command -> name. Two commands changed their meaning; see `command_name`."""
 
 _RFC01_ONLY: Final = frozenset({0x11, 0x8A, 0x8C})
 FOREIGN: Final = {"rfc01": frozenset({0x0F}), "rfc02": _RFC01_ONLY, "rfc03": _RFC01_ONLY}
 """Document -> commands that only another one defines."""
 NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
-"""Commands of the documents that no release of the engine handles: they end the receiver."""
-_EVENT_SIZE: Final = 5  # key and whether it is pressed
-_SMALLEST_DELETE: Final = 12  # an entity, and the length of an empty name
+"""Commands of the documents that no release of the engine handles. They crash the receiver."""
+_EVENT_SIZE: Final = 5
+"""Size of the content of an event, bytes: key code, and whether it is pressed."""
+_MIN_DELETE: Final = 12
+"""Size of the shortest content of DELETE_COMPONENT, bytes: entity id, length of an empty name."""
 
 SIZES: Final[dict[str, frozenset[int]]] = {
     "ACK": frozenset({8}), "CONNECT_ACCEPT": frozenset({8}), "CONNECT_REJECT": frozenset({0}),
@@ -93,26 +95,29 @@ KEYS: Final = {
 """GLFW key codes. Source: GLFW `glfw3.h`."""
 
 WALL_CLOCK_MS: Final = (1.0e12, 2.2e12)
-"""2001 to 2039. Source: docs/protocols/eoudp.md, recognition."""
+"""Limits of a plausible time stamp of programs, Unix milliseconds: 2001 to 2039.
+Source: docs/protocols/eoudp.md, recognition.
+"""
 _SECONDS: Final = (1e-6, 1e11)
-"""What a document's timestamp may be, apart from 0."""
+"""Limits of a plausible time stamp of documents other than 0, seconds."""
 
 
 def canonical(dialect: str) -> str:
-    """Return a dialect's name as the reference writes it: the prefix `eoudp-` is optional."""
+    """Return a dialect's name without the optional prefix `eoudp-`."""
     return dialect.removeprefix("eoudp-")
 
 
 def command_name(dialect: str, command: int, size: int) -> str:
-    """Return the name of a command, `UNKNOWN_0x42` for one that no revision defines.
+    """Return the name of a command; `UNKNOWN_0x42` for one that no revision defines.
 
-    0x82 is the key event of v1.0 and the disconnect of everything later; 0x10 is an important
-    event in RFC_02 and deletes a component in RFC_01. The size of the content tells them apart.
+    `size` is that of the content, bytes. It tells apart the meanings of two commands: 0x82 is the
+    key event of v1.0 and the disconnect of all later releases; 0x10 is an important event in RFC_02
+    and deletes a component in RFC_01.
     """
     if command == 0x82 and size and dialect.startswith("exodia-early"):  # noqa: PLR2004
         return "EVENT"
     if command == 0x10 and dialect in DOCUMENTS:  # noqa: PLR2004
-        deletes = size >= _SMALLEST_DELETE or (dialect == "rfc01" and size != _EVENT_SIZE)
+        deletes = size >= _MIN_DELETE or (dialect == "rfc01" and size != _EVENT_SIZE)
         return "DELETE_COMPONENT" if deletes else "IMPORTANT_EVENT"
     if command == 0x11 and dialect not in DOCUMENTS:  # noqa: PLR2004
         return "UNKNOWN_0x11"
@@ -120,40 +125,40 @@ def command_name(dialect: str, command: int, size: int) -> str:
 
 
 def type_name(dialect: str, command: int, size: int) -> str:
-    """Return the name under which a message is counted: that of its command, or its number."""
+    """Return the type of a message: the name of its command, or its number."""
     return command_name(dialect, command, size).removeprefix("UNKNOWN_")
 
 
 def key_name(code: int) -> str | None:
-    """Return the name of a key code, None for a code that GLFW does not define."""
+    """Return the name of a key code; None for a code that GLFW does not define."""
     return KEYS.get(code)
 
 
 def plausible_timestamp(dialect: str, value: float) -> bool:
     """Return whether a sender of `dialect` could have written this time stamp.
 
-    Programs write Unix milliseconds; the documents leave the origin open, so that any number of
-    seconds from 0 up will do. NaN, infinities, negative and denormal numbers never.
+    Programs write Unix milliseconds. The documents leave the origin open, so any number of seconds
+    from 0 up is plausible. NaN, infinities, negative and denormal numbers never are.
     """
     low, high = time_limits(dialect)
     return low <= value < high or (value == 0 and dialect in DOCUMENTS)
 
 
 def time_limits(dialect: str) -> tuple[float, float]:
-    """Return what time stamps of a dialect are not below, and what they are below; 0 apart."""
+    """Return the limits of plausible time stamps, lower included, upper excluded; 0 is separate."""
     return _SECONDS if dialect in DOCUMENTS else WALL_CLOCK_MS
 
 
 def oversize(size: int) -> tuple[str, str]:
-    """Return (code, message) of a datagram above RECEIVE_LIMIT."""
+    """Return (code, sentence) for a datagram above RECEIVE_LIMIT."""
     return "eoudp-oversize", f"{size} bytes, receivers read {RECEIVE_LIMIT}"
 
 
 def size_mismatch(stated: int, size: int) -> tuple[str, str]:
-    """Return (code, message) of a size field that is not the size of the content."""
+    """Return (code, sentence) for a size field that is not the size of the content."""
     return "eoudp-size-mismatch", f"size field {stated}, {size} bytes of content"
 
 
 def wrong_size(command: str, size: int) -> tuple[str, str]:
-    """Return (code, message) of a content of a size that its command never has."""
+    """Return (code, sentence) for a content of a size that its command never has."""
     return "eoudp-content-size", f"{size} bytes are no content of {command}"

@@ -1,11 +1,11 @@
 """The Huffman code of Teeworlds: one fixed tree for all versions and both directions.
 
-Decoding asks a table what the next bits stand for, up to six bytes at a time. It is built on first
-use, and small enough for a processor's first cache: tables of states, a megabyte and more, wait for
-memory.
+Decoding looks up the next bits in a table, which yields up to six bytes at a time. The table is
+built on first use and fits into a processor's first-level cache. A table of decoder states, of a
+megabyte and more, would wait for memory.
 
-No compiled implementation is used: the packages that exist either ship no Linux wheel or do not
-give the same bytes (`bench/huffman.py` measures this one).
+No package is used: those that exist either ship no Linux wheel or do not give the same bytes
+(`bench/huffman.py` measures this implementation).
 
 Source: docs/protocols/teeworlds.md; Teeworlds `CHuffman`, src/engine/shared/huffman.cpp.
 """
@@ -20,7 +20,8 @@ from netdissect.model.native import BytesWriter, i64, read_i64_le, vec, write_i6
 
 __all__ = ["HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree"]
 
-_EOF: Final = 256  # the symbol behind all bytes
+_EOF: Final = 256
+"""The end symbol; smaller symbols are bytes."""
 
 # fmt: off
 _FREQUENCIES: tuple[int, ...] = (
@@ -43,24 +44,27 @@ symbol has frequency 1.
 """
 # fmt: on
 
+_MAX_CODE_BITS: Final = 15
+"""Length of the longest code, bits. That of the end symbol is one of them."""
 _WINDOW_BITS: Final = 12
-_WINDOWS: Final = 1 << 12
-_BEHIND: Final = 1 << 3
-"""The longest code, that of the end symbol among them, has 15 bits."""
-_MOST: Final = 6
-"""Bytes in an entry."""
-_LONGEST: Final = 15
-"""Bits of a code."""
-_GOOD: Final = 57
-"""Bits of a word that are left where it is read at a byte and wanted from a bit of that on."""
-_USED: Final = 15  # mask of how many bits an entry takes
-_ENDS: Final = 1 << 7  # bit of the entry of the end symbol
+"""Bits that are looked up at a time."""
+_WINDOWS: Final = 1 << _WINDOW_BITS
+_SUFFIXES: Final = 1 << _MAX_CODE_BITS - _WINDOW_BITS
+"""Number of values of the bits of a code behind the window."""
+_MAX_BYTES: Final = 6
+"""Bytes in one entry of the table."""
+_WORD_BITS: Final = 57
+"""Bits that a machine word certainly has behind any bit of its first byte."""
+_USED: Final = 0x0F
+"""Mask of the number of bits that an entry uses."""
+_ENDS: Final = 0x80
+"""Bit that marks the entry of the end symbol."""
 _PADDING: Final = bytes(8)
-"""A word is read at the last byte too."""
+"""Appended to the data, because a whole word is read even at its last byte."""
 
 
 class HuffmanError(ValueError):
-    """The data is no Huffman code of at most the permitted size.
+    """The data is no Huffman code, or decodes to more than the permitted size.
 
     Attributes:
         decoded: the bytes decoded before the fault, cut to the permitted size.
@@ -78,10 +82,11 @@ def _falling(node: tuple[int, int]) -> int:
 
 @cache
 def tree() -> tuple[list[int], list[int], int]:
-    """Return (child 0, child 1, root) of the tree; numbers up to 256 are symbols, others nodes.
+    """Return (child 0 of each node, child 1 of each node, root).
 
-    The least frequent two are joined until one is left. The order among equals is that of a stable
-    sort by falling frequency, in which a joined node stands where its second last member stood.
+    Numbers up to 256 are symbols, larger ones inner nodes. The two least frequent nodes are joined
+    until one is left. Nodes of equal frequency are in the order of a stable sort by falling
+    frequency, in which the joined node takes the place of the second least frequent one.
     """
     zeros, ones = [-1] * (_EOF + 1), [-1] * (_EOF + 1)
     nodes = [(frequency, symbol) for symbol, frequency in enumerate((*_FREQUENCIES, 1))]
@@ -96,7 +101,7 @@ def tree() -> tuple[list[int], list[int], int]:
 
 @cache
 def _codes() -> tuple[tuple[int, int], ...]:
-    """Return (bits, count) of every symbol; the first bit of a code is the lowest."""
+    """Return (code, length in bits) of every symbol; the first bit of a code is the lowest."""
     zeros, ones, root = tree()
     codes = [(0, 0)] * (_EOF + 1)
     pending = [(root, 0, 0)]
@@ -111,76 +116,78 @@ def _codes() -> tuple[tuple[int, int], ...]:
 
 
 class _Tables:
-    """What the next bits of the code stand for, asked `_WINDOW_BITS` at a time.
+    """The symbols that the next bits stand for.
 
-    An entry holds the bits used (4 bits), the bytes they stand for (3 bits: how many), whether they
-    are the end symbol, and from bit 8 the bytes. Without any bits the code is longer than a window,
-    as that of the end symbol is: from bit 8 stands its row in `longer`, of which the bits behind
-    the window choose an entry.
+    An entry has in bits 0-3 the number of bits that it uses, in bits 4-6 the number of bytes that
+    they stand for, in bit 7 whether they are the end symbol, and from bit 8 on the bytes. An entry
+    of `windows` that uses no bits stands for a code that is longer than a window, as that of the
+    end symbol is: from bit 8 on it has the start of a row in `longer`, whose entries are selected
+    by the bits behind the window.
     """
 
     def __init__(self) -> None:
         codes = _codes()
         single: list[tuple[int, int]] = [(0, 0)] * _WINDOWS
+        """Window -> (first symbol, length of its code in bits)."""
         rows: dict[int, int] = {}
-        """Row of the codes that begin with so many bits."""
+        """Window -> start of the row of the codes that begin with it."""
         longer: list[int] = []
-        for symbol, (bits, count) in enumerate(codes):
-            if count <= _WINDOW_BITS:
-                for window in range(bits, _WINDOWS, 1 << count):
-                    single[window] = symbol, count
+        for symbol, (bits, length) in enumerate(codes):
+            if length <= _WINDOW_BITS:
+                for window in range(bits, _WINDOWS, 1 << length):
+                    single[window] = symbol, length
                 continue
-            row = rows.setdefault(bits & _WINDOWS - 1, len(rows) * _BEHIND)
+            row = rows.setdefault(bits & _WINDOWS - 1, len(rows) * _SUFFIXES)
             if row == len(longer):
-                longer.extend([0] * _BEHIND)
-            entry = count | _ENDS if symbol == _EOF else count | 1 << 4 | symbol << 8
-            for place in range(bits >> _WINDOW_BITS, _BEHIND, 1 << count - _WINDOW_BITS):
-                longer[row + place] = entry
+                longer.extend([0] * _SUFFIXES)
+            entry = length | _ENDS if symbol == _EOF else length | 1 << 4 | symbol << 8
+            for suffix in range(bits >> _WINDOW_BITS, _SUFFIXES, 1 << length - _WINDOW_BITS):
+                longer[row + suffix] = entry
         windows = [0] * _WINDOWS
         for window in range(_WINDOWS):
             if window in rows:
                 windows[window] = rows[window] << 8
                 continue
-            used = many = found = 0
-            while many < _MOST:
-                symbol, count = single[window >> used]
-                if count == 0 or used + count > _WINDOW_BITS:
+            used = count = octets = 0
+            while count < _MAX_BYTES:
+                symbol, length = single[window >> used]
+                if length == 0 or used + length > _WINDOW_BITS:
                     break
-                found |= symbol << 8 * many
-                used += count
-                many += 1
-            windows[window] = used | many << 4 | found << 8
+                octets |= symbol << 8 * count
+                used += length
+                count += 1
+            windows[window] = used | count << 4 | octets << 8
         self.windows: vec[i64] = vec[i64](windows)
         self.longer: vec[i64] = vec[i64](longer)
 
 
-class _Made:
-    """The tables, made when they are first asked for."""
+class _Lazy:
+    """Holds the tables once they were needed."""
 
     def __init__(self) -> None:
         self.tables: _Tables | None = None
 
 
-_MADE: Final = _Made()
+_LAZY: Final = _Lazy()
 
 
 def _tables() -> _Tables:
-    tables = _MADE.tables
+    tables = _LAZY.tables
     if tables is None:
-        tables = _MADE.tables = _Tables()
+        tables = _LAZY.tables = _Tables()
     return tables
 
 
 @cache
 def bit_lengths() -> tuple[int, ...]:
-    """Return how many bits the code of each byte has."""
-    return tuple(count for _, count in _codes()[:_EOF])
+    """Return the length of the code of each byte, bits."""
+    return tuple(length for _, length in _codes()[:_EOF])
 
 
 def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
-    """Return the bytes that `data`, from `start` on, stands for.
+    """Return the decoded bytes of `data`, from offset `start` on.
 
-    Decoding stops as soon as the limit is passed, whatever `data` holds.
+    Decoding stops as soon as there are more than `limit` bytes.
 
     Raises:
         HuffmanError: no end symbol, or more than `limit` bytes.
@@ -188,28 +195,28 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
     """
     tables = _tables()
     windows, longer = tables.windows, tables.longer
-    # No code is longer than two bytes: what is behind stands for bytes beyond the limit.
-    most = start + 2 * (limit + _BEHIND)
-    padded = (data[:most] if len(data) > most else data) + _PADDING
+    # No code is longer than two bytes, so the data behind this offset is beyond the limit.
+    last = start + 2 * (limit + _SUFFIXES)
+    padded = (data[:last] if len(data) > last else data) + _PADDING
     out = BytesWriter()
     bits: i64 = 8 * len(data)
     at: i64 = 8 * start
     at = min(at, bits)
-    good: i64 = -1
-    """Codes that begin at this bit or before are whole in `word`."""
+    last_in_word: i64 = -1
+    """Last bit at which a code can begin that is completely in `word`."""
     word: i64 = 0
     entry: i64 = 0
     size: i64 = 0
     while size <= limit:
-        if at > good:
+        if at > last_in_word:
             if at > bits:
                 break
             word = read_i64_le(padded, at >> 3) >> (at & 7)
-            good = min(at + _GOOD - _LONGEST, bits)
+            last_in_word = min(at + _WORD_BITS - _MAX_CODE_BITS, bits)
         entry = windows[word & _WINDOWS - 1]
         used = entry & _USED
         if not used:
-            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
+            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _SUFFIXES - 1)]
             used = entry & _USED
             if entry & _ENDS:
                 at += used
@@ -220,7 +227,7 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
         size += entry >> 4 & 7
         out.truncate(size)
     if at > bits and not entry & _ENDS:
-        out.truncate(size - (entry >> 4 & 7))  # it has bits that are not there
+        out.truncate(size - (entry >> 4 & 7))  # The last entry used bits behind the data.
     decoded = out.getvalue()
     if at > bits:
         decoded += _rest(data, int(at - (entry & _USED)))
@@ -232,7 +239,7 @@ def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
 
 
 def _rest(data: bytes, at: int) -> bytes:
-    """Return the bytes of the whole codes from a bit on, less than a window before the end."""
+    """Return the bytes of the whole codes from bit `at` on, which is less than a window."""
     zeros, ones, root = tree()
     node = root
     out = bytearray()
@@ -245,16 +252,16 @@ def _rest(data: bytes, at: int) -> bytes:
 
 
 def inspect(data: bytes) -> int | None:
-    """Return the number of bytes up to and including the one that completes the end symbol.
+    """Return the number of bytes up to the one in which the end symbol ends; None without one.
 
-    None without an end symbol. Real encoders write at most one byte more.
+    Real encoders write at most one byte more.
     """
     end = eof_bit(data)
     return None if end is None else (end + 7) // 8
 
 
 def eof_bit(data: bytes) -> int | None:
-    """Return the position of the bit after the end symbol, None without one."""
+    """Return the position of the bit after the end symbol; None without one."""
     tables = _tables()
     windows, longer = tables.windows, tables.longer
     padded = data + _PADDING
@@ -264,7 +271,7 @@ def eof_bit(data: bytes) -> int | None:
         word: i64 = read_i64_le(padded, at >> 3) >> (at & 7)
         entry: i64 = windows[word & _WINDOWS - 1]
         if not entry & _USED:
-            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
+            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _SUFFIXES - 1)]
         at += entry & _USED
         if at > bits:
             return None
@@ -273,24 +280,24 @@ def eof_bit(data: bytes) -> int | None:
 
 
 def compress(data: bytes) -> bytes:
-    """Return the code of `data` exactly as the original encoder writes it.
+    """Return the code of `data`, byte for byte as the original encoder writes it.
 
-    After the end symbol follows one more byte with the bits that are left, even where none are.
+    It writes one more byte with the remaining bits after the end symbol, even if none remain.
     """
     codes = _codes()
     bits = filled = 0
     out = bytearray()
     for symbol in data:
-        code, count = codes[symbol]
+        code, length = codes[symbol]
         bits |= code << filled
-        filled += count
+        filled += length
         while filled >= 8:  # noqa: PLR2004 - a byte
             out.append(bits & 0xFF)
             bits >>= 8
             filled -= 8
-    code, count = codes[_EOF]
+    code, length = codes[_EOF]
     bits |= code << filled
-    filled += count
+    filled += length
     whole = filled // 8
     out += (bits & ((1 << 8 * whole) - 1)).to_bytes(whole, "little")
     out.append(bits >> 8 * whole)

@@ -7,22 +7,24 @@ from dataclasses import dataclass
 
 __all__ = ["Bounds", "Inflated", "inflate"]
 
-GZIP_WBITS = 31  # 15 bits of window, and 16 for the header of gzip. Source: zlib.h
 ZLIB_WBITS = 15
+"""A window of 15 bits, with a zlib header. Source: zlib.h, `inflateInit2`."""
+GZIP_WBITS = 31
+"""The same with a gzip header: 16 more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a compressed body of one message is inflated; users may change it."""
+    """Limits of inflating the compressed body of one message. Users may change them."""
 
     octets: int = 1 << 20
-    """Inflated bytes at most."""
+    """Largest inflated size, bytes."""
     ratio: int = 200
-    """Inflated bytes at most, as a multiple of the compressed ones."""
+    """Largest inflated size, as a multiple of the compressed size."""
 
 
 class Inflated:
-    """What came out of a compressed body."""
+    """The result of inflating a compressed body."""
 
     __slots__ = ("complete", "data", "error", "limited", "trailing")
 
@@ -32,13 +34,13 @@ class Inflated:
         self.data = data
         """Bytes inflated before the end, the limit or the fault."""
         self.complete = complete
-        """True where the stream reached its end marker with a right checksum."""
+        """Whether the stream reached its end marker and has a right checksum."""
         self.limited = limited
-        """True where the limit stopped it."""
+        """Whether a limit stopped it."""
         self.trailing = trailing
         """Bytes after the end of the stream."""
         self.error = error
-        """zlib's message, or None."""
+        """Error message of zlib, or None."""
 
 
 def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Inflated:
@@ -46,9 +48,9 @@ def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Infla
 
     Args:
         data: the compressed bytes.
-        limit: output bound in bytes.
-        ratio: output bound as a multiple of the input.
-        gzip: read a gzip header instead of a zlib one.
+        limit: largest output, bytes.
+        ratio: largest output, as a multiple of the input.
+        gzip: the stream has a gzip header, not one of zlib.
 
     """
     bound = max(1, min(limit, ratio * len(data)))
@@ -63,7 +65,7 @@ def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Infla
 
 
 def _prefix(data: bytes, bound: int, *, gzip: bool) -> bytes:
-    """Return what can be inflated before the fault, feeding one byte at a time."""
+    """Return the bytes that can be inflated before the fault, by feeding one byte at a time."""
     machine = zlib.decompressobj(GZIP_WBITS if gzip else ZLIB_WBITS)
     out = bytearray()
     for position in range(len(data)):

@@ -1,4 +1,4 @@
-"""Names, numbers and position rules of kNet that both the layers and `scan` need.
+"""Names and numbers of kNet that both the layers and `scan` need.
 
 Source: docs/protocols/knet.md; kNet `include/kNet/MessageConnection.h`; Urho3D
 `Network/Protocol.h`.
@@ -45,6 +45,7 @@ TUNDRA: Final = "knet-tundra"
 DIALECTS: Final = (
     "knet-2.x", LEGACY, "knet-urho3d", "knet-tundra", "knet-tcp", SPECIFICATION,
 )  # fmt: skip
+"""All dialects; the first is the default."""
 
 PING_REQUEST: Final = "PingRequest"
 PING_REPLY: Final = "PingReply"
@@ -60,7 +61,7 @@ _CONTROLS: Final = {
 HANDSHAKE: Final = {
     0x3FFFFFFD: "ConnectSyn", 0x3FFFFFFC: "ConnectSynAck", 0x3FFFFFFB: "ConnectAck",
 }  # fmt: skip
-"""IDs that the document reserves and no code handles. Sections 4.1 and 11, item 8."""
+"""Message IDs that the document reserves and no program handles. Sections 4.1 and 11, item 8."""
 CONTROLS: Final[Mapping[str, Mapping[int, str]]] = {
     **dict.fromkeys(DIALECTS, _CONTROLS),
     LEGACY: {0: PING_REQUEST, 1: PING_REPLY, 2: FLOW_CONTROL, 3: PACKET_ACK, **_ENDS},
@@ -88,35 +89,37 @@ _TUNDRA: Final = {
 APPLICATIONS: Final[Mapping[str, Mapping[int, str]]] = {
     **{dialect: {} for dialect in DIALECTS}, "knet-urho3d": _URHO3D, "knet-tundra": _TUNDRA,
 }  # fmt: skip
-"""Dialect -> message ID -> the application's own name. Section 10."""
+"""Dialect -> message ID -> name that the application gives the message. Section 10."""
 
 NULL_CONNECT: Final = bytes(8)
-"""The connect datagram of a client whose application gives nothing. Section 5.1."""
+"""Connect datagram of a client whose application provides no data. Section 5.1."""
 FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}
-"""First PacketID of a sender. Section 6.1; the document says 0."""
+"""Dialect -> first PacketID of a sender. Section 6.1; the document says 0."""
 PACKET_ID_BITS: Final = 22
 PACKET_SPAN: Final = 1 << PACKET_ID_BITS
 """Modulus of PacketIDs."""
 ACK_BITS: Final = 32
-"""PacketIDs behind its own that a PacketAck can acknowledge."""
+"""PacketIDs after its base that a PacketAck can acknowledge."""
 ACK_OCTETS: Final = 7
-"""Content of a PacketAck."""
+"""Size of a PacketAck without its message ID, bytes."""
 EMPTY_DATAGRAM: Final = ("knet-empty-datagram", "no bytes")
+"""(code, sentence) for an empty datagram."""
 LARGEST_SENT: Final = 1400
-"""Bytes of a datagram that a sender stays below. Section 2."""
+"""Size that the datagrams of a sender stay below, bytes. Section 2."""
 SERVER_LIMIT: Final = 1536
-"""Larger datagrams are discarded by a server. Section 2."""
+"""Size of the largest datagram that a server accepts, bytes. Section 2."""
 TCP_LIMIT: Final = 10 * 1024 * 1024
-"""Largest TCP message, bytes of message ID and payload. Section 8."""
+"""Size of the largest TCP message, bytes: message ID and payload. Section 8."""
 
 _HEADER_OCTETS: Final = 3
-_MASK: Final = (1 << PACKET_ID_BITS) - 1
+"""Size of a datagram's header without the reliable base, bytes."""
+_MASK: Final = PACKET_SPAN - 1
 _FIRST_HEX_ID: Final = 0x10000
-"""IDs from here on are named in hexadecimal."""
+"""First message ID that is written in hexadecimal."""
 
 
 def size_fault(size: int) -> tuple[str, str] | None:
-    """Return (code, message) of a size that no datagram has, None for others."""
+    """Return (code, sentence) for a size that no datagram has, None for a legal one."""
     if not size:
         return EMPTY_DATAGRAM
     if size <= LARGEST_SENT:
@@ -126,8 +129,14 @@ def size_fault(size: int) -> tuple[str, str] | None:
 
 
 def header_fault(size: int, *, document: bool = False) -> tuple[str, str]:
-    """Return (code, message) of a datagram of `size` bytes that ends in its header; what a
-    receiver does depends on where. `document`: True for the published document's.
+    """Return (code, sentence) for a datagram that ends inside its header.
+
+    What a receiver does depends on where it ends.
+
+    Args:
+        size: size of the datagram, bytes.
+        document: the datagram has the layout of the published document.
+
     """
     if size < _HEADER_OCTETS:
         return "knet-header", f"header needs {_HEADER_OCTETS} bytes"
@@ -137,7 +146,7 @@ def header_fault(size: int, *, document: bool = False) -> tuple[str, str]:
 
 
 def message_type(message_id: int, dialect: str) -> str:
-    """Return the name under which a message counts: `PacketAck`, `msg_20`, `msg_0x100000`."""
+    """Return the type of a message ID: `PacketAck`, `msg_20`, `msg_0x100000`."""
     name = CONTROLS[dialect].get(message_id)
     if name is not None:
         return name
@@ -145,10 +154,10 @@ def message_type(message_id: int, dialect: str) -> str:
 
 
 def acknowledged(base: int, bits: int) -> list[int]:
-    """Return the PacketIDs that a PacketAck names.
+    """Return the PacketIDs that a PacketAck acknowledges.
 
-    A base with bits 22-23 set matches nothing; the IDs of the bits are reduced to 22 bits.
-    Source: section 4.1; section 11, item 7.
+    A base with bit 22 or 23 set matches no datagram; the PacketIDs of the bits are reduced to 22
+    bits. Source: section 4.1; section 11, item 7.
     """
     found = [base] if base <= _MASK else []
     index = 0

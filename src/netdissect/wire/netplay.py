@@ -1,7 +1,7 @@
-"""Netplay's framing and bodies as bytes: where frames, chunks and lines end, what a body holds.
+"""Netplay's framing and bodies: where frames, chunks and lines end, and what a body holds.
 
-The layers, the framers and `scan` share these rules. Nothing here keeps state or knows a capture.
-Source: docs/protocols/netplay.md sections 2 to 5 and 9.
+The layers, the framers and `scan` share these rules. Source: docs/protocols/netplay.md sections 2
+to 5 and 9.
 """
 
 from __future__ import annotations
@@ -37,36 +37,44 @@ __all__ = [
 
 DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
 LENGTH_OCTETS: Final = 2
-"""Bytes of the length of a frame, which it does not count."""
+"""Size of the length field of a frame, bytes. The length does not count it."""
 SHORTEST: Final = 3
-"""Smallest legal value of a frame's length: options and type."""
+"""Smallest legal length of a frame, bytes: options and type."""
 RECEIVE_BUFFER: Final = 1024
-"""Bytes that the real receiver of bin1 and bin2 can hold of one frame, length field included."""
-_LONGEST: Final = RECEIVE_BUFFER - 2
+"""Size of the largest frame that real receivers of bin1 and bin2 hold, with its length field,
+bytes.
+"""
+_LONGEST: Final = RECEIVE_BUFFER - LENGTH_OCTETS
 CHUNK_DATA: Final = 1023
-"""Frame bytes in every chunk but the last. Source: section 4."""
+"""Bytes of the frame in every chunk but the last. Source: section 4."""
 COMPRESSED: Final = 0x01
 ENCRYPTED: Final = 0x02
-RESERVED: Final = 0xFC  # bits without a meaning. Source: section 2
+RESERVED: Final = 0xFC
+"""Bits of the options; reserved ones have no meaning. Source: section 2."""
 
 ONLY, FIRST, LAST, MIDDLE = 0x00, 0x40, 0x80, 0xC0
 CHUNK_NAMES: Final = {ONLY: "only", FIRST: "first", MIDDLE: "middle", LAST: "last"}
-"""Values of a chunk header: bit 7 = continuation, bit 6 = more follow."""
+"""Chunk header -> name. Bit 7: continues a frame; bit 6: more chunks follow."""
 CLASS_LINE: Final = "class line"
-"""What a line holds that should name a class, for those who give a capture away."""
+"""What a class line holds, as anonymising names it."""
 
-_GZIP = b"\x1f\x8b"
-_HEADER_OCTETS = 2
-_DICTIONARY = 0x20  # FDICT. Source: RFC 1950
-_MODULUS = 31
-"""The two header bytes of zlib, read as one number, are a multiple of this. Source: RFC 1950."""
+_GZIP: Final = b"\x1f\x8b"
+"""First bytes of gzip. Source: RFC 1952."""
+_HEADER_OCTETS: Final = 2
+"""Size of a zlib header, bytes."""
+_DICTIONARY: Final = 0x20
+"""FDICT, the bit of a preset dictionary. Source: RFC 1950."""
+_MODULUS: Final = 31
+"""The two bytes of a zlib header, as one big-endian number, are a multiple of this.
+Source: RFC 1950.
+"""
 
 
 def frame_spans(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, length field) of each frame; the last may end behind the data.
 
-    A length below 3 is taken as it stands: such a "frame" has 2 + length bytes. A lone first byte
-    of a length gives (start, start + 2, -1).
+    A length below 3 is not corrected: such a "frame" has 2 + length bytes. A single byte at the end
+    gives (start, start + 2, -1).
     """
     start, size = 0, len(data)
     while start < size:
@@ -80,15 +88,16 @@ def frame_spans(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def chunk_header(position: int, need: int) -> int:
-    """Return the header that belongs to a chunk at frame offset `position` of `need` bytes."""
+    """Return the right header of the chunk at offset `position` of a frame of `need` bytes."""
     more = FIRST if need - position > CHUNK_DATA else 0
     return more | (LAST if position else 0)
 
 
 def chunk_spans(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (start, end, frame offset, frame bytes) of each chunk; the last may be cut short.
+    """Yield (start, end, offset in the frame, size of the frame) of each chunk.
 
-    `end` counts the header; frame bytes is -1 where the data ends before the length field.
+    [start, end) includes the chunk header. The last chunk may be cut short. The size is -1 where
+    the data ends before the length field.
     """
     start, size = 0, len(data)
     while start < size:
@@ -115,7 +124,7 @@ def split_frame(frame: bytes) -> list[bytes]:
 
 
 def oversize(length: int) -> list[tuple[str, str]]:
-    """Return what is to be said of a frame of bin1 or bin2 by its length field."""
+    """Return (code, sentence) for a frame of bin1 or bin2 that is too long; nothing for others."""
     if length <= _LONGEST:
         return []
     text = f"{length + 2} bytes, the receiver holds {RECEIVE_BUFFER}"
@@ -123,7 +132,10 @@ def oversize(length: int) -> list[tuple[str, str]]:
 
 
 def misplaced(head: int, position: int, need: int) -> list[tuple[str, str]]:
-    """Return what is to be said of a defined chunk header at frame offset `position` of `need`."""
+    """Return (code, sentence) for a chunk header that is not the right one; nothing for others.
+
+    The chunk is at offset `position` of a frame of `need` bytes.
+    """
     if need < 0 or head not in CHUNK_NAMES or head == chunk_header(position, need):
         return []
     text = f"chunk header {head:#04x} at byte {position} of a frame of {need}"
@@ -131,12 +143,12 @@ def misplaced(head: int, position: int, need: int) -> list[tuple[str, str]]:
 
 
 def incomplete(missing: int) -> tuple[str, str]:
-    """Return what is to be said of a frame, or a length, that so many bytes are missing from."""
+    """Return (code, sentence) for a frame of which bytes are missing."""
     return "incomplete-frame-at-close", f"{missing} bytes are missing"
 
 
 def endless(line: str, size: int) -> tuple[str, str]:
-    """Return what is to be said of a line, of which there are `size` bytes and no end."""
+    """Return (code, sentence) for a line of `size` bytes without a line feed."""
     return "incomplete-message-at-close", f"{line} has no line feed after {size} bytes"
 
 
@@ -154,7 +166,7 @@ def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:
 
 
 class Body:
-    """What the payload of a binary frame holds."""
+    """The values of a binary frame, inflated if possible."""
 
     __slots__ = ("data", "findings", "inflated", "usable")
 
@@ -162,20 +174,21 @@ class Body:
         self, data: bytes, *, inflated: bool, usable: bool, findings: Sequence[tuple[str, str]]
     ) -> None:
         self.data = data
-        """The bytes of the values: inflated where that was possible, else as on the wire."""
+        """Bytes of the values."""
         self.inflated = inflated
-        """True where `data` is not what was on the wire."""
+        """Whether `data` was inflated; else it is as on the wire."""
         self.usable = usable
-        """False where the values in `data` are cut or damaged, so that a mismatch means nothing."""
+        """False if the values are cut or damaged: that a schema does not fit then means nothing."""
         self.findings = findings
-        """(catalogue code, sentence)."""
+        """(catalogue code, sentence) of each fault."""
 
 
 def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
-    """Return what a payload holds behind the options bits of its frame; never raises.
+    """Return the values in the payload of a frame with these options; never raises.
 
-    An empty payload is never compressed. What is flagged as compressed and is none is given as it
-    stands (an application can set the flag alone); gzip is inflated, which the library refuses.
+    An empty payload is never compressed. One that is flagged as compressed but is not zlib is
+    returned as it is, because an application can set the flag alone. Gzip is inflated here, though
+    the library refuses it.
     """
     if not options & COMPRESSED or not body:
         return Body(body, inflated=False, usable=True, findings=())
@@ -192,13 +205,14 @@ def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
 
 
 def _is_zlib(body: bytes) -> bool:
-    """Return whether the bytes begin as RFC 1950 wants; a single byte may be the start of it."""
+    """Return whether bytes begin with a zlib header, or are a single byte that may begin one."""
     if body[0] & 0x0F != 8 or body[0] >> 4 > 7:  # noqa: PLR2004 - deflate, windows up to 32 KiB
         return False
     return len(body) < _HEADER_OCTETS or (body[0] << 8 | body[1]) % _MODULUS == 0
 
 
 def _foreign(body: bytes, bounds: Bounds) -> Body:
+    """Return the values of a payload that is flagged as compressed but is not zlib."""
     text = f"flagged as compressed, but begins with {body[:2].hex()}: no zlib header"
     findings = [("compressed-flag-not-zlib", text)]
     if not body.startswith(_GZIP):
@@ -210,7 +224,7 @@ def _foreign(body: bytes, bounds: Bounds) -> Body:
 
 
 def _broken_off(result: Inflated, body: bytes) -> list[tuple[str, str]]:
-    """Return why not all of a body was inflated, nothing where all was."""
+    """Return (code, sentence) of the reason why a body was not inflated completely, if any."""
     if result.limited:
         text = f"{len(body)} bytes stopped at {len(result.data)} inflated ones"
         return [("decompression-limit", text)]

@@ -1,4 +1,4 @@
-"""What is odd about one message of text Netplay. Source: docs/protocols/netplay.md section 5."""
+"""Judges one text message of Netplay. Source: docs/protocols/netplay.md section 5."""
 
 from __future__ import annotations
 
@@ -22,49 +22,50 @@ JAVA_CLASSES: Final = frozenset(
         "double", "char",
     )
 )
-"""Simple names of Java's own classes and arrays, which need no schema."""
+"""Simple names of Java's own classes and primitive types, which need no schema."""
 _NUMBERS: Final = frozenset(
     (
         "Byte", "Short", "Integer", "Long", "Float", "Double", "BigInteger", "BigDecimal", "byte",
         "short", "int", "long", "float", "double",
     )
 )
-_IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
+"""Those of them whose values are JSON numbers."""
+_IDENTIFIER: Final = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _WORDS: Final = frozenset({"true", "false", "null"})
-"""JSON values that look like identifiers."""
+"""JSON values that are also identifiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One message read."""
+    """The result of reading one message."""
 
     class_name: str
-    """The class line; bytes that are no UTF-8 as U+FFFD."""
+    """The class line, with U+FFFD for bytes that are no UTF-8."""
     known: bool
-    """True where the class line is a class name that a schema should know."""
+    """Whether the class line is a class name that a schema should know."""
     value: Any
-    """The body's JSON value."""
+    """The JSON value of the body."""
     valid: bool
-    """True where the body is strict JSON."""
+    """Whether the body is strict JSON."""
     findings: tuple[tuple[str, str, str], ...]
-    """(catalogue code, sentence, line that it is about: `class_name` or `body`)."""
+    """(catalogue code, sentence, `class_name` or `body`: the line that it is about)."""
 
 
 @lru_cache(maxsize=1024)
 def is_class_line(text: str) -> bool:
-    """Return whether a line is a Java identifier, `[]` behind it allowed."""
+    """Return whether a line is a Java identifier, with any number of `[]` after it."""
     while text.endswith("[]"):
         text = text[:-2]
     return _IDENTIFIER.fullmatch(text) is not None
 
 
 def could_be_class(text: str) -> bool:
-    """Return whether a line could name a class: an identifier that is no JSON value itself."""
+    """Return whether a line can name a class: it is an identifier, and no JSON value."""
     return is_class_line(text) and text not in _WORDS
 
 
 def of_class(name: str, value: Any) -> bool:
-    """Return whether a JSON value is one of the Java class or array that a line names."""
+    """Return whether a JSON value can be of the Java class or array that a line names."""
     if name.endswith("[]"):
         return isinstance(value, list)
     if isinstance(value, bool):
@@ -77,7 +78,7 @@ def of_class(name: str, value: Any) -> bool:
 
 
 def judge(class_line: bytes, body: bytes) -> Verdict:
-    """Return what is odd about a message; never raises."""
+    """Return the verdict on a message; never raises."""
     name = class_line.decode("utf-8", "replace")
     text = body.decode("utf-8", "replace")
     findings: list[tuple[str, str, str]] = []

@@ -1,6 +1,6 @@
-"""How Netplay's values travel: big-endian, counted; bin2 and bin3 put a presence byte before each.
+"""Encodings of Netplay's values: big-endian, with counts of 16 bits.
 
-Source: docs/protocols/netplay.md section 3.
+In bin2 and bin3 a presence byte precedes each value. Source: docs/protocols/netplay.md section 3.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["NULLABLE_VALUES", "PLAIN_VALUES", "TYPES"]
 
 
 def _write_float(sink: Sink, value: Any, _size: int | None) -> None:
-    """Append a float; "inf", "-inf" and "NaN" are taken as JSON shows them."""
+    """Append a float, which may be "inf", "-inf" or "NaN", as JSON output writes them."""
     sink.put(struct.pack(">f", float(0.0 if value is None else value)))
 
 
 def _read_string(cursor: Cursor, _size: int | None) -> str:
-    """Read true UTF-8; what is none reads as U+FFFD, as in the receiver."""
+    """Read a string of UTF-8, with U+FFFD for other bytes, as the receiver does."""
     return cursor.take(_count(cursor)).decode("utf-8", "replace")
 
 
@@ -51,11 +51,11 @@ TYPES: Mapping[str, ValueRow] = {
     "float": ValueRow(number("f", ">").read, _write_float),
     "string": ValueRow(_read_string, _write_string),
 }
-"""Type names of a schema. `byte` is signed, as in Java."""
+"""Type name in a schema -> encoding. `byte` is signed, as in Java."""
 
 
 class _PlainValues(BareValues):
-    """bin1: nothing precedes a value; an object has a has-object byte and its size."""
+    """Values of bin1: nothing precedes one. Objects begin with a has-object byte and a size."""
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Read has-object and the size; has-object 00 is null with nothing after it."""
@@ -68,7 +68,7 @@ class _PlainValues(BareValues):
 
 
 class _NullableValues(_PlainValues):
-    """bin2 and bin3: a presence byte before every value; that of an object is its has-object."""
+    """Values of bin2 and bin3: a presence byte precedes each, and replaces has-object."""
 
     def present(self, cursor: Cursor) -> bool:
         """Read the presence byte; any value but 00 means present."""
@@ -89,6 +89,7 @@ class _NullableValues(_PlainValues):
 
 
 def _sized(cursor: Cursor) -> Cursor:
+    """Read the size of an object; return a cursor for its fields."""
     size = _count(cursor)
     start = cursor.position
     cursor.take(size)

@@ -1,4 +1,4 @@
-"""Serial-number arithmetic: counters that wrap."""
+"""Serial-number arithmetic, for counters that wrap around. Source: RFC 1982."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["distance", "extend"]
 
 
 def distance(new: int, old: int, bits: int) -> int:
-    """Return how far `new` is ahead of `old`, both `bits` wide: in (-2**(bits-1), 2**(bits-1)].
+    """Return by how much `new` is ahead of `old`, in the range (-2**(bits-1), 2**(bits-1)].
 
     A distance of exactly half the modulus counts as ahead. Source: RFC 1982 section 3.
     """
@@ -16,9 +16,9 @@ def distance(new: int, old: int, bits: int) -> int:
 
 
 def extend(wire: int, bits: int, near: int) -> int:
-    """Return the full number closest to `near` whose low `bits` bits equal `wire`.
+    """Return the number closest to `near` whose low `bits` bits equal `wire`.
 
-    A distance of exactly half the modulus resolves to the higher number. The result may be negative
-    where `near` is below half the modulus. Source: RFC 1982 section 3; RFC 9000 A.3.
+    Of two numbers at the same distance, the higher one. The result may be negative if `near` is
+    below half the modulus. Source: RFC 1982 section 3; RFC 9000 A.3.
     """
     return near + distance(wire, near & ((1 << bits) - 1), bits)

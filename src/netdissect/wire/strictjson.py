@@ -1,4 +1,4 @@
-"""Strict JSON of bounded depth, and what is odd about a text. Never raises on input."""
+"""Reads strict JSON of bounded depth, and reports what is odd about it. Never raises on input."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from typing import Any, Final
 __all__ = ["DEPTH_LIMIT", "Json", "is_plain_object", "read_json"]
 
 DEPTH_LIMIT: Final = 64
-"""Arrays and objects inside each other at most; deeper texts are legal JSON but are not read."""
+"""Depth to which arrays and objects may be nested; deeper texts are legal JSON but are not read."""
 _LONGEST_INTEGER: Final = 4000
-"""Digits of an integer kept exact; longer ones are read as floating point."""
+"""Digits of the longest integer that is kept exact; longer ones become floating point."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A text read as JSON."""
+    """The result of reading a text as JSON."""
 
     value: Any
-    """The value; None also where there is none."""
+    """The value of the text; None if it is not valid."""
     valid: bool
-    """True where `value` is the text's value."""
+    """Whether the text is strict JSON within the bounds."""
     fault: str | None
-    """Why it is not valid JSON; None for valid JSON and where it nests too deeply to tell."""
+    """Why the text is not strict JSON; None if it is, or is too deep to tell."""
     too_deep: bool = False
-    """Nested deeper than DEPTH_LIMIT."""
+    """Whether it is nested deeper than DEPTH_LIMIT."""
     duplicate_key: str | None = None
-    """A key that one object states twice; the last value wins."""
+    """A key that occurs twice in one object; the last value counts."""
     lone_surrogate: bool = False
-    """A \\u escape of half a surrogate pair: no character."""
+    """Whether a \\u escape is half of a surrogate pair, which is no character."""
 
 
 class _NotStrictError(ValueError):
-    """Something that the fast reader leaves to the thorough one."""
+    """The text has something odd, which the fast reader leaves to the thorough one."""
 
 
 def is_plain_object(text: str) -> bool:
-    """Return whether a text is a JSON object with nothing odd about it: the usual case, quickly.
+    """Return True for a JSON object without anything odd: a fast test for the most frequent case.
 
-    False says nothing: `read_json` then tells more.
+    False only means that `read_json` has to tell.
     """
     try:
         value, end = _SCAN(text, 0)
@@ -50,7 +50,7 @@ def is_plain_object(text: str) -> bool:
         return False
     if end != len(text) or not isinstance(value, dict):
         return False
-    if "\\" in text and ("\\ud" in text or "\\uD" in text):  # perhaps half of a pair
+    if "\\" in text and ("\\ud" in text or "\\uD" in text):  # perhaps a lone surrogate
         return False
     for inner in value.values():
         if isinstance(inner, (dict, list)):
@@ -59,7 +59,7 @@ def is_plain_object(text: str) -> bool:
 
 
 def _may_be_deep(text: str) -> bool:
-    """Return whether a text has brackets enough to nest too deeply."""
+    """Return whether a text has enough brackets to be nested too deeply."""
     return len(text) > 2 * DEPTH_LIMIT and text.count("[") + text.count("{") > DEPTH_LIMIT
 
 
@@ -78,7 +78,7 @@ def read_json(text: str) -> Json:
 
 
 def _thorough(text: str) -> Json:
-    """Read a text that has something odd about it."""
+    """Read a text that the fast reader has rejected."""
     twice: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -145,6 +145,6 @@ def _has_lone(value: Any) -> bool:
 
 
 _FAST = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_constant)
-"""Reads what has nothing odd about it; made once, because making it costs more than most texts."""
+"""The fast reader. Creating one takes longer than reading most texts."""
 _SCAN: Callable[[str, int], tuple[Any, int]] = _FAST.scan_once  # type: ignore[attr-defined]
-"""The same at a place of a text, without a frame of the interpreter."""
+"""(text, position) -> (value, end): the fast reader without the overhead of `decode`."""

@@ -1,15 +1,16 @@
-"""The layout of Teeworlds' packets, one row a dialect: what the layers, the hot path and the fuzz
-driver read headers and chunk heads by.
+"""The layout of Teeworlds' packets and chunk headers, one row per dialect.
+
+The layers, the scanner and the fuzz driver all use it.
 
 ```
 0.6      C R N c  - - A A   A A A A  A A A A   chunks    0.6.5 with T in bit `08`: 4 bytes token
 0.7      - - N C  R c A A   A A A A  A A A A   chunks    4 bytes token (of the receiver)
 chunk    R V size           sequence, size     sequence (where V is set)
 ```
-C compressed, R asks for a resend (a chunk: is one), N connectionless, c control, A ack, V vital. A
-compressed packet carries the Huffman code of what follows the header; in `ddnet-0.6` that includes
-a token at its end. A sequence number has 10 bits: the third byte, and bits 7 and 6 of the second
-above it. 0.6 has two more bits there, which repeat those below.
+C compressed, R asks for a resend (in a chunk: is one), N connectionless, c control, A ack, V vital.
+In a compressed packet everything after the header is Huffman code; in `ddnet-0.6` that includes the
+token at the end. A sequence number has 10 bits: below, the third byte; above, bits 7 and 6 of the
+second. 0.6 has two more bits there, which repeat those below.
 *Source:* docs/protocols/teeworlds.md.
 """
 
@@ -26,26 +27,29 @@ FAMILIES: Final = ("0.6", "0.7")
 """Numberings of messages."""
 
 MAX_PACKET: Final = 1400
-"""Bytes of a datagram at most."""
+"""Size of the largest datagram, bytes."""
 HEADER: Final = 3
-"""Bytes of the header before its token."""
+"""Size of the header without its token, bytes."""
 TOKEN_OCTETS: Final = 4
 UUID_OCTETS: Final = 16
 NO_TOKEN: Final = b"\xff\xff\xff\xff"
+"""Token that stands for none."""
 TOKEN_MAGIC: Final = b"TKEN"
+"""Marks the token in control packets of DDNet."""
 PADDED_OCTETS: Final = 512
-"""Body of requests that no short packet may cause a longer answer to."""
+"""Size of the body of a request, bytes: padded, so that answers do not amplify it."""
 LEAST_PADDING: Final = 6
-"""Bytes of it that no other message has at its end."""
+"""Zero bytes with which no other message ends."""
 CONNLESS_FLAG: Final = 0x20
 """Mask of N in byte 0."""
 CONNLESS_HEAD: Final = {"0.6": 6, "0.7": 9}
-"""Bytes before the message of a connectionless packet."""
+"""Family -> size of the header of a connectionless packet, bytes."""
 MAGIC_OCTETS: Final = 8
-"""Bytes that name a connectionless message."""
+"""Size of the magic bytes that identify a connectionless message."""
 CONNLESS_VERSION: Final = 1
+"""Version in a connectionless packet of 0.7."""
 SPAN: Final = 1024
-"""Modulus of acks and of the numbers of vital chunks."""
+"""Modulus of acks and of the sequence numbers of vital chunks."""
 VITAL: Final = 0x40
 RESEND: Final = 0x80
 SIZE_HIGH: Final = 0x3F
@@ -55,7 +59,7 @@ CONTROL_NAMES: Final = {
     "0.6": {0: "keepalive", 1: "connect", 2: "connect_accept", 3: "accept", 4: "close"},
     "0.7": {0: "keepalive", 1: "connect", 2: "accept", 4: "close", 5: "token"},
 }
-"""Control message ids by family. 0.6.5 does not use 3."""
+"""Family -> control id -> name. 0.6.5 does not use 3."""
 
 
 class Form(NamedTuple):
@@ -63,25 +67,26 @@ class Form(NamedTuple):
 
     dialect: str
     head: int
-    """Bytes of the header, without a token that a flag announces."""
+    """Size of the header, without a token that a flag announces, bytes."""
     tail: int
-    """Bytes of a token at the end of the payload."""
+    """Size of the token at the end of the payload, bytes."""
     size_bits: int
-    """Bits of a chunk's size in its second byte; the others are of its sequence number."""
+    """Bits of a chunk's size in its second byte; the others belong to its sequence number."""
     limit: int
-    """Bytes after the header at most."""
+    """Largest number of bytes after the header."""
     control: int
-    """Masks in byte 0, 0 = no such flag."""
     compressed: int
     resend: int
     token_flag: int
     reserved: int
+    """Masks in byte 0; 0 for a flag that the dialect does not have."""
     family: str
+    """Numbering of messages."""
     bits: str
-    """Bits 7 to 2 of byte 0 by the letters above; `T` says that a token follows, `-` is 0."""
+    """Bits 7 to 2 of byte 0 by the letters above. `T`: a token follows; `-`: always 0."""
 
     def chunk_size(self, first: int, second: int) -> int:
-        """Return the bytes of the message that the first two bytes of a chunk announce."""
+        """Return the size of a message, bytes, from the first two bytes of its chunk."""
         return (first & SIZE_HIGH) << self.size_bits | second & (1 << self.size_bits) - 1
 
 
@@ -112,13 +117,14 @@ DIALECTS: Final = tuple(FORMS)
 
 @lru_cache(maxsize=64)
 def form_of(dialect: str) -> Form:
-    """Return the form of a dialect, named with or without prefix; that of 0.7 for others."""
+    """Return the form of a dialect, with or without its prefix; that of 0.7 for an unknown name."""
     return FORMS.get(f"teeworlds-{dialect.removeprefix('teeworlds-')}", FORMS[D07])
 
 
 def is_bare_token(octets: bytes) -> bool:
-    """Return whether what follows a DDNet close is its token alone: four bytes are, unless they
-    are three letters and a NUL.
+    """Return whether the bytes after a DDNet close are only its token.
+
+    Four bytes are, unless they are a reason of three letters and its NUL.
     """
     letters = octets[:-1]
     return len(octets) == TOKEN_OCTETS and (
@@ -127,5 +133,5 @@ def is_bare_token(octets: bytes) -> bool:
 
 
 def padded(octets: bytes) -> bool:
-    """Return whether bytes are padding, of which a short capture may have kept a part."""
+    """Return whether bytes are padding, or the part of it that a short capture has kept."""
     return len(octets) >= LEAST_PADDING and not any(octets)

@@ -1,6 +1,6 @@
-"""Teeworlds snapshots: reading a delta, applying it to its base, the checksum, items by name.
+"""Teeworlds snapshots: reads a delta, applies it to its base, computes checksums, names items.
 
-A snapshot maps (type, id) of each item to its integers. *Source:* docs/protocols/teeworlds.md.
+A snapshot maps (type, id) of each item to its integers. Source: docs/protocols/teeworlds.md.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ Items = dict[tuple[int, int], tuple[int, ...]]
 """(type, id) -> integers of the item."""
 
 MAX_ITEMS: Final = 1024
-"""Items of one snapshot at most. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
+"""Items of the largest snapshot. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
 _U32: Final = 0xFFFFFFFF
 _UUID_INTS: Final = 4
+"""Integers that hold a UUID."""
 _HEAD: Final = ("item_type", "item_id", "object")
-"""Names of what is said of every item."""
+"""Names of the values that every item has."""
 _FIRST_EXTENDED: Final = 0x4000
-"""Types from here on stand for a UUID that an item of type 0 announces."""
+"""First type that stands for a UUID, which an item of type 0 announces."""
 
 
 class SnapshotError(ValueError):
-    """The data of a delta cannot be read to its end.
+    """The data of a delta is damaged.
 
     Attributes:
-        delta: what was read before the fault.
+        delta: the part that was read before the fault.
 
     """
 
@@ -54,17 +55,17 @@ class SnapshotError(ValueError):
 
 @dataclass(slots=True)
 class Delta:
-    """What changed from the base to a snapshot."""
+    """The difference between a snapshot and its base."""
 
     deleted: list[tuple[int, int]] = field(default_factory=list)
-    """(type, id) of the items that are gone."""
+    """(type, id) of the items that only the base has."""
     updated: Items = field(default_factory=dict)
-    """New items, and differences of those that the base has."""
+    """(type, id) -> integers of new items, and differences of the integers of others."""
 
 
 @cache
 def _static_sizes(family: str) -> dict[int, int]:
-    """Return the integers of the types whose size is not on the wire."""
+    """Return type -> number of integers of the types whose size is not on the wire."""
     return {
         number: int(row["ints"])
         for number, row in object_rows(family).items()
@@ -73,9 +74,9 @@ def _static_sizes(family: str) -> dict[int, int]:
 
 
 def read_delta(data: bytes, family: str) -> Delta:
-    """Return the delta that the joined data of a snapshot describes.
+    """Return the delta in the joined data of a snapshot.
 
-    Every integer takes a byte at least, so nothing is allocated from a claimed number.
+    A number of integers is believed only if as many bytes follow, so memory is bounded by the data.
 
     Raises:
         SnapshotError: the data ends early, or states impossible numbers.
@@ -140,12 +141,12 @@ def _signed(value: int) -> int:
 
 
 def named(items: Items, family: str, known: Items | None = None) -> list[dict[str, Any]]:
-    """Return the items by name, each with its fields; UUID types through their announcing item.
+    """Return the items with the names of their types and fields.
 
     Args:
         items: the items.
         family: `0.6` or `0.7`.
-        known: a snapshot that holds the announcing items where `items` is only a delta.
+        known: items that announce UUID types, if `items` is only a delta.
 
     """
     objects = _objects(family)
@@ -162,7 +163,7 @@ def named(items: Items, family: str, known: Items | None = None) -> list[dict[st
 
 
 def _uuids(items: Items) -> dict[int, bytes]:
-    """Return the UUIDs that items of type 0 announce, by the type number that they use."""
+    """Return type -> UUID of the types that items of type 0 announce."""
     return {
         number: b"".join((value & _U32).to_bytes(4, "big") for value in values)
         for (kind, number), values in items.items()
@@ -171,14 +172,14 @@ def _uuids(items: Items) -> dict[int, bytes]:
 
 
 class _Object:
-    """An object, ready to be named."""
+    """The names of one type of item."""
 
     __slots__ = ("keys", "name", "packed")
 
     def __init__(self, name: str, keys: tuple[str, ...]) -> None:
         self.name = name
         self.keys = keys
-        """Names of what is said of every item, then one per integer."""
+        """`_HEAD`, then one name per integer."""
         self.packed = "name0" in keys and "skin0" in keys
         """Whether numbered integers hold strings."""
 
@@ -186,6 +187,7 @@ class _Object:
 def _item(
     kind: int, number: int, values: tuple[int, ...], known: _Object | None
 ) -> dict[str, Any]:
+    """Return the values of an item by name."""
     head: dict[str, Any] = {"item_type": kind, "item_id": number}
     if kind == 0 and len(values) == _UUID_INTS:
         uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
@@ -206,14 +208,14 @@ def _item(
 
 
 def object_fields(family: str) -> tuple[str, ...]:
-    """Return the names of all integers of all snapshot objects of a family, and of DDNet's."""
+    """Return the names of all integers of all objects of a family, with those of DDNet, sorted."""
     known = (row.keys[len(_HEAD) :] for row in _objects(family).values())
     return tuple(sorted({name for names in known for name in names}))
 
 
 @cache
 def _objects(family: str) -> dict[int | bytes, _Object]:
-    """Return the objects of a family by number or UUID."""
+    """Return the objects of a family by type or UUID."""
     return {
         key: _Object(row["name"], (*_HEAD, *_names(row)))
         for key, row in object_rows(family).items()
@@ -231,7 +233,7 @@ def _names(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _count(entry: dict[str, Any]) -> int:
-    """Return the integers of a field, arrays of arrays included."""
+    """Return the number of integers of a field, which may be an array of arrays."""
     count = 1
     inner: dict[str, Any] | None = entry
     while inner is not None and inner.get("type") == "array":
@@ -241,7 +243,7 @@ def _count(entry: dict[str, Any]) -> int:
 
 
 _PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
-"""Strings that 0.6 packs into the integers of a client_info item."""
+"""String in a client_info item of 0.6 -> number of integers that hold it."""
 
 
 def _strings(by_name: dict[str, Any]) -> dict[str, str]:
@@ -254,7 +256,7 @@ def _strings(by_name: dict[str, Any]) -> dict[str, str]:
 
 
 def pack_string(octets: bytes, count: int) -> list[int]:
-    """Return the `count` integers that hold a text: see `unpack_string`."""
+    """Return the `count` integers that hold a text; see `unpack_string`."""
     padded = octets[: 4 * count - 1].ljust(4 * count - 1, b"\0")
     stored = bytes((octet + 128) & 0xFF for octet in padded) + b"\0"
     return [
@@ -263,7 +265,7 @@ def pack_string(octets: bytes, count: int) -> list[int]:
 
 
 def unpack_string(ints: list[int]) -> str:
-    """Return the string of packed integers: 4 bytes each, the first on top, each stored + 128."""
+    """Return the text in packed integers: four big-endian bytes each, every byte plus 128."""
     octets = b"".join((value & _U32).to_bytes(4, "big") for value in ints)
     plain = bytes((octet - 128) & 0xFF for octet in octets[:-1])
     return plain.split(b"\0")[0].decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""How one scalar type of a user payload travels: a row of a protocol's value table."""
+"""Encodings of the values in a user's payload, as rows of a protocol's table."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["BITS", "OCTETS", "BareValues", "ValueRow", "Values", "number", "stri
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """How one scalar type travels."""
+    """The encoding of one scalar type."""
 
     read: Callable[[Cursor, int | None], Any]
     """(cursor, number in parentheses or array length) -> value; raises OutOfData or ValueError."""
     write: Callable[[Sink, Any, int | None], None]
-    """Appends a value."""
+    """(sink, value, the same number): appends the value."""
 
 
 class Values(Protocol):
-    """A protocol's value encodings: a table of scalars and how arrays and objects travel."""
+    """The encodings of a protocol: a table of scalars, and how arrays and objects are framed."""
 
     @property
     def scalars(self) -> Mapping[str, ValueRow]:
-        """Type name -> row. A name with `[]` overrides how arrays of that type travel."""
+        """Type name -> row. A name with `[]` overrides the encoding of arrays of that type."""
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """Other spellings: "ints" -> "int[]"."""
+        """Alternative type name -> type name: "ints" -> "int[]"."""
 
     def count(self, cursor: Cursor) -> int:
         """Read the length of an array."""
@@ -40,13 +40,13 @@ class Values(Protocol):
         """Append the length of an array."""
 
     def present(self, cursor: Cursor) -> bool:
-        """Read what precedes every value; False = the value is null."""
+        """Read what precedes every value; return False if the value is null."""
 
     def put_present(self, sink: Sink, *, present: bool) -> bool:
-        """Append what precedes every value; returns whether the value itself follows."""
+        """Append what precedes every value; return whether the value itself follows."""
 
     def enter(self, cursor: Cursor) -> Cursor | None:
-        """Read the head of an object; returns the cursor for its fields, None for a null object."""
+        """Read the head of an object; return the cursor for its fields, None for a null object."""
 
     def wrap(self, sink: Sink, body: Sink) -> None:
         """Append the head of an object and its fields."""
@@ -54,7 +54,7 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BareValues:
-    """Values that follow each other: nothing precedes one, objects have no head, none is null."""
+    """Encodings in which nothing precedes a value, objects have no head, and no value is null."""
 
     scalars: Mapping[str, ValueRow]
     aliases: Mapping[str, str]
@@ -62,26 +62,26 @@ class BareValues:
     put_count: Callable[[Sink, int], None]
 
     def present(self, cursor: Cursor) -> bool:
-        """Every value is there."""
+        """Return True: no value is null."""
         del cursor
         return True
 
     def put_present(self, sink: Sink, *, present: bool) -> bool:
-        """Nothing precedes a value; a missing one is written as zero."""
+        """Return True: a missing value is written as zero."""
         del sink, present
         return True
 
     def enter(self, cursor: Cursor) -> Cursor | None:
-        """Objects are their fields."""
+        """Return the same cursor: an object is only its fields."""
         return cursor
 
     def wrap(self, sink: Sink, body: Sink) -> None:
-        """Objects are their fields."""
+        """Append the fields of an object, without a head."""
         sink.put(body.getvalue())
 
 
 def number(letter: str, order: str = "<") -> ValueRow:
-    """Return the row of a number by its letter in `struct`; None is written as 0."""
+    """Return the row of a number by its `struct` letter; None is written as 0."""
     layout = struct.Struct(order + letter)
 
     def read(cursor: Cursor, _size: int | None) -> Any:
@@ -94,7 +94,7 @@ def number(letter: str, order: str = "<") -> ValueRow:
 
 
 def string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None]) -> ValueRow:
-    """Return the row of a text behind its bytes' number; what is no UTF-8 is kept."""
+    """Return the row of a text that follows its size in bytes; bytes that are no UTF-8 are kept."""
 
     def read(cursor: Cursor, _size: int | None) -> str:
         return cursor.take(count(cursor)).decode("utf-8", "surrogateescape")
@@ -112,14 +112,14 @@ def _read_octets(cursor: Cursor, count: int | None) -> bytes:
 
 
 def _write_octets(sink: Sink, value: Any, _count: int | None) -> None:
-    # Also where they are given as hexadecimal digits.
+    # JSON input has them as hexadecimal digits.
     sink.put(bytes.fromhex(value) if isinstance(value, str) else bytes(value or b""))
 
 
 OCTETS = ValueRow(_read_octets, _write_octets)
-"""So many bytes, all that are left where no number is given."""
+"""Bytes, by their number; without a number, all that are left."""
 BITS = ValueRow(
     lambda cursor, size: cursor.bits(size or 1),
     lambda sink, value, size: sink.bits(value or 0, size or 1),
 )
-"""So many bits, one where no number is given."""
+"""Bits, by their number; without a number, one."""

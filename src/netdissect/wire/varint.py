@@ -1,9 +1,7 @@
-"""The variable-length integer families of the protocols, decoded without ever reading past `end`.
+"""The variable-length integers of the protocols.
 
-Every byte-oriented `read_*` returns (value, next position) and raises `VarintError` when the bytes
-run
-out; `is_minimal` says afterwards whether the shortest form was used. Encoders write the shortest
-form.
+Byte-oriented readers return (value, next position), and raise `VarintError` instead of reading past
+`end`. Writers use the shortest form; `is_minimal` tells whether bytes have it.
 """
 
 from __future__ import annotations
@@ -33,13 +31,14 @@ __all__ = [
 
 _U32: Final = 0xFFFFFFFF
 _MODULUS: Final = 0x100000000
-_SEVEN: Final = 0xFFFFFFFFFFFFFF
-_SEVEN_BITS: Final = 56
 _WORD: Final = 8
+"""Size of a machine word, bytes."""
 _IN_A_WORD: Final = 7
-"""Bytes that a machine integer holds without its sign."""
+"""Bytes that a machine word holds without its sign."""
+_SEVEN_BYTES: Final = 0xFFFFFFFFFFFFFF
+_SEVEN_BYTES_BITS: Final = 56
 VARULONG_GROUPS_MAX: Final = 10
-"""Groups of a 64-bit Riptide varULong. Source: Riptide 2.1 `Message.GetVarULong`."""
+"""Groups of the longest 64-bit varULong. Source: Riptide 2.1 `Message.GetVarULong`."""
 
 
 class VarintError(ValueError):
@@ -55,18 +54,18 @@ class VarintCodec:
     read: Callable[[bytes, int, int], tuple[int, int]]
     """(data, position, end) -> (value, next position); raises VarintError."""
     write: Callable[[int], bytes]
-    """Value -> shortest encoding; values out of range are cut to it."""
+    """Value -> shortest encoding; of a value out of range only the low bits are written."""
     minimum: int
     """Smallest value."""
     maximum: int
     """Largest value."""
     lua: str = ""
-    """For Wireshark: what `read` is as a function of Lua, (tvb, place, end) -> value, next place,
-    which calls `fault("truncated", text)`; "" = none but the runtime's own.
+    """`read` as a Lua function for Wireshark: (tvb, place, end) -> value, next place. It reports
+    missing bytes by `fault("truncated", text)`. "" for a family that the runtime knows.
     """
 
     def is_minimal(self, raw: bytes, value: int) -> bool:
-        """Return whether `raw` is what `write` would have produced for `value`."""
+        """Return whether `raw` is the shortest encoding of `value`."""
         return len(raw) == 1 or self.write(value) == raw
 
 
@@ -74,10 +73,10 @@ class VarintCodec:
 
 
 def read_teeworlds(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
-    """Return (value, next position) of what `TEEWORLDS` reads.
+    """Return (value, next position) of an integer of the family `TEEWORLDS`.
 
     Raises:
-        VarintError: it is cut short.
+        VarintError: the integer is cut short.
 
     """
     if position >= end:
@@ -87,7 +86,7 @@ def read_teeworlds(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
     if first < 0x80:  # noqa: PLR2004 - no byte follows
         return (first if first < 0x40 else ~(first & 0x3F)), position  # noqa: PLR2004 - sign
     value = first & 0x3F
-    # After five bytes the reference stops, whatever bit 7 says.
+    # The reference stops after five bytes, whatever bit 7 of the fifth is.
     shift: i64 = 6
     while shift < 28:  # noqa: PLR2004 - four bytes of seven bits
         if position >= end:
@@ -98,7 +97,7 @@ def read_teeworlds(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
         if octet < 0x80:  # noqa: PLR2004 - no byte follows
             break
         shift += 7
-    value &= _U32  # surplus bits of the fifth byte fall out of 32-bit arithmetic
+    value &= _U32  # 32-bit arithmetic drops the surplus bits of the fifth byte.
     if first & 0x40:
         value ^= _U32
     return (value - _MODULUS if value & 0x80000000 else value), position
@@ -195,24 +194,24 @@ KNET_7_7_16: Final = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 
 KNET_15_16: Final = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7FFFFFFF)
 """2 or 4 bytes. Source: kNet `VLE16_32`, include/kNet/VLEPacker.h."""
 OWN: Final = (TEEWORLDS, KNET_7_8, KNET_7_7_16, KNET_15_16)
-"""Families that the runtime of the dissectors for Wireshark reads by itself."""
+"""Families that the runtime of the dissectors for Wireshark knows."""
 
 
 # --- Riptide: groups of 8 bits at any bit position, least significant group first ----------------
 
 
 def low_octets(data: bytes, start: int, count: int) -> int:
-    """Return bytes as a little-endian number; those behind the end read as 0."""
+    """Return bytes as a little-endian number; bytes behind the end of `data` are 0."""
     if count > _IN_A_WORD:
         return int.from_bytes(data[start : start + count], "little")
     return low_word(data, start, count)
 
 
 def low_word(data: bytes, start: i64, count: i64) -> i64:
-    """Return the same of at most seven bytes, as a machine integer."""
+    """Return the same as a machine integer, for at most seven bytes."""
     size: i64 = len(data)
     if start + _WORD <= size:
-        return read_i64_le(data, start) & (_SEVEN >> _SEVEN_BITS - 8 * count)
+        return read_i64_le(data, start) & (_SEVEN_BYTES >> _SEVEN_BYTES_BITS - 8 * count)
     stop = start + count
     if stop > size:  # noqa: PLR1730 - the builtin would cost more
         stop = size
@@ -227,10 +226,10 @@ def low_word(data: bytes, start: i64, count: i64) -> i64:
 
 
 def read_varulong_bits(number: int, start: int, end: int) -> tuple[int, int, bool]:
-    """Read a varULong from bit `start` of a little-endian number that ends at bit `end`.
+    """Return (value, next bit, is complete) of the varULong at bit `start` of a number.
 
-    Returns (value, next bit, complete). Missing groups read as 0 and give complete=False, as the
-    library does. After ten groups reading stops; value is then cut to 64 bits.
+    The number is little endian and ends at bit `end`. As in the library, missing groups are 0;
+    `is complete` is then False. Reading stops after ten groups, and the value is cut to 64 bits.
     """
     value = shift = 0
     position = start
@@ -248,7 +247,7 @@ def read_varulong_bits(number: int, start: int, end: int) -> tuple[int, int, boo
 
 
 def varulong_groups(value: int) -> tuple[int, int]:
-    """Return (number, bits) of the shortest varULong for an unsigned 64-bit value."""
+    """Return (number, length in bits) of the shortest varULong of an unsigned 64-bit value."""
     value &= 0xFFFFFFFFFFFFFFFF
     number = bits = 0
     while True:
@@ -266,8 +265,8 @@ def zigzag(value: int) -> int:
 
 
 def unzigzag(value: int) -> int:
-    """Return the signed value of a zigzag number, correct over the whole 64-bit range.
+    """Return the signed value of a zigzag number, over the whole 64-bit range.
 
-    The library itself misreads magnitudes from 2**62 on (defect D9 of docs/protocols/riptide.md).
+    The library misreads magnitudes from 2**62 on (defect D9 of docs/protocols/riptide.md).
     """
     return value >> 1 ^ -(value & 1)
