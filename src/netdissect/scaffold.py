@@ -31,11 +31,13 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
 
     """
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise UsageError(f"{quoted(name)} is no name: letters a to z and digits, a letter first")
+        raise UsageError(
+            f"{quoted(name)} is not a name: use letters a to z and digits, beginning with a letter"
+        )
     if name in {*taken, _EXAMPLE}:
-        raise UsageError(f"there is a protocol {quoted(name)} already")
+        raise UsageError(f"there already is a protocol {quoted(name)}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is there already")
+        raise UsageError(f"{folder} already exists")
     source = _example()
     written = []
     for path in sorted(source.rglob("*")):

@@ -705,7 +705,7 @@ def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
 def test_a_fault_of_a_schema_names_its_file_once(tmp_path: Path) -> None:
     schema = tmp_path / "moves.json"
     for text, said in (
-        ('{"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": {"name": "A", "fields": [["x", "in t"]]}}}', "'in t' is no type"),
+        ('{"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": {"name": "A", "fields": [["x", "in t"]]}}}', "'in t' is not a type"),
         ('{"format": "netdissect-schema/1", "messages": {}}', "protocol"),
         ("{", "line 1"),
         (None, "No such file"),

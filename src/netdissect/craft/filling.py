@@ -114,7 +114,7 @@ def filled(layer: type[Layer], values: Fields) -> Any:
         ValueError, TypeError: a value is of another kind than its field, or does not fit.
     """
     if not isinstance(values, Mapping):
-        raise TypeError("is no object of fields")
+        raise TypeError("is not an object of fields")
     packet = layer()
     bits = 0.0
     for outer in layer.fields_desc:
@@ -173,7 +173,7 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
         return _packets(field, value, packet)
     if getattr(field, "islist", 0):
         if not isinstance(value, list):
-            raise TypeError("is no list")
+            raise TypeError("is not a list")
         return field.any2i(None, value)
     if holds_octets(field) and not isinstance(value, int):
         return _octets(field, value)
@@ -191,7 +191,7 @@ def _packets(field: Any, value: Any, packet: Any) -> Any:
         return Raw(_from_hex(value))
     if field.islist:
         if not isinstance(value, list):
-            raise TypeError("is no list")
+            raise TypeError("is not a list")
         return [_item(field, packet, each) for each in value]
     if isinstance(field, Embedded):
         known = field.start is None
@@ -220,7 +220,7 @@ def _from_hex(value: Any) -> bytes:
     try:
         return bytes.fromhex(value)
     except (TypeError, ValueError):
-        raise ValueError("is no text of hexadecimal digits") from None
+        raise ValueError("is not a string of hexadecimal digits") from None
 
 
 def _item(field: Any, packet: Any, values: Any) -> Any:
@@ -246,7 +246,7 @@ def fitting(field: Any, value: Any) -> Any:
     """
     limits = range_of(field)
     if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
-        raise TypeError("is no whole number")
+        raise TypeError("is not an integer")
     if isinstance(value, (str, list, dict)) and (limits or isinstance(field.randval(), RandNum)):
         raise TypeError("is neither a number nor the name of one")
     if limits and isinstance(value, int) and not limits[0] <= value <= limits[1]:

@@ -46,7 +46,7 @@ def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> byte
         more = [] if "more" in shown_names(start) else fields.get("more", ())
         return payload + b"".join(bytes(chosen(choose, each, start)) for each in more)
     except REFUSED as error:
-        raise UsageError(f"{protocol}: these fields are no payload: {reason(error)}") from error
+        raise UsageError(f"{protocol}: these fields are not a payload: {reason(error)}") from error
 
 
 def ignored_changes(before: Fields, changed: Fields, after: Fields) -> list[str]:

@@ -182,7 +182,7 @@ def _refuse_others(row: Mapping[str, Any], known: Sequence[str], where: str) -> 
 def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
     """Return the schema in a JSON or TOML object; raise SchemaError with the place of an error."""
     if not isinstance(data, dict) or data.get("format", FORMAT) != FORMAT:
-        raise SchemaError(f'{origin}: no schema ("format" must be "{FORMAT}")')
+        raise SchemaError(f'{origin}: not a schema ("format" must be "{FORMAT}")')
     _refuse_others(data, _KEYS, origin)
     objects = {
         name: _fields(rows, f"{origin}: objects.{name}")
@@ -201,7 +201,7 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
         if not isinstance(scalar, str):
             raise SchemaError(f"{where}: type must be a text, not {quoted(scalar)}")
         if name in objects:
-            raise SchemaError(f"{where}: there is an object of that name, too")
+            raise SchemaError(f"{where}: an object has that name as well")
     protocol = data.get("protocol")
     if protocol is not None and not isinstance(protocol, str):
         raise SchemaError(f"{origin}: protocol must be a name, not {quoted(protocol)}")
@@ -210,7 +210,7 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
 
 def _message(key: str, row: Any, where: str) -> MessageSchema:
     if not isinstance(row, dict):
-        raise SchemaError(f"{where}: an object with name and fields is wanted")
+        raise SchemaError(f"{where}: must be an object with name and fields")
     if not key or (key[0] in "+-.0123456789" and not _ID.fullmatch(key)):
         raise SchemaError(f"{where}: {quoted(key)} is neither an id in decimal nor a name")
     _refuse_others(row, _MESSAGE_KEYS, where)
@@ -243,7 +243,7 @@ def _enum(row: Any, where: str) -> dict[int, str]:
         if key == "type":
             continue
         if not isinstance(name, str) or not _NUMBER.fullmatch(key):
-            raise SchemaError(f"{where}: numbers to names are wanted")
+            raise SchemaError(f"{where}: must be an object of numbers to names")
         number = int(key, 16 if "x" in key.lower() else 10)
         if number in found:
             raise SchemaError(f"{where}: {number} has two names")
@@ -266,7 +266,7 @@ def _fields(rows: Any, where: str) -> tuple[SchemaField, ...]:
         place = f"{where}.fields[{index}]"
         item = _field(row, place)
         if found.setdefault(item.name, item) is not item:
-            raise SchemaError(f"{place}: there is a field {quoted(item.name)} before")
+            raise SchemaError(f"{place}: field {quoted(item.name)} is defined twice")
     return tuple(found.values())
 
 
@@ -275,7 +275,7 @@ def _field(row: Any, where: str) -> SchemaField:
         _refuse_others(row, _FIELD_KEYS, where)
         row = [row.get("name"), row.get("type"), *([row["bits"]] if "bits" in row else [])]
     if not isinstance(row, list) or not 2 <= len(row) <= 3:  # noqa: PLR2004
-        raise SchemaError(f"{where}: [name, type] is wanted")
+        raise SchemaError(f"{where}: must be [name, type]")
     name, text, *bits = row
     if not isinstance(name, str) or not isinstance(text, str) or not name:
         raise SchemaError(f"{where}: name and type must be texts")
@@ -283,7 +283,7 @@ def _field(row: Any, where: str) -> SchemaField:
         raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {quoted(bits[0])}")
     match = _TYPE.match(text)
     if match is None:
-        raise SchemaError(f"{where}: {quoted(text)} is no type")
+        raise SchemaError(f"{where}: {quoted(text)} is not a type")
     base, size, dimensions = match.groups()
     number = int(size) if size else bits[0] if bits else None
     if number is not None and not 1 <= number <= MAX_BITS:

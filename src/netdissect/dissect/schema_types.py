@@ -66,12 +66,12 @@ def _check_enums(
         where = f"{origin}: enums.{name}"
         if scalar not in whole:
             if scalar in scalars:
-                raise SchemaError(f"{where}: {quoted(scalar)} is no type of whole numbers")
+                raise SchemaError(f"{where}: {quoted(scalar)} is not an integer type")
             near = did_you_mean(scalar, scalars)
             raise SchemaError(f"{where}: no type is called {quoted(scalar)}{near}")
         for number in schema.enums[name]:
             if not any(_fits(values, scalar, number) for values in encodings):
-                raise SchemaError(f"{where}: {number} is no {scalar}")
+                raise SchemaError(f"{where}: {number} is not of type {scalar}")
 
 
 def _is_whole(values: Values, name: str) -> bool:
@@ -116,5 +116,5 @@ def _refuse_endless(objects: Mapping[str, Sequence[SchemaField]], origin: str) -
         cycle = fault.args[1][::-1]
         way = f" by {cycle[1]}" if len(cycle) > 2 else ""  # noqa: PLR2004
         raise SchemaError(
-            f"{origin}: objects.{cycle[0]}: it holds itself{way}, without an end"
+            f"{origin}: objects.{cycle[0]}: it contains itself{way} without end"
         ) from None

@@ -47,12 +47,12 @@ def test_a_description_decodes_a_payload(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no XML"),
-        ("<a><b></a>", "no XML"),
+        ("", "not XML"),
+        ("<a><b></a>", "not XML"),
         ("<messages/>", "no <message>"),
         ("<m><message name='x'/></m>", "needs id"),
         ("<m><message id='-1'/></m>", "needs id"),
-        ("<m><message id='1'><vector name='x'/></message></m>", "no type"),
+        ("<m><message id='1'><vector name='x'/></message></m>", "not a type"),
         ("<m><message id='1'><u8 count='99999999999'/></message></m>", "needs count"),
         ("<m><message id='1'><u8 dynamicCount='99'/></message></m>", "needs dynamicCount"),
         ("<!DOCTYPE m [<!ENTITY a 'b'>]><m>&a;</m>", "document types"),

@@ -56,7 +56,7 @@ def xml_schema(text: str) -> dict[str, Any]:
         # A message ID is a VLE-8/16/32, which has up to 30 bits.
         number = _number(element, "id", 0, 0x3FFFFFFF)
         if str(number) in messages:
-            raise XmlSchemaError(f"line {element.line}: there is a message {number} before")
+            raise XmlSchemaError(f"line {element.line}: message {number} is defined twice")
         name = element.attributes.get("name", f"message {number}")
         fields = _fields(element, objects, f"message{number}")
         messages[str(number)] = {"name": name, "fields": fields}
@@ -91,7 +91,7 @@ def _tree(text: str) -> _Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as fault:
-        raise XmlSchemaError(f"no XML: {fault}") from None
+        raise XmlSchemaError(f"not XML: {fault}") from None
     return top.children[0]
 
 
@@ -116,7 +116,7 @@ def _fields(parent: _Element, objects: dict[str, Any], path: str) -> list[list[s
         elif element.tag in _SCALARS:
             kind = element.tag
         else:
-            raise XmlSchemaError(f"line {element.line}: <{element.tag}> is no type")
+            raise XmlSchemaError(f"line {element.line}: <{element.tag}> is not a type")
         fields.append([name, kind + _multiplicity(element)])
     return fields
 
