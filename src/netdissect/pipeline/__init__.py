@@ -1,4 +1,4 @@
-"""From a capture to reports: the only place that knows all stages."""
+"""Runs a capture through all stages, and returns reports or a timeline."""
 
 from __future__ import annotations
 
@@ -50,30 +50,32 @@ __all__ = [
 
 
 class FrameSource(Protocol):
-    """An open capture: a file's reader, or a live one."""
+    """An open capture, of a file or live."""
 
     @property
     def info(self) -> CaptureInfo:
-        """Return what is known of it so far."""
+        """Return the facts known so far."""
 
     def __iter__(self) -> Iterator[Frame]:
-        """Yield its frames, once."""
+        """Yield the frames; possible once."""
 
     def batches(self) -> Iterator[list[Frame]]:
-        """Yield the same frames in lists, each as soon as it is there."""
+        """Yield the same frames in lists, each as soon as it is complete."""
 
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 Watch = Callable[[FrameSource], object]
 
 MAX_REMEMBERED = 65_536
-"""Flows of which is remembered whether they are tracked; of others it is found out again."""
+"""Flows for which it is remembered whether `iter_timeline` tracks them; for others it is determined
+again with each packet.
+"""
 _FLUSH_PACKETS = 256
-"""The timeline is looked through for settled records after so many packets."""
+"""Packets after which settled records of the timeline are emitted."""
 
 
 def opened(source: Source) -> AbstractContextManager[FrameSource]:
-    """Return a context with the reader of a capture; one that is open already is left open."""
+    """Return a context manager for the reader of a capture. A reader passed in is not closed."""
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         return open_capture(cast("str | IO[bytes]", source))
     return nullcontext(source)
@@ -86,16 +88,16 @@ def analyze(
     processes: int = 1,
     anomalies: bool = True,
 ) -> Analysis:
-    """Return everything that a capture holds.
+    """Return the analysis of a whole capture.
 
     Args:
         source: a path, `-` for standard input, or an open binary file.
-        options: decode-as rules and the like; `on_anomaly` is told of the anomalies at the end.
+        options: decode-as rules and so on; `on_anomaly` is called for each anomaly at the end.
         processes: processes that share the work; more than 1 only for a file, see `parallel`.
-        anomalies: False where nobody wants anomalies one by one: reports count them all the same.
+        anomalies: whether to list the anomalies; reports count them in any case.
 
     Raises:
-        CaptureError: the file is missing, unreadable or no capture.
+        CaptureFileError: the file is missing, unreadable or not a capture.
 
     """
     options = options or Options()
@@ -133,19 +135,19 @@ def look_ahead(
     most: int | None = None,
     watch: Watch | None = None,
 ) -> Options:
-    """Return the options with what only the whole of a capture tells: in which order connections
-    begin, and where it was taken.
+    """Return the options with facts that only a first pass over the whole capture can provide: the
+    order in which connections begin, and where the capture was taken.
 
-    So that numbers are the same in all views, and what hangs on the place is the same from the
-    first unit on. Unchanged for what cannot be read twice: there both are told by what is known up
-    to then.
+    With them connections have the same numbers in all views, and conclusions that depend on the
+    vantage are the same from the first unit on. A source that cannot be read twice leaves the
+    options unchanged; the second pass then works with what it knows at each moment.
 
     Args:
-        source: what is to be read.
-        options: decode-as rules and the like.
-        processes: processes that share the work; None = as many as pay.
-        most: bytes of a file that is looked at; None = any.
-        watch: is given what reads the file, before it does.
+        source: the capture.
+        options: decode-as rules and so on.
+        processes: processes that share the work; None = as many as are useful.
+        most: largest file, in bytes, that is read twice; None = any.
+        watch: called with the reader before the first pass starts.
 
     """
     if options.near is not None:
@@ -165,18 +167,18 @@ def first_look(
     most: int | None = None,
     watch: Watch | None = None,
 ) -> Analysis | None:
-    """Return everything that a file holds; None for what cannot be read twice, or has more than
-    `most` bytes. Told along the way is only `options.on_late`.
+    """Return the analysis of a whole file, or None if the source cannot be read twice or has more
+    than `most` bytes. Of the callbacks in `options`, only `on_late` is called.
     """
     if not isinstance(source, (str, os.PathLike)):
         return None
     try:
         found = Path(source).stat()
     except OSError:
-        return None  # reading it says why
+        return None  # reading the file reports why
     if not stat.S_ISREG(found.st_mode) or found.st_size > (most or found.st_size):
         return None
-    # What is to be told would be told in another process.
+    # Callbacks would run in another process.
     if options.on_late is not None:
         processes = 1
     elif processes is None:
@@ -191,8 +193,13 @@ def first_look(
 def with_placements(
     options: Options, found: Analysis, reports: Iterable[ConnectionReport] | None = None
 ) -> Options:
-    """Return the options with what a first look at the whole of a capture has shown; `reports`:
-    those of the connections that are wanted, None = all.
+    """Return the options with what a first pass has found out about the connections.
+
+    Args:
+        options: the options of the first pass.
+        found: its result.
+        reports: reports of the connections that matter; None = all.
+
     """
     reports = found.connections if reports is None else reports
     known = ByConnection[Placement]()
@@ -204,7 +211,7 @@ def with_placements(
 def _is_other(
     key: FlowKey, ends: Container[frozenset[str]], known: dict[FlowKey, bool]
 ) -> bool:
-    """Return whether a flow is between other ends than those that are wanted."""
+    """Return whether the endpoints of a flow are not among `ends`."""
     other = known.get(key)
     if other is None:
         other = frozenset(map(str, flow_endpoints(key))) not in ends
@@ -220,14 +227,16 @@ def iter_timeline(
     pipeline: Pipeline | None = None,
     ends: Container[frozenset[str]] | None = None,
 ) -> Iterator[UnitRecord | ConnectionEvent]:
-    """Yield the timeline of all connections of a capture in order of time, as it settles.
+    """Yield the timeline of all connections of a capture in order of time, each record as soon as
+    it is settled.
 
     Args:
         source: a path, `-` for standard input, or an open binary file.
-        options: decode-as rules and the like.
-        pipeline: a pipeline made with a `Recorder`, to look at its reports afterwards.
-        ends: pairs of "address:port" whose packets alone are tracked; None = all. What is
-            recognised by the packets of others then is not: compare the reports with those of all.
+        options: decode-as rules and so on.
+        pipeline: a pipeline with a `Recorder`, if its reports are needed afterwards.
+        ends: pairs of "address:port"; only packets between them are tracked. None = all. A flow
+            that is only recognised by other flows of its server is then not recognised: compare the
+            reports with those of all flows.
 
     """
     others: dict[FlowKey, bool] = {}

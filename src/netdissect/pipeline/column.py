@@ -1,4 +1,4 @@
-"""A number a row, of which the oldest can be forgotten while others are read and added."""
+"""A growing column of numbers whose oldest rows can be freed."""
 
 from __future__ import annotations
 
@@ -10,39 +10,40 @@ __all__ = ["PIECE", "Column"]
 
 _BITS: Final = 14
 PIECE: Final = 1 << _BITS
-"""Rows that are forgotten together."""
+"""Rows in one piece; pieces are freed as a whole."""
 _REST: Final = PIECE - 1
+"""Mask of the index within a piece."""
 
 
 class Column:
-    """Grows at its end. A row keeps its place; one that was forgotten reads 0, as a thread may
-    still ask for it.
+    """One number per row. Rows are appended and keep their row number. A row that was freed reads
+    as 0, because another thread may still ask for it.
     """
 
     __slots__ = ("_none", "_order", "_pieces", "code", "last")
 
     def __init__(self, code: str) -> None:
-        """Take the type of the numbers, as `array` names it."""
+        """Create an empty column; `code` is the type code of the numbers for `array`."""
         self.code = code
         self.last = array(code)
-        """The newest piece; who adds a row begins another where it has PIECE of them."""
+        """The newest piece. Callers append to it, and call `grow` when it has PIECE numbers."""
         self._none = array(code, bytes(PIECE * self.last.itemsize))
+        """Replaces a piece that was freed."""
         self._pieces = [self.last]
         self._order: tuple[array[int], array[int]] | None = None
-        """(rows from which on the numbers lie elsewhere, how far from their own place); None = each
-        lies in its own.
+        """The arguments of `order`; None while rows are in the order in which they were appended.
         """
 
     def grow(self) -> None:
-        """Begin another piece: the last one is full."""
-        # A copy has no room to grow, and leaves no holes behind.
+        """Start another piece, because the last one is full."""
+        # Copying the array trims the spare capacity it was allocated with.
         self._pieces[-1] = self.last[:]
         self.last = array(self.code)
         self._pieces.append(self.last)
 
     def share(self, other: Column) -> None:
-        """Have the newest full piece in common with a column where it is the same there: neither
-        changes a number.
+        """Use the newest full piece of another column instead of our own if they are equal. Neither
+        column may change a number afterwards.
         """
         if self._pieces[-2] == other._pieces[-2]:
             self._pieces[-2] = other._pieces[-2]
@@ -61,7 +62,7 @@ class Column:
         return self._pieces[place >> _BITS][place & _REST]
 
     def place(self, row: int) -> int:
-        """Return the how-manieth to come the number of a row was, from 0."""
+        """Return the position, from 0, at which the number of a row was appended."""
         if self._order is None:
             return row
         rows, shifts = self._order
@@ -81,7 +82,7 @@ class Column:
         return found
 
     def _in_place(self, first: int, end: int) -> array[int]:
-        """Return numbers in the order in which they came."""
+        """Return a range of numbers in the order in which they were appended."""
         found = array(self.code)
         for number in range(first >> _BITS, (max(first, end) + _REST) >> _BITS):
             start = number << _BITS
@@ -93,23 +94,22 @@ class Column:
         self._pieces[place >> _BITS][place & _REST] = value
 
     def pieces(self) -> list[array[int]]:
-        """Return the numbers by pieces, in the order in which they came."""
+        """Return the pieces, with the numbers in the order in which they were appended."""
         return self._pieces
 
     def order(self, rows: array[int], shifts: array[int]) -> None:
-        """Put the numbers in another order; nothing is added after it.
+        """Reorder the rows. No row may be appended afterwards.
 
         Args:
-            rows: those from which on the numbers lie elsewhere, the first of them 0.
-            shifts: how far from its own place lies the number of each of these rows, and those of
-                the rows up to the next.
+            rows: first row of each range of rows that move together, starting with 0.
+            shifts: for each range, the distance from a row to the position of its number.
 
         """
         self._order = rows, shifts
 
     def find(self, value: int, first: int, end: int) -> int:
-        """Return the first row from `first` on whose number is not below a value, of numbers that
-        grow; `end` where there is none before it.
+        """Return the first row in [first, end) whose number is at least `value`, or `end`. The
+        numbers must be sorted.
         """
         if first >= end:
             return end
@@ -124,7 +124,7 @@ class Column:
         return start + bisect_left(pieces[number], value, low, high)
 
     def forget(self, row: int) -> None:
-        """Give back the pieces that end before a row; they read 0."""
+        """Free the pieces that end before a row."""
         for number in range((row >> _BITS) - 1, -1, -1):
             if self._pieces[number] is self._none:
                 break

@@ -1,4 +1,6 @@
-"""Reliable messages in the order of their numbers, once each: what an ordered receiver hands on."""
+"""Reliable messages once each and in the order of their numbers, as an ordered receiver delivers
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from netdissect.model.records import DatagramRecord, MessageRecord
 __all__ = ["MAX_WAITING", "delivered"]
 
 MAX_WAITING = 1024
-"""Messages of one space that wait for a missing number at most; beyond, the gap is passed over."""
+"""Messages of one space that may wait for a missing number. Beyond that, the gap is skipped."""
 
 _Item = tuple[DatagramRecord, MessageRecord]
 
@@ -24,7 +26,7 @@ class _Queue:
         self.waiting: dict[int, _Item] = {}
 
     def put(self, seq: int, item: _Item) -> Iterator[_Item]:
-        """Take a message and yield those that are in order now."""
+        """Add a message; yield those that can be delivered now."""
         if self.next_seq is None:
             self.next_seq = seq
         if seq < self.next_seq or seq in self.waiting:
@@ -37,16 +39,16 @@ class _Queue:
             self.next_seq += 1
 
     def rest(self) -> Iterator[_Item]:
-        """Yield what still waits, by number."""
+        """Yield the messages that are still waiting, by number."""
         for seq in sorted(self.waiting):
             yield self.waiting[seq]
 
 
 def delivered(records: Iterable[DatagramRecord]) -> Iterator[_Item]:
-    """Yield the reliable messages of one connection in the order of their numbers, each once.
+    """Yield the reliable messages of one connection once each, in the order of their numbers.
 
-    A message that came before one with a lower number is held until that one is there; numbers that
-    are never seen are passed over when MAX_WAITING messages wait behind them, or at the end.
+    A message waits until those with lower numbers have been delivered. Numbers that are never seen
+    are skipped at the end, or when MAX_WAITING messages wait for them.
     """
     queues: dict[tuple[str, int | None], _Queue] = {}
     for record in records:

@@ -1,9 +1,9 @@
-"""The first records of a file, as far as nothing that comes later can change them: what `read`
-shows before the whole file was looked at.
+"""The first records of a file that nothing in the rest of it can change: what `read` shows before
+the first pass over the file is complete.
 
-What a record tells can hang on where the capture was taken, and only the whole of it shows that. So
-the first packets are tracked once for every place that there is, and what is told the same of all
-of them is told for good.
+A record may depend on where the capture was taken, which only the whole file shows. Therefore the
+first packets are tracked once for each possible placement; a record that is the same for all of
+them is final.
 """
 
 from __future__ import annotations
@@ -27,59 +27,68 @@ from netdissect.track.recorder import LINGER_NS
 __all__ = ["MAX_EARLY", "MAX_PACKETS", "EarlyRecord", "early_records"]
 
 MAX_EARLY: Final = 64
-"""Datagrams that leave early: what fits a large terminal."""
+"""Datagrams to show early: enough to fill a large terminal."""
 MAX_UNITS: Final = 1024
-"""Units of these datagrams: each is decoded, and tracked once for each place."""
+"""Units in these datagrams. Each is decoded, and tracked once for each placement."""
 MAX_PACKETS: Final = 512
-"""Packets that are tracked for them, once for each place."""
+"""Packets to track for them, once for each placement."""
 MAX_OCTETS: Final = 128 * 1024
-"""Bytes of payload of these: a datagram may be of hundreds of units, and each place keeps all."""
+"""Payload bytes of these packets: a datagram may have hundreds of units."""
 _AT_ONCE: Final = 16
-"""Packets after which it is looked whether that was enough."""
+"""Packets between two checks of whether enough records are available."""
 
 
 class EarlyRecord(NamedTuple):
-    """A datagram that leaves early."""
+    """A datagram that is shown early."""
 
     record: DatagramRecord | None
-    """None where nobody wants it."""
+    """None if a filter does not need it."""
     first_ns: int | None
-    """Time of the first frame, as far as it was known then."""
+    """Time of the first frame of the capture, if it was known then."""
     skip: tuple[int, int]
-    """What is left out of the records of the whole file once this one has left: see `Records`."""
+    """Value of `Records.skip` once this record has been shown."""
 
 
 class _Run:
-    """One tracking of the first packets: a `Maker` that notes what is told of what leaves."""
+    """Tracks the first packets for one placement, and notes what their records would show."""
 
     def __init__(
         self, records: Records, options: Options, place: Placement, *, makes: bool,
         most: int = MAX_EARLY,
     ) -> None:
-        """Take whether it makes the records, too, and how many datagrams are enough."""
-        # One packet begins no more than one connection: these are all numbers that there can be.
+        """Create a run.
+
+        Args:
+            records: creates the records.
+            options: decode-as rules and so on.
+            place: the placement to assume for all connections.
+            makes: whether records are needed, or only what they would show.
+            most: number of datagrams after which the run is over.
+
+        """
+        # A packet begins at most one connection, so there are no other numbers.
         options = replace(options, near=dict.fromkeys(range(1, MAX_PACKETS + 1), place))
         self.pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         self.held, self.recorder = records.held, records.recorder
         self.told: list[tuple[Any, ...]] = []
         self.made: list[DatagramRecord | None] = []
         self.over = False
-        """Whether nothing more can leave for good."""
+        """Whether no more records can become final."""
         self._records, self._makes, self._most = records, makes, most
         self._until_ns: int | None = None
         self._begun = self._units = 0
 
     def take(self, packets: Sequence[Packet]) -> None:
-        """Take packets."""
+        """Process packets."""
         if packets and self._until_ns is None:
-            # Until then no unit was handed on, which those of other connections hold back.
+            # No unit is emitted before this time. Afterwards units of other connections matter.
             self._until_ns = packets[0][2] + LINGER_NS
         for at in range(0, len(packets), _AT_ONCE):
             if not self.over:
                 advance(packets[at : at + _AT_ONCE], 0, self.pipeline, self, timeline=False)
 
     def next(self, item: Datagram) -> DatagramRecord | None:
-        """Take a datagram that leaves."""
+        """Note a datagram that leaves the queue; always return None."""
         pipeline = self.pipeline
         if pipeline.begun.count != self._begun:
             self._begun = pipeline.begun.count
@@ -95,7 +104,7 @@ class _Run:
         if self._makes:
             record = self._records.next(item)
             if record is not None:
-                _ = record.messages  # with what is known now
+                _ = record.messages  # decodes it with what is known now
             self.made.append(record)
         return None
 
@@ -103,12 +112,12 @@ class _Run:
 def early_records(
     source: Source, make: Callable[[], Records], options: Options
 ) -> list[EarlyRecord]:
-    """Return the first datagrams of a file, in order, that nothing after them can change.
+    """Return the first datagrams of a file, in order, whose records are final.
 
     Args:
-        source: what is to be read.
-        make: returns what makes records, anew each time; not such a one that is strict.
-        options: decode-as rules and the like.
+        source: the capture.
+        make: creates a new maker of records with each call; it must not be strict.
+        options: decode-as rules and so on.
 
     """
     packets: list[Packet] = []
@@ -146,7 +155,7 @@ def early_records(
 
 
 def _told(item: Datagram) -> tuple[Any, ...]:
-    """Return what is told of a datagram beside what its bytes tell."""
+    """Return everything that a record shows of a datagram and that its bytes do not determine."""
     connection = item.connection
     if connection is None:
         return (item.frame,)

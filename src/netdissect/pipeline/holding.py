@@ -1,4 +1,4 @@
-"""Datagrams that wait until all is known of their units: what `Records` is made of."""
+"""The queue in which datagrams wait until everything is known about their units."""
 
 from __future__ import annotations
 
@@ -20,39 +20,41 @@ from netdissect.track.recorder import HOLD_NS, Recorder
 __all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "DatagramQueue", "RecordMaker", "advance"]
 
 MAX_HELD_RECORDS = 16_384
-"""Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
-stands."""
+"""Datagrams that may wait. Beyond that, the oldest leaves with what is known about it."""
 MAX_HELD_OCTETS = 64 * 1024 * 1024
-"""Memory of the datagrams held back, as a sum of payloads and the estimates below; beyond, the
-oldest leaves as it stands. One datagram can bring hundreds of units.
+"""Memory of the waiting datagrams: their payloads and the estimates below. Beyond that, the oldest
+leaves with what is known about it. One datagram can have hundreds of units.
 """
 _RECORD_OCTETS: Final = 600
+"""Estimated memory of a datagram without its bytes, events and units."""
 _EVENT_OCTETS: Final = 250
+"""Estimated memory of an event."""
 _UNIT_OCTETS: Final = 1000
-"""What a datagram, an event and a unit of it take beside their bytes."""
+"""Estimated memory of a unit with its copies."""
 
 
 class DatagramQueue:
-    """Datagrams held back, in order of frames; none for longer than a call where it is `live`."""
+    """Waiting datagrams in the order of frames."""
 
     def __init__(self, *, live: bool = False) -> None:
+        """Create an empty queue; if `live`, datagrams may leave at once."""
         self.live = live
         self.early = 0
-        """Datagrams that left before all was known of their units, because too many were held."""
+        """Datagrams that left before their units were settled, because of the bounds."""
         self._octets = 0
-        """Memory of what is held."""
+        """Estimated memory of the waiting datagrams."""
         self._items: deque[Datagram] = deque()
-        """Those that came in order of frames."""
+        """The datagrams that were added in the order of frames."""
         self._late: list[tuple[int, int, Datagram]] = []
-        """The others, as a heap: (frame, how many came before, datagram)."""
+        """The others, as a heap of (frame, ordinal, datagram)."""
         self._newest = 0
         self._count = 0
         self.pruner = Pruner()
 
         self.needs: frozenset[str | None] | None = None
-        """As in `Records`: datagrams without such a copy are wanted by nobody; None = all are."""
+        """As `Records.needs`."""
         self.alone: set[GameProtocol] = set()
-        """Protocols of which every datagram's tree stands alone."""
+        """Protocols in which decoding a datagram never depends on earlier ones."""
 
     def __len__(self) -> int:
         return len(self._items) + len(self._late)
@@ -61,7 +63,7 @@ class DatagramQueue:
         return bool(self._items or self._late)
 
     def add(self, item: Datagram) -> None:
-        """Take one datagram."""
+        """Add one datagram."""
         item.octets = (
             _RECORD_OCTETS + 2 * len(item.payload)
             + _EVENT_OCTETS * len(item.events) + _UNIT_OCTETS * len(item.touched)
@@ -76,11 +78,12 @@ class DatagramQueue:
             heapq.heappush(self._late, (frame, self._count, item))
 
     def take(self, now_ns: int, oldest_frame: int | None) -> Datagram | None:
-        """Take out the oldest datagram, if it may leave.
+        """Remove and return the oldest datagram if it may leave.
 
         Args:
             now_ns: time of the newest packet.
-            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
+            oldest_frame: oldest frame whose flow is not recognised yet; later datagrams wait for
+                it. None = there is none.
 
         """
         if not self:
@@ -95,7 +98,7 @@ class DatagramQueue:
         return self.pop()
 
     def is_unwanted(self, item: Datagram) -> bool:
-        """Return whether a datagram matters neither to who asks nor to those after it."""
+        """Return whether a datagram is needed neither by the filter nor for decoding later ones."""
         needs, protocol = self.needs, item.protocol
         if needs is None or (protocol is not None and protocol not in self.alone):
             return False
@@ -105,60 +108,61 @@ class DatagramQueue:
         return True
 
     def first(self) -> Datagram:
-        """Return the oldest datagram: there is one."""
+        """Return the oldest datagram; the queue must not be empty."""
         return self._late[0][2] if self._is_late() else self._items[0]
 
     def pop(self) -> Datagram:
-        """Take out the oldest datagram."""
+        """Remove and return the oldest datagram; the queue must not be empty."""
         item = heapq.heappop(self._late)[2] if self._is_late() else self._items.popleft()
         self._octets -= item.octets
         return item
 
     def connections(self) -> set[Connection | None]:
-        """Return the connections of what is held."""
+        """Return the connections of the waiting datagrams."""
         found = {item.connection for item in self._items}
         found.update([item.connection for _, _, item in self._late])
         return found
 
     def _is_late(self) -> bool:
-        """Return whether the oldest one came behind later ones."""
+        """Return whether the oldest datagram was added after a later one."""
         late = self._late
         return bool(late) and (not self._items or late[0][0] < self._items[0].frame)
 
 
 class RecordMaker(Protocol):
-    """What makes records of datagrams, and holds them until then."""
+    """Creates records from the datagrams that leave its queue."""
 
     held: DatagramQueue
     recorder: Recorder
 
     def next(self, item: Datagram) -> DatagramRecord | None:
-        """Return the record of a datagram; None where nobody wants it."""
+        """Return the record of a datagram; None if it is not needed."""
 
 
 def advance(
     packets: Sequence[Packet], at: int, pipeline: Pipeline, maker: RecordMaker, *, timeline: bool
 ) -> tuple[int, list[DatagramRecord | UnitRecord | ConnectionEvent]]:
-    """Have a pipeline take packets until one of them lets something leave.
+    """Feed packets to a pipeline until something can be emitted.
 
     Args:
         packets: packets in order.
-        at: place of the first one to take.
-        pipeline: its recorder and observer are those of the maker.
-        maker: holds and makes the records.
-        timeline: whether units and events are wanted, too.
+        at: index of the first packet to process.
+        pipeline: a pipeline with the recorder and the observer of the maker.
+        maker: has the queue, and creates the records.
+        timeline: whether to emit units and events too.
 
     Returns:
-        The place behind the last packet taken, and what has left.
+        The index after the last packet processed, and what is emitted.
 
     """
     found: list[DatagramRecord | UnitRecord | ConnectionEvent] = []
     held, recorder = maker.held, maker.recorder
     for place in range(at, len(packets)):
-        pipeline.feed(packets[place])  # which shows what is of no known protocol, too
+        # Not `packet`, which does not show the observer datagrams of unknown protocols.
+        pipeline.feed(packets[place])
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):
-            left = list(recorder.ready(now_ns))  # it forgets these, wanted or not
+            left = list(recorder.ready(now_ns))  # called in any case, to free these records
             if timeline:
                 found += left
         if held:
@@ -178,7 +182,7 @@ def advance(
 
 
 def _settled(item: Datagram, now_ns: int) -> bool:
-    """Return whether nothing more can be learnt about a datagram."""
+    """Return whether nothing more will be learnt about the units of a datagram."""
     if now_ns - item.time_ns > HOLD_NS:
         return True
     for record, copy in item.touched:
@@ -186,5 +190,5 @@ def _settled(item: Datagram, now_ns: int) -> bool:
             return False
         for other in record.copies:
             if other.doubtful:
-                return False  # how often the unit was sent is not known yet
+                return False  # it is not yet known how often the unit was sent
     return True

@@ -1,5 +1,5 @@
-"""Goes through a capture, and hands on a record per datagram. Not compiled: a generator that holds
-a file is left half-way at times.
+"""Iterates over the records of a capture. Not compiled: these generators hold an open file, and
+callers may abandon them half-way (see ARCHITECTURE.md).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def iter_records(
     schemas: Mapping[str, Any] | None = None,
     live: bool = False,
 ) -> Iterator[DatagramRecord]:
-    """Yield a record per datagram of a capture, in order of frames.
+    """Yield one record per datagram of a capture, in the order of frames.
 
     Args:
         source: a path, `-` for standard input, an open binary file or reader.
-        options: decode-as rules and the like.
+        options: decode-as rules and so on.
         schemas: user schemas by protocol.
-        live: hand records on as they come, without waiting for what becomes of their units.
+        live: yield records at once, without waiting for the outcome of their units.
 
     """
     records = Records(
@@ -54,14 +54,13 @@ def iter_records(
 def iter_both(
     source: Source, records: Records, pipeline: Pipeline, *, timeline: bool = True
 ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-    """Yield records of datagrams and the timeline in one pass, each in its own order, as they
-    settle.
+    """Yield datagrams and the timeline in one pass, each in its own order and as soon as possible.
 
     Args:
         source: a path, `-` for standard input, an open binary file or reader.
-        records: the pipeline's observer.
-        pipeline: its recorder is that of `records`.
-        timeline: False where the records alone are wanted.
+        records: the observer of the pipeline.
+        pipeline: a pipeline with the recorder of `records`.
+        timeline: False if only the datagrams are needed.
 
     """
     records.recorder.events = timeline

@@ -1,4 +1,4 @@
-"""A live capture and the pipeline: what `sniff` runs, and what its dashboard shows."""
+"""Runs a live capture through the pipeline for `sniff`, and takes snapshots for its dashboard."""
 
 from __future__ import annotations
 
@@ -45,29 +45,29 @@ __all__ = [
 ]
 
 _FORGET_PACKETS = 256
-"""The timeline is freed of settled records after so many packets."""
+"""Packets after which settled records of the timeline are freed."""
 MAX_CHOSEN = 8192
-"""Matching connections and frames remembered at most."""
+"""Newest matching connections, and newest matching frames, that are remembered."""
 _LOOKED_THROUGH = 4096
-"""How much of the end of the timeline is looked through for what matches."""
+"""Newest items of the timeline that are searched for matches."""
 _DIAGNOSED = 64
-"""Connections, those active last, that are sorted by what only a diagnosis tells."""
+"""Most recently active connections that are sorted by an order that needs a diagnosis."""
 
 
 class Chosen:
-    """What a filter leaves of a running capture: connections and frames, the newest of each."""
+    """The newest connections and frames of a running capture that match a filter."""
 
     def __init__(self, records: Records, matches: Callable[[DatagramRecord], bool]) -> None:
-        """Take the observer of the pipeline, and what each of its records is asked."""
+        """Create one from the observer of the pipeline and the filter."""
         self.records = records
         self.connections: dict[int, None] = {}
-        """Numbers of the connections with a matching datagram, that with the newest one last."""
+        """Numbers of the connections with a matching datagram, in the order of the newest one."""
         self.frames: dict[int, None] = {}
-        """Matching frames."""
+        """Matching frames, newest last."""
         self._matches = matches
 
     def look(self, pipeline: Pipeline) -> None:
-        """Ask the records that the pipeline has made ready."""
+        """Apply the filter to the records that have become ready."""
         for record in self.records.ready(pipeline.now_ns, pipeline.oldest_sampled):
             if self._matches(record):
                 _remember(self.frames, record.frame)
@@ -75,7 +75,7 @@ class Chosen:
                     _remember(self.connections, record.connection)
 
     def holds(self, item: UnitRecord | ConnectionEvent) -> bool:
-        """Return whether something of the timeline lies on a matching frame."""
+        """Return whether an item of the timeline belongs to a matching frame."""
         if isinstance(item, UnitRecord):
             return any(copy.frame in self.frames for copy in item.copies)
         return item.frame in self.frames
@@ -94,7 +94,7 @@ def watch(
     chosen: Chosen | None = None,
     at_end: Callable[[], None] | None = None,
 ) -> None:
-    """Take a capture to its end; `look` may be called meanwhile, from `LiveFeed.on_tick`, and for
+    """Process a capture to its end. Meanwhile `look` may be called from `LiveFeed.on_tick`, and for
     the last time from `at_end`.
     """
     recorder = pipeline.recorder
@@ -113,13 +113,13 @@ def watch(
 def look(
     feed: LiveFeed, pipeline: Pipeline, wish: ViewRequest, chosen: Chosen | None = None
 ) -> LiveView:
-    """Return how a capture stands.
+    """Return a snapshot of a running capture.
 
     Args:
         feed: the capture.
-        pipeline: what has taken its packets so far.
-        wish: how much of it is wanted, and in which order.
-        chosen: what of it is wanted; None = everything.
+        pipeline: has processed its packets so far.
+        wish: how much of it to show, and in which order.
+        chosen: what matches the filter; None without a filter.
 
     """
     tracked = pipeline.tracked()
@@ -151,7 +151,7 @@ def look(
 
 
 def _source(feed: LiveFeed) -> str:
-    """Return what is captured, and with what."""
+    """Return what is captured, and by which backend."""
     path = feed.info.path
     if feed.backend != ReplaySource.backend:
         return f"{path} with {feed.backend}"
@@ -159,7 +159,7 @@ def _source(feed: LiveFeed) -> str:
 
 
 def standings(pipeline: Pipeline) -> list[ConnectionReport]:
-    """Return reports of the connections that were active last, as they stand."""
+    """Return current reports of the most recently active connections."""
     tracked = sorted(pipeline.tracked(), key=lambda one: one.last_ns, reverse=True)
     found = [snapshot(one) for one in tracked[:_DIAGNOSED]]
     for report in found:
@@ -182,24 +182,24 @@ class Totals:
 
 
 def _has(connection: Connection, text: str) -> bool:
-    """Return whether endpoints, dialect and state hold every word of a text."""
+    """Return whether every word of a text occurs in the endpoints, dialect or state."""
     facts = (*connection.endpoints, *connection.hints.dialects, connection.machine.word)
     whole = " ".join(facts).lower()
     return all(word in whole for word in text.lower().split())
 
 
 def _ordered(tracked: list[Connection], wish: ViewRequest) -> list[ConnectionSnapshot]:
-    """Return glimpses of the first connections in the order that is wished for."""
+    """Return the first connections in the requested order."""
     tracked.sort(key=lambda one: one.last_ns, reverse=True)
     if wish.order in _BADNESS:
-        found = [_glimpse(one) for one in tracked[: max(_DIAGNOSED, wish.connections)]]
+        found = [_snapshot(one) for one in tracked[: max(_DIAGNOSED, wish.connections)]]
         found.sort(key=_BADNESS[wish.order], reverse=True)
         return found[: wish.connections]
     if wish.order == "number":
         tracked.sort(key=lambda one: one.number, reverse=True)
     elif wish.order == "resent":
         tracked.sort(key=_resent, reverse=True)
-    return [_glimpse(one) for one in tracked[: wish.connections]]
+    return [_snapshot(one) for one in tracked[: wish.connections]]
 
 
 def _resent(connection: Connection) -> int:
@@ -224,7 +224,7 @@ _BADNESS: dict[str, Callable[[ConnectionSnapshot], float]] = {
 }
 
 
-def _glimpse(connection: Connection) -> ConnectionSnapshot:
+def _snapshot(connection: Connection) -> ConnectionSnapshot:
     there, back = connection.lanes
     spaces = [space for lane in connection.lanes for space in lane.spaces.values()]
     chat, note, warn, error = connection.findings.by_severity
@@ -248,9 +248,8 @@ def _glimpse(connection: Connection) -> ConnectionSnapshot:
 
 
 def _median(connection: Connection) -> float | None:
-    """Return the median of what was measured most often, milliseconds; None without a sample.
-
-    Next to one side only its own measurements are round trips.
+    """Return the median round trip by the measure with the most samples, milliseconds; None without
+    one. Next to one side, only measurements of that side are round trips.
     """
     client, server = connection.lanes
     lanes = {"client": (client,), "server": (server,)}.get(

@@ -1,4 +1,4 @@
-"""The messages of one datagram, each with what the tracker knows of its unit."""
+"""The messages of one datagram, each with what the tracker knows about its unit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def messages_of(item: Datagram, tree: Dissection, reliable: frozenset[str]) -> l
 
     Args:
         item: the datagram.
-        tree: what was read of it.
-        reliable: names of the spaces whose sender repeats what is not acknowledged.
+        tree: its field tree.
+        reliable: names of the spaces whose sender retransmits what is not acknowledged.
 
     """
     views = tree.messages or [whole_message(tree, item.payload, item.events)]
@@ -33,12 +33,12 @@ def messages_of(item: Datagram, tree: Dissection, reliable: frozenset[str]) -> l
 def records_of(
     tree: Dissection, views: list[MessageView], facts: list[Reliability | None]
 ) -> list[MessageRecord]:
-    """Return the messages of a datagram, with its findings shared out among them.
+    """Return the messages of a datagram, each with its findings.
 
     Args:
-        tree: what was read of it.
-        views: its messages.
-        facts: what is known of the unit of each.
+        tree: the field tree.
+        views: the messages in it.
+        facts: for each message, what is known about its unit.
 
     """
     found: list[MessageRecord] = []
@@ -57,8 +57,8 @@ def records_of(
 def _facts(item: Datagram, reliable: frozenset[str], count: int) -> list[Reliability | None]:
     """Return for each message what the tracker knows about its unit.
 
-    The typed events of `scan` stand in the order of the messages. A unit around them (type None)
-    stands for those that have no number of their own.
+    The typed events of `scan` are in the order of the messages. A unit without a type carries the
+    messages; it applies to those that have no number of their own.
     """
     left = list(item.touched)
     outer: Reliability | None = None
@@ -85,7 +85,7 @@ def _facts(item: Datagram, reliable: frozenset[str], count: int) -> list[Reliabi
 
 
 def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecord, Copy] | None:
-    """Remove and return the unit that an event brought, if it was recorded."""
+    """Remove from `left` and return the unit of an event; None if it was not recorded."""
     space, wire_seq = event[2], event[3]
     for index, (record, _) in enumerate(left):
         if record.space == space and record.wire_seq == wire_seq:
@@ -94,7 +94,14 @@ def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecor
 
 
 def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliability:
-    """Return what is known of one copy of a unit; `reliable`: whether its sender repeats it."""
+    """Return what is known about one copy of a unit.
+
+    Args:
+        record: the unit.
+        copy: one of its copies.
+        reliable: whether the sender retransmits the unit until it is acknowledged.
+
+    """
     first = record.extra.get("continued", record.copies[0].frame)
     repeated = copy.kind != "original"
     before = None
@@ -119,9 +126,9 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
 
 
 def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, float | None]:
-    """Return how often a unit was sent, when it was acknowledged, and what resends added, ms."""
+    """Return `attempts`, `latency_ms` and `added_ms` of `Reliability`."""
     if "continued" in record.extra:
-        return None, None, None  # its first copies have a record of their own
+        return None, None, None  # the first copies are in another record
     acked_ns = record.acked_time_ns
     if len(record.copies) == 1 and record.copies[0] is copy and copy.kind != "duplicate":
         if acked_ns is None:
@@ -136,7 +143,7 @@ def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, fl
 
 
 def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:
-    """Return the message that stands for a datagram without any."""
+    """Return a message for the whole of a datagram that has no messages."""
     named = next((event[1] for event in events if event[0] in _TYPED and event[1]), None)
     kinds = (tree.fields.get("type"), tree.fields.get("kind"))
     name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")

@@ -1,5 +1,5 @@
-"""Numbers of connections: 1 is the one whose first frame is the first of all, whenever it was
-recognised and whichever process tracks it.
+"""Numbers of connections. They are numbered from 1 in the order of their first frames, whenever
+they were recognised and whichever process tracks them.
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ __all__ = ["ConnectionNumbers", "common_numbers"]
 
 
 class ConnectionNumbers:
-    """First frame of each connection of a pipeline, in the order in which they were recognised."""
+    """Assigns the numbers of a pipeline's connections as they are recognised."""
 
-    __slots__ = ("_kept", "_known", "_told", "count", "frames")
+    __slots__ = ("_kept", "_known", "_used", "count", "frames")
 
     def __init__(self, known: array[int] | None = None, *, kept: bool = True) -> None:
-        """Take the first frames of all connections in order, where they are known beforehand.
+        """Create one.
 
-        `kept`: False where no number is given anew, as live, which has no end.
+        Args:
+            known: sorted first frames of all connections, if an earlier pass has found them.
+            kept: whether to remember the first frames for a later renumbering. A live capture,
+                which may run for ever, does not.
+
         """
         self.count = 0
-        """Connections begun."""
+        """Connections so far."""
         self.frames = array("q")
+        """Their first frames, in the order in which they were recognised."""
         self._kept = kept
         self._known = known
-        self._told: dict[int, int] = {}
-        """Place among the known -> connections that got its number or one behind it."""
+        self._used: dict[int, int] = {}
+        """Index into `_known` -> connections numbered from that index on."""
 
     def add(self, frame: int) -> int:
-        """Take the first frame of a connection and return the connection's number: that of its
-        frame where all are known, else the next one.
+        """Return the number of a new connection from its first frame: its rank among the known
+        first frames, or else the next number.
         """
         self.count += 1
         if self._kept:
@@ -43,20 +48,20 @@ class ConnectionNumbers:
         if place == len(known) or known[place] != frame:
             place = len(known)
         # Several connections may begin at one frame: each takes the next number.
-        again = self._told.get(place, 0)
+        used = self._used.get(place, 0)
         if place == len(known) or (place + 1 < len(known) and known[place + 1] == frame):
-            self._told[place] = again + 1
-        return place + again + 1
+            self._used[place] = used + 1
+        return place + used + 1
 
     @property
     def in_order(self) -> bool:
-        """Return whether the next number was right for all of them."""
+        """Return whether connections were recognised in the order of their first frames."""
         frames = self.frames
         return all(frames[place] <= frames[place + 1] for place in range(len(frames) - 1))
 
 
 def common_numbers(shares: Sequence[ConnectionNumbers]) -> list[array[int]]:
-    """Return for each share the numbers that its connections have among those of all shares."""
+    """Return for each share the numbers of its connections among those of all shares."""
     numbers = [array("q", bytes(8 * len(share.frames))) for share in shares]
     order = sorted(
         (frame, index, place)

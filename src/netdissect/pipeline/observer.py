@@ -1,4 +1,4 @@
-"""Who wants to see every datagram, and what is found on it: records for `read` and its kin."""
+"""The interface through which the pipeline shows every datagram to commands such as `read`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Datagram", "Observer"]
 
 
 class Datagram:
-    """One datagram, or one message of a stream, as the pipeline took it."""
+    """One datagram, or one message of a stream, as the pipeline has processed it."""
 
     __slots__ = (
         "connection", "direction", "events", "faults", "findings", "frame", "frames", "hints",
@@ -30,33 +30,34 @@ class Datagram:
         self.time_ns = time_ns
         self.payload = payload
         self.packet: Packet | None = None
-        """Where it is of no known protocol; nothing below is told then."""
+        """Set only for an unknown protocol; the attributes below are not set then."""
         self.connection: Connection | None = None
         self.protocol: GameProtocol | None = None
         self.direction = 0
         self.events: list[Event] = []
         self.hints: Hints | None = None
-        """As they were before it."""
+        """The hints before this datagram."""
         self.frames: tuple[int, ...] = ()
         """Frames of the segments of a message."""
         self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
+        """The copies of units in it."""
         self.findings: tuple[Finding, ...] = ()
         self.octets = 0
-        """About how much memory it takes, that of its units included."""
+        """Estimated memory, including that of its units."""
         self.faults: tuple[Fault, ...] = ()
-        """What the framer of a stream has found about the message."""
+        """Faults that the framer of a stream has found in the message."""
         self.stream: tuple[FlowKey, int, int] | None = None
-        """(key, ordinal of the connection on it, offset) of a message in its stream."""
+        """As `DatagramRecord.stream`."""
 
 
 class Observer(Protocol):
-    """Somebody who wants to see every datagram of a known protocol (`read`)."""
+    """Is shown every datagram, after the tracker has processed it."""
 
     def seen(self, item: Datagram) -> None:
-        """Take a datagram after the tracker has."""
+        """Process a datagram of a known protocol."""
 
     def other(self, packet: Packet) -> None:
-        """Take a packet of no known protocol."""
+        """Process a packet of an unknown protocol."""
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding of the tracker, repeats included, before the datagram that it is on."""
+        """Process a finding of the tracker, also a repeated one, before its datagram."""

@@ -1,4 +1,4 @@
-"""What a user may ask of the pipeline, and what an analysis hands back."""
+"""The options of the pipeline, and the result of an analysis."""
 
 from __future__ import annotations
 
@@ -36,74 +36,68 @@ __all__ = [
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
 _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
-"""Kinds of copies of units that came more than once."""
-
-
+"""Kinds of copies of units that were seen more than once."""
 Placement: TypeAlias = tuple[bool | None, bool | None, bool, tuple[bool, bool]]
-"""Whether (client, server) is next to the capture, None = not known; whether it misses frames; by
-direction, whether the network brings resends close to the copies before them.
+"""Where the capture was taken, and what it misses, for one connection: `near[0]`, `near[1]`,
+`misses_frames` and `close_resends` of `ConnectionReport`.
 """
 UNKNOWN_PLACEMENT: Final[Placement] = (None, None, False, (False, False))
 PLACEMENTS: Final[tuple[Placement, ...]] = tuple(
     product((None, False, True), (None, False, True), (False, True), ((False, False),))
 )
-"""All there are but for resends, the one that is not known first."""
+"""All placements without close resends; the unknown one is the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may ask for."""
+    """What to analyse and how, and the callbacks for results."""
 
     decode_as: tuple[DecodeAs, ...] = ()
-    """Rules that take flows by port; the first that fits counts."""
+    """Rules that assign flows to protocols by port; the first that matches applies."""
     without: frozenset[str] = frozenset()
-    """Names of protocols that are not to be recognised."""
+    """Names of protocols that are not recognised."""
     dialects: Mapping[str, str] = field(default_factory=dict)
     """Protocol -> full name of the dialect to use wherever the protocol is found."""
     reading: Reading | None = None
-    """What the user says about bytes that nothing on the wire tells; None = nothing."""
+    """What the user states about bytes because the wire does not show it; None = nothing."""
     limits: Limits = field(default_factory=Limits)
-    """From where on a connection is told to be bad."""
+    """Thresholds of findings about quality."""
     strict: bool = False
-    """Re-raise a fault of our own instead of reporting `dissector-bug`."""
+    """Re-raise exceptions in a protocol instead of reporting `dissector-bug`."""
     begins: array[int] | None = None
-    """Frames at which connections begin, in order, from an earlier look at the whole capture: they
-    number the connections. None = numbered as they are recognised.
+    """Sorted first frames of all connections, from a first pass; they determine the numbers of
+    connections. None = number connections as they are recognised.
     """
     named: Callable[[tuple[str, str], int, int], int] | None = None
-    """Gives a connection its number, from its endpoints, its first frame and the number that it has
-    else: where a part of a capture is read whose connections have numbers already. None = none
-    have.
+    """(endpoints, first frame, number) -> number to use instead, for reading a part of a capture
+    whose connections are numbered already. None = keep the number.
     """
     near: Mapping[int, Placement] | None = None
-    """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
-    such look. What hangs on it is then told right from the start.
+    """Connection -> placement, from a first pass, so that conclusions that depend on it are right
+    from the start. None without a first pass.
     """
     repeated: AbstractSet[int] | None = None
-    """Connections with a unit that came more than once, from the same look; None = not known."""
+    """Connections with a unit that was seen more than once, from a first pass; None = unknown."""
     only: AbstractSet[int] | None = None
-    """Connections whose datagrams, units and events are wanted, by the numbers of `begins`; None =
-    all. Of the others only the reports are made.
+    """Connections, by the numbers of `begins`, whose datagrams, units and events are needed; None =
+    all. Of other connections there are only reports.
     """
     others: bool = True
-    """Whether an observer is shown datagrams of no known protocol."""
+    """Whether to show the observer datagrams of unknown protocols."""
     on_anomaly: Callable[[Anomaly], None] | None = None
-    """Told of every anomaly as it is found (`analyze`: at the end); None = only counted."""
+    """Called for every anomaly as it is found (by `analyze` at the end); None = only count them."""
     on_late: Callable[[str, Severity, int], None] | None = None
-    """Told code, severity and frame of what is concluded after its frame has passed."""
+    """Called with code, severity and frame of a finding that is made after its frame."""
     on_report: Callable[[ConnectionReport], None] | None = None
-    """Told of every connection as it ends; None = they are collected."""
+    """Called for every connection as it ends; None = collect the reports."""
     lines: Lines | None = None
-    """How reports are written, where nothing but `Reports.lines` will be asked of those that are
-    collected; None = they are kept as they are.
-    """
+    """How to format reports, if only `Reports.lines` will be called; None = keep the reports."""
     placing: bool = False
-    """Whether only `Analysis.begins`, `near` and `repeated` are wanted: no connection is reported.
-    """
+    """Whether only `Analysis.begins`, `near` and `repeated` are needed, and no reports."""
 
     def narrowed(self, kinds: AbstractSet[str | None] | None) -> Options:
-        """Return the options of who wants to see only datagrams with a copy of these kinds, None =
-        all datagrams.
+        """Return options that suffice for the datagrams with a copy of one of `kinds` (None = all
+        datagrams): `only` leaves out connections that cannot have any.
         """
         if self.repeated is None or kinds is None or not kinds <= _AGAIN:
             return self
@@ -113,27 +107,27 @@ class Options:
 
 @dataclass(slots=True)
 class Analysis:
-    """What a capture holds."""
+    """The result of analysing a capture."""
 
     info: CaptureInfo
     connections: Reports = field(default_factory=Reports)
-    """In order of first frame."""
+    """In the order of first frames."""
     begins: array[int] = field(default_factory=lambda: array("q"))
-    """Frames at which connections begin, in order: see `Options.begins`."""
+    """For `Options.begins`."""
     near: dict[int, Placement] = field(default_factory=dict)
-    """Connection -> where the capture was taken, of those that tell: see `Options.placing`."""
+    """For `Options.near`: connections whose placement is known. Only if `Options.placing`."""
     repeated: set[int] | None = None
-    """Connections with a unit that came more than once; None where not looked for, or too many."""
+    """For `Options.repeated`; None without `Options.placing`, or if there are too many."""
     anomalies: list[Anomaly] = field(default_factory=list)
-    """In order of discovery; of very many the worst, see `MAX_ANOMALIES`."""
+    """In order of discovery; of too many the most severe, see `MAX_ANOMALIES`."""
     protocols: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Protocol -> {"datagrams": n, "connections": n}; TCP counts segments with data."""
+    """Protocol -> {"datagrams": n, "connections": n}; for TCP, segments with data count."""
     other_datagrams: int = 0
-    """UDP datagrams of no known protocol."""
+    """UDP datagrams of unknown protocols."""
     limits_hit: dict[str, int] = field(default_factory=dict)
-    """Named bound of the pipeline -> how often it was hit."""
+    """Name of a bound of the pipeline -> how often it was hit."""
     flow: FlowStats = field(default_factory=FlowStats)
-    """What became of the frames below the protocols."""
+    """Counts of the frames and packets below the protocols."""
 
 
 def reading(
@@ -141,12 +135,12 @@ def reading(
     inflate_limit: int | None = None,
     inflate_ratio: int | None = None,
 ) -> Reading | None:
-    """Return what the user says about bytes; None where that is nothing.
+    """Return what the user states about bytes; None if all arguments are None.
 
     Args:
         byte_order: `little` or `big`.
-        inflate_limit: bytes of one inflated message at most.
-        inflate_ratio: the same as a multiple of its size.
+        inflate_limit: largest size of one inflated message, bytes.
+        inflate_ratio: largest size of one inflated message, as a multiple of its compressed size.
 
     """
     if (byte_order, inflate_limit, inflate_ratio) == (None, None, None):
@@ -157,10 +151,10 @@ def reading(
 
 
 def decode_as(text: str) -> DecodeAs:
-    """Return the rule of `udp.port==7777,riptide-2.1`.
+    """Return the rule that a text such as `udp.port==7777,riptide-2.1` states.
 
     Raises:
-        UsageError: the text is no such rule, or names an unknown protocol or dialect.
+        UsageError: the text is not a rule, or names an unknown protocol or dialect.
 
     """
     selector, comma, name = text.partition(",")

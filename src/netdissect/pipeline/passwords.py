@@ -1,4 +1,4 @@
-"""Takes passwords out of a record before it is shown: values, and the bytes that spell them."""
+"""Replaces the passwords in a record before it is shown: values, and the bytes they came from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STAR = b"*"
 
 
 def mask_passwords(record: DatagramRecord) -> DatagramRecord:
-    """Return the record with every password in it replaced; the record itself is changed."""
+    """Replace every password in a record; return the same record."""
     if record.protocol is None:
         return record
     secrets = registry.get(record.protocol).secrets
@@ -41,7 +41,7 @@ def _child(node: FieldNode | None, name: str) -> FieldNode | None:
 
 
 def _blank(tree: Dissection, node: FieldNode) -> None:
-    """Replace the value of a node, its bytes, and the bytes that theirs were made of."""
+    """Replace the value of a node, its bytes, and the bytes from which these were obtained."""
     before = tree.buffers[node.buffer].data.hex()
     node.value, node.display = MASK, ""
     _stars(tree, node.buffer, (node.bit_offset, node.bit_length))
