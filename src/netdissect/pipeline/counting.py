@@ -1,5 +1,5 @@
-"""Datagrams counted and the timeline told in one pass, and nothing decoded: what `stats` and
-`survey` need.
+"""Counts datagrams and reports the timeline in one pass without decoding anything, for `stats` and
+`survey`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from netdissect.track.recorder import HOLD_NS, Recorder, Summing
 __all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "DatagramCounter", "count_datagrams"]
 
 MAX_UNCOUNTED = 65_536
-"""Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, they
-count before it.
+"""Datagrams held while an earlier one waits for its flow to be recognised. Beyond that, they are
+counted before it.
 """
 
 OVER_NS: Final = HOLD_NS + LATE_NS
-"""After its last packet so much time passes until nothing of a connection counts any more."""
+"""Time after the last packet of a connection when none of its counts can change any more, ns."""
 
 Count = Callable[[int, str, int, int, int, bool], None]
-"""Called with connection, protocol, direction, time in ns, bytes, and whether all units in them
-were sent before.
+"""Called with connection, protocol, direction, time in ns, bytes, and whether all units in the
+datagram had been seen before.
 """
 
 _Held = tuple[int, int, str, int, int, int, bool]
-"""(frame, what `Count` is called with)."""
+"""(frame, arguments of `Count`)."""
 
 
 class DatagramCounter:
@@ -44,21 +44,26 @@ class DatagramCounter:
     def __init__(
         self, count: Count, *, ordered: bool = True, sums: Summing | None = None
     ) -> None:
-        """Take who counts, whether the datagram that counts first is the first in the order of
-        frames (if not, none waits), and what sums up the units of datagrams: none of them is told
-        then. None = all is told that is known of units and events.
+        """Create a counter.
+
+        Args:
+            count: called for each datagram.
+            ordered: whether the datagram counted first has to be the first in the order of frames.
+            sums: sums up the units of a connection instead of reporting each of them; None =
+                report all units and events.
+
         """
         self.recorder = Recorder(counted=sums is not None, sums=sums)
         self._ordered = ordered
-        """Whether none has counted yet; further ones do so at once, in any order."""
+        """True until the first datagram is counted; the others may come in any order."""
         self.early = 0
-        """Datagrams that were counted before an earlier one, because too many were held."""
+        """Datagrams that were counted before an earlier one because of MAX_UNCOUNTED."""
         self._count = count
         self._held: list[_Held] = []
-        """Those that wait, the first in the order of frames before all others."""
+        """Datagrams that wait; the earliest one is the first item."""
 
     def seen(self, item: Datagram) -> None:
-        """Take one datagram of a known protocol."""
+        """Count one datagram, or have it wait."""
         connection = item.connection
         if connection is not None:
             frame = item.frame
@@ -83,16 +88,16 @@ class DatagramCounter:
                 waiting[0], waiting[-1] = held, waiting[0]
 
     def other(self, packet: Packet) -> None:
-        """Take nothing: what is of no known protocol has no direction."""
+        """Ignore a datagram of an unknown protocol, which has no direction."""
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take nothing: findings are told elsewhere."""
+        """Ignore a finding: findings are reported elsewhere."""
 
     def ready(self, oldest_frame: int | None) -> None:
-        """Count what waits, where the first of it is the first of all.
+        """Count the waiting datagrams if no earlier one can come.
 
         Args:
-            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
+            oldest_frame: oldest frame whose flow is not recognised yet; None without one.
 
         """
         held = self._held
@@ -109,7 +114,7 @@ class DatagramCounter:
 
 
 class _Teller:
-    """Has what is ready counted and told, now and then."""
+    """Counts datagrams and reports the timeline as far as both are ready, whenever it is called."""
 
     def __init__(
         self, counted: DatagramCounter, pipeline: Pipeline,
@@ -135,14 +140,14 @@ def count_datagrams(
     told: Callable[[UnitRecord | ConnectionEvent], None] | None = None,
     share: Decapsulator | None = None,
 ) -> None:
-    """Read a capture once: datagrams to `counted`, units and events to `told`, each in order.
+    """Read a capture once, counting its datagrams and reporting its units and events.
 
     Args:
         source: a path, `-` for standard input, an open binary file or reader.
-        counted: the pipeline's observer.
-        pipeline: its recorder is that of `counted`.
-        told: is called with each unit and event as it settles; None where they are summed up.
-        share: takes off the headers of some flows alone; None = of all.
+        counted: the observer of the pipeline.
+        pipeline: a pipeline with the recorder of `counted`.
+        told: called with each unit and event when it is settled; None if they are summed up.
+        share: decodes the headers of some flows only; None = of all.
 
     """
     recorder = counted.recorder

@@ -1,4 +1,4 @@
-"""Flows, and the only way that a datagram of a claimed one goes: `DirectionHandler.take`."""
+"""Flows, and the processing of every datagram of a claimed flow: `DirectionHandler.take`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from netdissect.track.connection import Connection
 __all__ = ["DatagramHandler", "DirectionHandler", "Flow", "Name", "Restarts"]
 
 MAX_HELD = 8
-"""Datagrams per flow that wait for whether they begin a new connection."""
+"""Datagrams per flow that may be held until it is known whether they begin a new connection."""
 
 _RESTART: Final = Ev.RESTART
 _HINTS: Final = Ev.HINTS
@@ -30,63 +30,67 @@ _UNIT: Final = Ev.UNIT
 _MESSAGE: Final = Ev.MESSAGE
 _NOTE: Final = Ev.NOTE
 _TYPED: Final = frozenset({_MESSAGE, _UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
-"""Events that count as a message, their type second."""
+"""Events that count as a message, with its type as second item."""
 
 _log = logging.getLogger(__name__)
 
 Name = tuple[str, FlowKey]
-"""Transport and key of either direction."""
+"""Transport, and key of either direction."""
 
 
 class Flow:
-    """One address pair of one transport: sampled, or claimed by a protocol."""
+    """The packets between two endpoints over one transport. First it is sampled for recognition,
+    then it is claimed by a protocol.
+    """
 
-    # Written out: what a dataclass makes is not compiled, and a flood makes nothing but flows.
+    # Not a dataclass, whose `__init__` is not compiled: a flood creates millions of flows.
     def __init__(
         self, key: FlowKey, transport: str, ports: tuple[int, int], rule: DecodeAs | None,
         last_ns: int, looks: int,
     ) -> None:  # fmt: skip
         self.key = key
-        """Key of endpoint 0's datagrams: those of the sender of the first one."""
+        """Key of the datagrams of endpoint 0, the sender of the first one."""
         self.transport = transport
         self.ports = ports
         self.rule = rule
-        """Decode-as rule that fits; None = recognition decides."""
+        """The decode-as rule that matches; None = recognition decides."""
         self.sample: list[Sample] = []
+        """Payloads for recognition."""
         self.packets: list[tuple[int, Packet]] = []
-        """(endpoint, packet) of everything held, for the replay."""
+        """(endpoint, packet) of everything held; processed again when the flow is claimed."""
         self.octets = 0
         """Bytes held."""
         self.known_alone: str | None = None
-        """The protocol that the first packet is of, where that was asked in a flood."""
+        """Protocol of the first packet, if it was determined during a flood."""
         self.alone = 0
-        """1 where what it began with proves no protocol without more."""
+        """1 if the first packet alone proves no protocol."""
         self.last_ns = last_ns
         self.looks = looks
-        """How often it was judged before and belonged to nobody."""
+        """How often the flow was judged before without being claimed."""
         self.waits = False
-        """True while its protocol is known, and not yet who is the client."""
+        """True while its protocol is known, but not which side is the client."""
         self.protocol: Protocol | None = None
         self.connection: Connection | None = None
+        """The present connection."""
         self.claim: Claim | None = None
         self.client = 0
         """Endpoint that is the client."""
         self.assembler: Assembler | None = None
         self.ordinal = 0
-        """TCP: ordinal of the connection at hand on this 4-tuple."""
+        """TCP: ordinal of the present connection between these endpoints."""
         self.held: list[tuple[int, int, int, bytes]] = []
         """Datagrams (direction, frame, time, payload) that may begin a new connection."""
         self.earlier: list[tuple[Connection, Assembler | None]] = []
-        """Connections of this address pair that may go on beside the present one, oldest first."""
+        """Earlier connections that may continue beside the present one, oldest first."""
         self.renewed = 0
-        """Frame that began the connection at hand on a flow that had one."""
+        """Frame that began the present connection, if the flow had one before."""
         self.begun_at = 0
-        """Datagrams of the connection at hand before the last of those that it has taken in."""
+        """Datagrams of the present connection when another one was last merged into it."""
         self.ways: list[DirectionHandler] = []
-        """What takes the datagrams of the connection at hand: (of the client, of the server)."""
+        """Handlers of the present connection: (client to server, server to client)."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
-        """Give the parts of a datagram to the assembler; track what it says."""
+        """Pass the parts in a datagram to the assembler; track the resulting events."""
         if self.assembler is not None and self.connection is not None:
             more = self.assembler.feed(direction, frame, time_ns, events)
             if more:
@@ -98,31 +102,31 @@ class Flow:
         return self.packets[0][1][1] if self.packets else 0
 
     def claimed(self, claim: Claim) -> Claim:
-        """Return a claim with the endpoint that the client turned out to be."""
+        """Return the claim with `client` set to the endpoint that was determined in the end."""
         return claim if claim.client == self.client else replace(claim, client=self.client)
 
     def key_of(self, direction: int) -> FlowKey:
-        """Return the key of a direction: 0 = what the client sends."""
+        """Return the key of a direction; 0 = client to server."""
         return self.key if direction == self.client else reverse_key(self.key)
 
 
 class DatagramHandler:
-    """What takes the datagrams of one direction of a UDP flow."""
+    """Processes the datagrams of one direction of a UDP flow."""
 
     __slots__ = ("addresses", "ports")
 
     addresses: i64
     ports: i64
-    """Its two parts as `PacketSink.ipv4_datagram` gets them, once one was looked up that way."""
+    """The flow for which `HandlerTable` returned it last, as arguments of `ipv4_datagram`."""
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Take one datagram."""
+        """Process one datagram."""
         raise NotImplementedError
 
 
 class DirectionHandler(DatagramHandler):
-    """One direction of a claimed flow: every datagram, and every message of a stream, is scanned,
-    tracked, assembled and shown here, whether somebody watches or not.
+    """One direction of a claimed flow. Every datagram, and every message of a stream, is scanned,
+    tracked, assembled and shown to the observer here.
     """
 
     __slots__ = (
@@ -142,19 +146,19 @@ class DirectionHandler(DatagramHandler):
         self._lane, self._other = connection.lanes[direction], connection.lanes[1 - direction]
         self.protocol = protocol
         self._recorder = recorder = connection.recorder
-        # Who has units counted looks at no events either.
+        # If units are only counted, the observer needs no events either.
         watched = observer is not None if recorder is None else not recorder.counted
         self.scan = protocol.scan
         udp = flow.transport == "udp"
         self.scanner = protocol.scanner(direction) if udp and not watched else None
-        """What reads each datagram, and tells the connection by calls, where nobody looks at its
-        events.
+        """Reports the events of datagrams by calls to the connection; None if somebody needs them
+        as a list.
         """
         if self.scanner is not None:
             connection.speak(self.scanner.types, self.scanner.spaces)
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Take one datagram."""
+        """Process one datagram."""
         connection, scanner = self.connection, self.scanner
         try:
             if scanner is None:
@@ -188,7 +192,7 @@ class DirectionHandler(DatagramHandler):
     def partly(
         self, frame: int, time_ns: int, payload: bytes, kept: Callable[[list[Event]], list[Event]]
     ) -> None:
-        """Take one datagram of which only the events count that `kept` returns."""
+        """Process one datagram, but track only the events that `kept` returns."""
         try:
             events = self.protocol.scan(payload, self.direction, self.connection.hints)
             self.track(self.connection, frame, time_ns, payload, kept(events))
@@ -199,7 +203,7 @@ class DirectionHandler(DatagramHandler):
         self, frame: int, time_ns: int, octets: bytes, offset: int,
         frames: tuple[int, ...] = (), faults: tuple[Fault, ...] = (),
     ) -> None:  # fmt: skip
-        """Take the message at `offset` of a stream, whose segments are `frames`."""
+        """Process the message at `offset` of a stream, which came in the segments `frames`."""
         try:
             events = self.scan(octets, self.direction, self.connection.hints)
             self.track(self.connection, frame, time_ns, octets, events, offset, frames, faults)
@@ -217,8 +221,9 @@ class DirectionHandler(DatagramHandler):
         frames: tuple[int, ...] = (),
         faults: tuple[Fault, ...] = (),
     ) -> None:
-        """Track, assemble and show what was scanned; `offset` -1 for a datagram. `connection` is
-        not that of the port where an earlier one goes on.
+        """Track, assemble and show a datagram, or a message if `offset` is not -1.
+
+        `connection` differs from that of the handler if an earlier connection continues.
         """
         direction, hints, recorder = self.direction, connection.hints, connection.recorder
         if recorder is not None:
@@ -237,7 +242,7 @@ class DirectionHandler(DatagramHandler):
             self.observer.seen(item)
 
     def _seen(self, connection: Connection, frame: int, time_ns: int, payload: bytes) -> Datagram:
-        """Return what an observer is told of a datagram, where it asks for no events."""
+        """Return a datagram for the observer, without its events."""
         item = Datagram(frame, time_ns, payload)
         item.connection, item.protocol, item.direction = connection, self.protocol, self.direction
         if connection.recorder is not None:
@@ -247,7 +252,7 @@ class DirectionHandler(DatagramHandler):
     def _in_stream(
         self, frame: int, time_ns: int, events: list[Event], start: int, end: int
     ) -> list[Event]:
-        """Track the message of a stream; return its events, with the number that it got."""
+        """Track the message of a stream; return its events, with the number assigned to it."""
         connection, direction = self.connection, self.direction
         stream = connection.stream
         type_, cell = None, None
@@ -270,7 +275,7 @@ class DirectionHandler(DatagramHandler):
         return [(_UNIT, type_, "message", number, None, None), *events[1:]]
 
     def bug(self, frame: int, time_ns: int, bug: Exception) -> None:
-        """Report a fault of our own; re-raise it where the user asked for that."""
+        """Report an exception in our own code as a finding, or re-raise it if `strict`."""
         if self._intake.strict:
             raise bug
         _log.info("frame %d: fault in %s", frame, self.protocol.name, exc_info=bug)
@@ -279,7 +284,7 @@ class DirectionHandler(DatagramHandler):
 
 
 class Restarts:
-    """What ports have in common: where connections begin anew."""
+    """Decides for all handlers where a new connection begins on a claimed flow."""
 
     def __init__(
         self,
@@ -289,9 +294,14 @@ class Restarts:
         refuse: Callable[[Flow], bool],
         hit: Callable[[str], None],
     ) -> None:
-        """Take whether faults of protocols are raised, what begins a new connection on a flow
-        (flow, frame, time, hints), whether there are too many for another one on a flow, and what
-        counts bounds.
+        """Create one.
+
+        Args:
+            strict: re-raise exceptions in protocols.
+            renew: begins a new connection on a flow (flow, frame, time, hints).
+            refuse: returns whether a flow must not get another connection, because of a flood.
+            hit: called with the name of a bound when it is hit.
+
         """
         self.strict = strict
         self._renew = renew
@@ -301,14 +311,14 @@ class Restarts:
     def open(
         self, flow: Flow, protocol: Protocol, connection: Connection, observer: Observer | None
     ) -> None:
-        """Make the ports of a connection that begins, and that somebody may observe."""
+        """Create the handlers of a new connection."""
         flow.ways = [
             DirectionHandler(self, flow, protocol, connection, direction, observer)
             for direction in (0, 1)
         ]
 
     def faulty(self, flow: Flow, packet: Packet) -> None:
-        """Take a datagram in which the layers below found something."""
+        """Process a datagram in which the layers below have found faults."""
         _, frame, time_ns, key, payload, _, faults = packet
         port = flow.ways[(0 if key == flow.key else 1) ^ flow.client]
         for code in faults:
@@ -323,7 +333,7 @@ class Restarts:
     def restart(
         self, port: DirectionHandler, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
-        """Take a datagram that begins, or may begin, a new connection on a claimed flow."""
+        """Process a datagram that begins, or may begin, a new connection on a claimed flow."""
         flow, connection, direction = port.flow, port.connection, port.direction
         scope = events[0][1]
         if scope == "?":
@@ -337,23 +347,25 @@ class Restarts:
             return
         told = next((event[1] for event in events if event[0] == _HINTS), None)
         other = told is not None and told.dialects != connection.hints.dialects
-        # One datagram begins one connection, whatever a protocol makes of it the second time.
+        # A datagram begins one connection only, even if scanning it again yields a restart.
         same = scope != "*" or (connection.forced and other) or flow.renewed == frame
         if same or self._refuse(flow):
             if scope == "<" and flow.earlier:
                 connection = flow.earlier[-1][0]
-            # Where the user knows better it is a strange datagram of the same connection.
+            # The dialect that the user chose says that it is a datagram of the same connection.
             port.track(connection, frame, time_ns, payload, events)
             return
         connection.end_hint = EndHint("superseded", direction, frame, time_ns)
         held, flow.held, flow.renewed = flow.held, [], frame
-        # It begins with what was held for it.
+        # The new connection begins with the datagrams that were held.
         self._renew(flow, held[0][1] if held else frame, time_ns, told)
         for side, at, when, octets in (*held, (direction, frame, time_ns, payload)):
             flow.ways[side].take(at, when, octets)
 
     def release(self, flow: Flow, direction: int, *, last: int = 0) -> None:
-        """Count held datagrams of one sender where they were, as nothing new began."""
+        """Track the held datagrams of one sender in the present connection after all; only the
+        first `last` of them if it is not 0.
+        """
         mine = [item for item in flow.held if item[0] == direction]
         for item in mine[:last] if last else mine:
             flow.held.remove(item)
@@ -363,15 +375,17 @@ class Restarts:
 
 
 def _messages_alone(events: list[Event]) -> list[Event]:
-    """Return the messages of a second sight: nothing else of it counts."""
+    """Return the messages of a datagram that was captured twice: only these count."""
     return [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
 
 
 def _nothing_new(events: list[Event]) -> list[Event]:
-    """Return the events of a datagram that began no connection after all."""
+    """Return the events of a datagram that did not begin a connection after all."""
     return [event for event in events if event[0] != _RESTART or event[1] != "?"]
 
 
 def _no_faults(events: list[Event]) -> list[Event]:
-    """Return the events of a datagram that the capture has cut: what is missing is no fault."""
+    """Return the events of a datagram that the capture has truncated, without those that may be due
+    to that.
+    """
     return [event for event in events if event[0] not in (_NOTE, _RESTART)]

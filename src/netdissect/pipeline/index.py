@@ -1,5 +1,5 @@
-"""A capture as rows for a screen: a few numbers a datagram in memory, its bytes in a file without
-a name. A record is made of a row when it is shown, and only then.
+"""A capture as rows for a screen: a few numbers per datagram in memory, and its bytes in a
+temporary file. A record is created only when its row is shown.
 """
 
 from __future__ import annotations
@@ -31,37 +31,39 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_ROWS = 20_000_000
-"""Datagrams that are listed. Of a file those beyond are tracked, and counted as left out; of a
-capture that runs the oldest are forgotten.
+"""Datagrams that are listed. Further ones of a file are tracked and counted as left out; of a
+running capture the oldest rows are dropped.
 """
 MAX_SPOOL = 4_000_000_000
-"""Bytes of payload that are kept. Rows of a file beyond that are listed without their bytes; of a
-capture that runs the oldest are forgotten.
+"""Bytes of payload that are kept. Further rows of a file are listed without their bytes; of a
+running capture the oldest rows are dropped.
 """
 MAX_FRAME = (1 << 32) - 1
-"""Frames that are listed have a number up to this."""
+"""Largest frame number that is listed: columns have 32 bits."""
 MAX_PARTIES = 400_000
-"""Directions of connections, and flows of no known protocol, that are told apart."""
+"""Directions of connections, and flows of unknown protocols, that are distinguished."""
 MAX_HITS = 1_000_000
-"""Frames of findings that are remembered, of all codes together."""
+"""Frames with findings that are remembered, for all codes together."""
 MAX_JOINED = 200_000
-"""Datagrams of several frames whose frames are remembered."""
+"""Datagrams that came in several frames and whose frames are remembered."""
 MAX_WAITING = 2048
-"""Datagrams that wait for an earlier one whose flow is not recognised yet; beyond, they are listed
-before it, and put in order at the end.
+"""Datagrams that wait for an earlier one whose flow is not recognised yet. Beyond that, they are
+listed before it, and the rows are reordered at the end.
 """
 MAX_LATE = 100_000
-"""Frames of which more is known than that they are there, while their rows are not listed yet."""
+"""Frames without a row yet for which marks are remembered."""
 
 _WRITE_OCTETS = 1 << 18
+"""Bytes that are collected before they are written to the file."""
 _LEAST_RING = 4 * _WRITE_OCTETS
+"""Smallest ring of a running capture, bytes."""
 _NO_EVENTS: list[Event] = []
 _UNMARKED = (0, 0, 0)
 
 ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
-"""What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
-never acknowledged; whether something worth a note or more is found on it; told to be lost, where
-by design nobody sends it again; and not to be told from this capture.
+"""Bits of `Index.marks`, what is known about the units of a row: acknowledged; a retransmission; a
+duplicate; never acknowledged; the row has a finding of severity note or higher; lost by the report
+of the receiver, in a space without retransmission; and unknown from this capture.
 """
 _KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
 """Kind of a further copy -> its bit."""
@@ -69,7 +71,7 @@ _KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
 
 @dataclass(slots=True)
 class Sender:
-    """Who sends the datagrams of a row: one direction of a connection, or of an unknown flow."""
+    """The sender of the datagram of a row: one direction of a connection, or an unknown flow."""
 
     connection: int | None
     direction: int | None
@@ -78,63 +80,67 @@ class Sender:
     dst: str
     protocol: Protocol | None = None
     dialect: str | None = None
-    """As far as it is known by now."""
+    """The present dialect; it may change."""
     rows: int = 0
     """Datagrams so far."""
     hints: list[tuple[int, Any]] = field(default_factory=list)
-    """(frame, what the layers need to know from there on)."""
+    """(first frame, hints for decoding from that frame on)."""
     learnt: Any = None
-    """What the decoder knows by now."""
+    """The newest `Hints.extra`."""
     name: tuple[int, int] | bytes = b""
-    """(connection, direction), else the key of the flow."""
+    """(connection, direction), or the key of an unknown flow."""
 
 
 class Index(Records):
-    """Lists every datagram that a pipeline takes, in order of frames: an `Observer`.
+    """Lists every datagram that a pipeline shows, in the order of frames: an `Observer`.
 
-    One thread fills it while another reads: rows are only added, and `rows` grows when all of a row
-    is there. Datagrams of a flow that is recognised late stand where it was, until the one that
-    reads has all of them put in order with `settle`.
+    One thread adds rows while another reads them. `rows` grows only when a row is complete.
+    Datagrams of a flow that is recognised late are listed late; the reading thread reorders the
+    rows with `settle` in the end.
     """
 
     def __init__(self, *, ring: int = 0, **options: Any) -> None:
-        """Take how many bytes of payload a capture that runs keeps (0: this is a file, which keeps
-        the first MAX_SPOOL), and what `Records` takes.
+        """Create an index.
+
+        Args:
+            ring: bytes of payload kept of a running capture; 0 for a file, of which the first
+                MAX_SPOOL are kept.
+            options: arguments of `Records`.
+
         """
-        # Messages that share a datagram have the same marks: they share a record until one of them
-        # comes again.
+        # Messages of one datagram have the same marks, so that their units share a record until
+        # one of them is seen again.
         super().__init__(recorder=Recorder(counted=True, keeps=True), **options)
         self._ring = min(max(ring, _LEAST_RING), MAX_SPOOL) if ring else 0
         self.first = 0
-        """The first row that is kept."""
+        """First row that was not dropped."""
         self.rows = 0
-        """How many rows are listed, those included that were forgotten."""
+        """Number of rows, including those that were dropped."""
         self.frames = Column("I")
         self.times = Column("Q")
         self.keys = Column("I")
-        """The highest frame so far: grows, where a row of an earlier frame stands too late."""
+        """The highest frame up to each row. Unlike `frames`, it is sorted even if a row is late."""
         self.owners = Column("I")
         """Index into `parties`."""
-        self.starts = Column("Q" if self._ring else "I")  # MAX_SPOOL fits
-        """How many bytes were kept before those of each row, which end where those of the next
-        begin.
-        """
+        self.starts = Column("Q" if self._ring else "I")  # MAX_SPOOL fits into 32 bits
+        """Offset of the first byte of each row among all bytes so far."""
         self.marks = Column("B")
+        """See ACKED and the other bits."""
         self.acked = Column("I")
         """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
         self.firsts = Column("I")
-        """Frame of the first copy, where the row is a further one; else 0."""
+        """Frame of the first copy, if the row is a further one; otherwise 0."""
         self._columns = (
             self.frames, self.times, self.owners, self.starts, self.marks, self.acked, self.firsts,
             self.keys,
         )  # fmt: skip
         self._oldest = 0
-        """Frame of the first row; those before it are no longer known."""
+        """Frame of the first row that was not dropped."""
         self.parties: list[Sender] = []
         self._free: list[int] = []
-        """Places among the parties whose rows are all forgotten."""
+        """Indexes into `parties` whose rows were all dropped."""
         self.joined: dict[int, tuple[int, ...]] = {}
-        """Place among the rows as they came -> the frames of the bytes, where they are several."""
+        """Position at which a row was listed -> its frames, if there are several."""
         self.hits: dict[str, array[int]] = {}
         """Code of a finding -> its frames."""
         self.first_hits: dict[str, int] = {}
@@ -143,40 +149,42 @@ class Index(Records):
         """Datagrams beyond MAX_ROWS."""
         self._hit_count = 0
         self._known: dict[tuple[int, int] | bytes, int] = {}
-        """Name of a party -> its place."""
+        """`Sender.name` -> index into `parties`."""
         self._late: dict[int, tuple[int, int, int]] = {}
-        """Frame -> its marks, acknowledgement and first copy, until its row is listed."""
+        """Frame without a row yet -> (marks, acknowledgement, first copy)."""
         self._strays: dict[int, int] = {}
-        """Frame -> its first row, of those that stand too late."""
+        """Frame whose rows are late -> its first row."""
         self._ordered: tuple[array[int], array[int]] | None = None
-        """Where the rows are to stand, as `Column.order` takes it."""
+        """Arguments of `Column.order` that put all rows in order."""
         self._last_key = 0
         self._tail = (0, bytearray())
-        """(bytes in the file, those that follow them): one value, as two threads use it."""
+        """(number of bytes in the file, the bytes after them). A single value, because two threads
+        use it.
+        """
         self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
         weakref.finalize(self, self._file.close)
 
     def close(self) -> None:
-        """Give the bytes back."""
+        """Free the file."""
         self._file.close()
 
     # -- filling -----------------------------------------------------------------------------------
 
     def seen(self, item: Datagram) -> None:
-        """Take a datagram after the tracker has; a row rests on neither its events nor its units,
-        which are most of its memory while it waits for an earlier flow to be recognised.
+        """Add a datagram. Its events and units, which take most of its memory while it waits, are
+        dropped: a row does not need them.
         """
         super().seen(item)
         item.events, item.touched, item.findings = _NO_EVENTS, (), ()
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding on the datagram that is about to be seen."""
+        """Note a finding about the datagram that `seen` gets next."""
         super().finding(code, severity, frame)
         if frame is not None:
             self.hit(code, severity, frame)
 
     def hit(self, code: str, severity: Severity, frame: int) -> None:
-        """Take a finding on a frame, also one that was concluded later."""
+        """Note a finding about a frame, also one that is made later."""
         if self._hit_count < MAX_HITS and frame <= MAX_FRAME:
             self._hit_count += 1
             self.hits.setdefault(code, array("I")).append(frame)
@@ -185,11 +193,11 @@ class Index(Records):
             self._mark(frame, FINDING, 0, 0)
 
     def list_until(self, oldest_frame: int | None) -> None:
-        """List what may be listed.
+        """List the datagrams that do not have to wait.
 
         Args:
-            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it,
-                as far as there is room for them. None = all.
+            oldest_frame: oldest frame whose flow is not recognised yet; up to MAX_WAITING later
+                datagrams wait for it. None = list all.
 
         """
         held = self.held
@@ -201,7 +209,7 @@ class Index(Records):
             self._list(held.pop())
 
     def unit(self, unit: UnitRecord) -> None:
-        """Take what became of a unit."""
+        """Mark the rows of a unit with its outcome."""
         if not unit.copies:
             return
         first = unit.extra.get("continued", unit.copies[0].frame) or 0
@@ -280,20 +288,20 @@ class Index(Records):
             self._tail = (written + len(buffer), bytearray())
 
     def _store(self, data: bytearray, start: int) -> None:
-        """Write to the file, which is a ring where old rows are forgotten."""
+        """Write to the file, which is a ring buffer for a running capture."""
         at = start % self._ring if self._ring else start
         room = self._ring - at if self._ring else len(data)
         self._write(data[:room], at)
         self._write(data[room:], 0)
 
     def _write(self, data: bytearray, at: int) -> None:
-        """Write all of it: a disk that fills up takes a part before it says so."""
+        """Write all bytes; a disk that becomes full may accept only a part of them at first."""
         while data:
             done = os.pwrite(self._file.fileno(), data, at)
             data, at = data[done:], at + done
 
     def forget(self, row: int) -> None:
-        """Keep nothing of the rows before a row; for the thread that fills."""
+        """Drop the rows before a row. Called by the thread that adds rows."""
         row = min(row, self.rows)
         if row <= self.first:
             return
@@ -323,7 +331,7 @@ class Index(Records):
                 party.hints = party.hints[old:]
 
     def forget_frames(self, frame: int) -> None:
-        """Keep nothing of the frames before a frame."""
+        """Drop the rows of the frames before a frame."""
         if frame > self._oldest:
             self.forget(self.keys.find(frame, self.first, self.rows))
 
@@ -353,7 +361,7 @@ class Index(Records):
                 )
                 tcp = packet is not None and packet[5] is not None
                 party = Sender(None, None, "tcp" if tcp else "udp", source, sink)
-            # Too many to be told apart: the others share the last one.
+            # If there are too many senders, all further ones share the last.
             if full:
                 return self._known.setdefault(b"", len(self.parties) - 1)
             party.name = name
@@ -366,13 +374,13 @@ class Index(Records):
         return number
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Give connection n the number `numbers[n - 1]`; nothing is listed after it."""
+        """Change the number of each connection n to `numbers[n - 1]`, after the last row."""
         for party in self.parties:
             if party.connection is not None:
                 party.connection = numbers[party.connection - 1]
 
     def finish(self) -> None:
-        """Find out in which order the rows belong, once all are listed and marked."""
+        """List the remaining datagrams, and work out the order of the rows for `settle`."""
         self.list_until(None)
         if not self._strays:
             return
@@ -384,7 +392,7 @@ class Index(Records):
             for row, (frame, key) in enumerate(zip(*pieces, strict=True), number * PIECE)
             if frame != key and row >= self.first
         ]
-        # Each goes before the first row of a later frame, those of one frame as they came.
+        # Each late row goes before the first row of a later frame; equal frames keep their order.
         moves = [
             (keys.find(frames[row] + 1, self.first, self.rows), 0, frames[row], row) for row in late
         ]
@@ -408,10 +416,10 @@ class Index(Records):
     # -- reading -----------------------------------------------------------------------------------
 
     def settle(self) -> Callable[[int], int] | None:
-        """Put all rows in order where they are not, once all are listed; for the thread that reads.
+        """Put all rows in order after `finish`. Called by the thread that reads.
 
         Returns:
-            What tells the new place of a row; None where nothing moved.
+            A function from the old number of a row to its new one; None if no row moved.
 
         """
         ordered, self._ordered = self._ordered, None
@@ -434,32 +442,32 @@ class Index(Records):
         return moved
 
     def row_of(self, frame: int) -> int | None:
-        """Return the first row of a frame; None where it has none (yet)."""
+        """Return the first row of a frame; None if it has none so far."""
         row = self._first(frame)
         return row if self.first <= row < self.rows and self.frames[row] == frame else None
 
     def near(self, frame: int) -> int:
-        """Return the row of a frame, else the next one, else the last."""
+        """Return the row of a frame, or else the next row, or else the last one."""
         return max(self.first, min(self.rows - 1, self._first(frame)))
 
     def _first(self, frame: int) -> int:
-        """Return the first row of a frame, else of the next one; `rows` behind the last."""
+        """Return the first row of a frame or a later one; `rows` if there is none."""
         row = self._strays.get(frame)
         return self.keys.find(frame, self.first, self.rows) if row is None else row
 
     def at_time(self, time_ns: int) -> int:
-        """Return the first row at a time or after it."""
+        """Return the first row at or after a time."""
         row = self.times.find(time_ns, self.first, self.rows)
         return max(self.first, min(row, self.rows - 1))
 
     def rows_of(self, connection: int, first: int, end: int) -> array[int]:
-        """Return the rows of a connection, of those from `first` to before `end`."""
+        """Return the rows of a connection in the range [first, end)."""
         mine = {
             number for number, party in enumerate(self.parties) if party.connection == connection
         }
         first = max(first, self.first)
         owners = self.owners[first:end]
-        # One at a time: a list of a million numbers takes 40 MB for a moment.
+        # Not a list, which would take 40 MB for a million rows.
         return array("I", (row for row, owner in enumerate(owners, first) if owner in mine))
 
     def party(self, row: int) -> Sender:
@@ -467,14 +475,14 @@ class Index(Records):
         return self.parties[self.owners[row]]
 
     def length(self, row: int) -> int:
-        """Return how many bytes a row has."""
+        """Return the payload length of a row."""
         start, end = self._span(row)
         return end - start
 
     def _span(self, row: int) -> tuple[int, int]:
-        """Return between which of the bytes that were kept those of a row are."""
+        """Return the offsets of the first byte of a row, and of the byte after its last one."""
         written, buffer = self._tail
-        end = written + len(buffer)  # before the next start is looked for: that comes first
+        end = written + len(buffer)  # read first: meanwhile the other thread may add rows
         place = self.starts.place(row)
         pieces = self.starts.pieces()
         number, rest = divmod(place + 1, PIECE)
@@ -483,7 +491,7 @@ class Index(Records):
         return self.starts[row], end
 
     def payload(self, row: int) -> bytes:
-        """Return the bytes of a row."""
+        """Return the payload of a row."""
         start, end = self._span(row)
         written, buffer = self._tail
         if start >= written:
@@ -495,7 +503,7 @@ class Index(Records):
         return found + os.pread(self._file.fileno(), end - start - len(found), 0)
 
     def record(self, row: int) -> DatagramRecord:
-        """Return the record of a row, decoded now. What became of its units stands in `marks`."""
+        """Decode a row and return its record. The outcome of its units is only in `marks`."""
         party = self.party(row)
         payload = self.payload(row)
         record = DatagramRecord(

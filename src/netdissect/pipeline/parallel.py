@@ -57,26 +57,26 @@ __all__ = [
 ]
 
 MIN_OCTETS = 24_000_000
-"""Captures below this size are done before a second process would help, bytes."""
+"""Smallest capture for which a second process saves time, bytes."""
 MAX_SHARES = 8
-"""Processes at most: every one of them reads the whole file."""
+"""Largest number of processes: each of them reads the whole file."""
 
 
 @dataclass(slots=True)
 class ShareResult:
-    """What one process found of its share."""
+    """The result of one process."""
 
     analysis: Analysis
     begun: ConnectionNumbers
     servers: Servers
     strays: list[FlowKey]
-    """Keys of the UDP flows of nobody."""
+    """Keys of the unknown UDP flows."""
     disabled: dict[str, str]
     """Plug-in -> why it failed."""
 
 
 def processes_for(path: str) -> int:
-    """Return how many processes pay for the capture at `path`; 1 for a pipe or a small file."""
+    """Return the number of processes to use for a capture; 1 for a pipe or a small file."""
     file = Path(path)
     if not hasattr(os, "fork") or not file.is_file() or file.stat().st_size < MIN_OCTETS:
         return 1
@@ -84,8 +84,8 @@ def processes_for(path: str) -> int:
 
 
 def share_of(index: int, count: int, elsewhere: UnclaimedFlows | None = None) -> Decapsulator:
-    """Return what takes off the headers for share `index` of `count` alone, without the flows that
-    are known to be read elsewhere: nobody would recognise them, and what waits for that is held.
+    """Return a decapsulator for the flows of share `index` of `count`. It leaves out `elsewhere`,
+    which another process reads: this one would hold their packets without ever recognising them.
     """
     mine = Share(index, count, frozenset() if elsewhere is None else elsewhere.keys)
     return Decapsulator(mine)
@@ -94,16 +94,16 @@ def share_of(index: int, count: int, elsewhere: UnclaimedFlows | None = None) ->
 def analyze_shares(
     reader: CaptureReader, options: Options, count: int, *, anomalies: bool = True
 ) -> Analysis:
-    """Return the analysis of a capture file, made by `count` processes; this one is the first.
+    """Return the analysis of a capture file by `count` processes, this one included.
 
     Args:
-        reader: the open file; the other processes open it again by its path.
-        options: `on_anomaly` is told of all anomalies at the end.
-        count: processes, at least 2.
-        anomalies: whether anomalies are collected; where `on_anomaly` is given they are.
+        reader: the open file; the other processes open its path again.
+        options: `on_anomaly` is called for all anomalies at the end.
+        count: number of processes, at least 2.
+        anomalies: whether to list anomalies; with `on_anomaly` they always are.
 
     Raises:
-        OSError: no process could be started.
+        OSError: a process could not be started.
         RuntimeError: another process failed.
 
     """
@@ -139,7 +139,7 @@ def analyze_shares(
 def read_share(
     reader: CaptureReader, options: Options, share: tuple[int, int], *, wanted: bool = True
 ) -> ShareResult:
-    """Analyse share (index, of how many) of a capture, with anomalies where they are `wanted`."""
+    """Return the result for share (index, count) of a capture; list anomalies if `wanted`."""
     mine, servers = share_of(*share), Servers(weak=False)
     return _taken(reader, options, mine, servers, wanted=wanted, shares=share[1])
 
@@ -153,7 +153,7 @@ def _taken(
     wanted: bool,
     shares: int = 1,
 ) -> ShareResult:
-    """Analyse what a decapsulator leaves of a capture."""
+    """Return the result for the packets that a decapsulator does not leave out."""
     anomalies = Anomalies()
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
     pipeline = Pipeline(told, servers=servers, shares=shares)
@@ -167,17 +167,17 @@ def _taken(
 
 @dataclass(frozen=True, slots=True)
 class UnclaimedFlows:
-    """The flows of nobody that go to a server which some share knows: they are a share more, so
-    that they are found as one process would have found them.
+    """The UDP flows that their own share did not recognise, but that go to a server which another
+    share knows. They are read again as a further share, so that the result is that of one process.
     """
 
     keys: frozenset[FlowKey]
     known: tuple[Servers, ...]
-    """What each share knows of servers."""
+    """The servers that each share knows."""
 
     @classmethod
     def of(cls, parts: Sequence[ShareResult]) -> Self | None:
-        """Return those of all shares; None where there are none."""
+        """Return the flows of all shares; None if there are none."""
         made = cls(frozenset(), tuple(part.servers for part in parts))
         servers = made.servers()
         keys = frozenset(
@@ -190,22 +190,22 @@ class UnclaimedFlows:
         return replace(made, keys=keys) if keys else None
 
     def servers(self) -> Servers:
-        """Return what all shares together know of servers."""
+        """Return the servers that all shares know together."""
         found = Servers()
         for each in self.known:
             found.merge(each)
         return found
 
     def share(self) -> Decapsulator:
-        """Return what takes off the headers for these flows alone."""
+        """Return a decapsulator for these flows alone."""
         return Decapsulator(OnlyFlows(self.keys))
 
     def read(self, path: str, options: Options, *, wanted: bool = True) -> ShareResult:
-        """Analyse them."""
+        """Return the result for these flows."""
         chosen = self.share()
         with open_capture(path) as again:
             part = _taken(again, options, chosen, self.servers(), wanted=wanted)
-        # Their shares have counted them as nobody's.
+        # Their shares have counted them as unknown.
         part.analysis.other_datagrams -= chosen.stats.udp
         part.analysis.flow = FlowStats()
         return part
@@ -213,7 +213,7 @@ class UnclaimedFlows:
 
 @dataclass(slots=True)
 class _Child:
-    """A forked process and the pipe on which it hands back its part."""
+    """A forked process, and the pipe over which it returns its result."""
 
     pid: int
     pipe: IO[bytes]
@@ -243,25 +243,25 @@ class _Child:
                 reports.send(out)
             status = 0
         finally:
-            # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
+            # A forked copy must neither print a traceback nor run exit handlers.
             os._exit(status)
 
     def part(self) -> ShareResult:
-        """Wait for the part; its reports stay in the pipe."""
+        """Wait for the result without its reports, which stay in the pipe."""
         with _complaint():
-            # Not in the read: there, a signal would wait for the whole part.
+            # Wait before reading: a signal during the read is handled only at its end.
             wait(self.pipe.fileno())
-            # The bytes come from a process of our own, over a pipe that nobody else holds.
+            # Safe to unpickle: the pipe belongs to a process of our own.
             part: ShareResult = pickle.load(self.pipe)  # noqa: S301
         return part
 
     def reports(self, whole: Reports, numbers: Sequence[int]) -> None:
-        """Add the reports of the part, connection n as number `numbers[n - 1]`."""
+        """Append the reports of the process; its connection n becomes `numbers[n - 1]`."""
         with _complaint():
             whole.receive(self.pipe, numbers)
 
     def end(self) -> None:
-        """Close the pipe and reap the process; one that still runs is ended first."""
+        """Close the pipe and reap the process; kill it first if it still runs."""
         self.pipe.close()
         self.line.cut()
         done, _ = os.waitpid(self.pid, os.WNOHANG)
@@ -272,7 +272,7 @@ class _Child:
 
 @contextmanager
 def _complaint() -> Iterator[None]:
-    """Say that another process failed, where what it sends ends too early."""
+    """Raise RuntimeError if the data of another process ends too early."""
     try:
         yield
     except (EOFError, pickle.UnpicklingError):
@@ -281,8 +281,12 @@ def _complaint() -> Iterator[None]:
 
 
 def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, list[array[int]]]:
-    """Return one analysis of all parts but their reports, and for each part the numbers that one
-    process would have given its connections.
+    """Merge the results of all shares.
+
+    Returns:
+        The analysis with the reports of the first share only, and for each share the numbers that
+        a single process would have given to its connections.
+
     """
     numbers = common_numbers([part.begun for part in parts])
     whole = parts[0].analysis
@@ -302,7 +306,7 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
         if share:
             _add(whole, part.analysis)
     anomalies = Anomalies()
-    # One process would have found them by their frames, not share by share.
+    # A single process would have found them in the order of frames.
     for anomaly in sorted(whole.anomalies, key=lambda anomaly: anomaly.frame or 0):
         anomalies.take(anomaly)
     anomalies.settle(whole.limits_hit)

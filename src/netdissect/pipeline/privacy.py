@@ -1,12 +1,13 @@
-"""Writes over what a shared capture should not hold, in one datagram or message, sizes unchanged.
+"""Overwrites the private data in one datagram or message without changing any size.
 
-Which fields hold it the layers say (`FieldNode.private`); how text is written over without changing
-a size where bytes are packed, the protocol's module of that name says:
+The layers state which fields are private (`FieldNode.private`). A protocol that compresses its
+messages has a module (`Protocol.privacy`) that states how to keep the compressed size:
 
-* `COSTS`: what each byte costs where it is packed, or no such name where all cost the same.
-* `PACKERS`: buffer -> (packed bytes, bytes, new bytes) -> packed new bytes of the same size, or
-  None where that cannot be.
-* `WRITERS`: word of a field -> (bytes, writer of text) -> bytes.
+* `COSTS`: compressed size of each byte; missing if it is the same for all bytes.
+* `PACKERS`: name of a buffer -> function of (compressed bytes, bytes, new bytes) that returns the
+  new bytes compressed to the same size, or None if that is impossible.
+* `WRITERS`: privacy class of the protocol -> function of (bytes, function that overwrites text)
+  that returns the new bytes.
 """
 
 from __future__ import annotations
@@ -26,25 +27,27 @@ from netdissect.wire.bits import extract
 __all__ = ["FLATTEST", "Writer", "rewritten"]
 
 FLATTEST = 8
-"""Steps from a text of all letters to one of one letter."""
+"""Number of steps in which a text is made to compress better, the last one with a single letter."""
 _RUN = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+){4,}")
-"""What is taken for text among an application's bytes."""
+"""Bytes of an application that are taken for text."""
 _UNALIGNED_RUN = re.compile(rb"[\x20-\x7e]{6,}")
-"""The same where it begins within a byte."""
+"""The same for text that does not begin at a byte boundary."""
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+"""A string in JSON, with the colon after the name of a member."""
 _HALF = re.compile(rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
-"""Half of a surrogate pair in JSON: stays, as it may be a fault that was found."""
+"""Half of a surrogate pair in JSON. It is kept, because a finding may be about it."""
 _ADDRESS_OCTETS = 16
+"""Length of an IPv6 address, bytes."""
 _Edit = tuple[int, int, bytes]
 """(first bit, length in bits, new bytes)."""
 
 
 class Writer(Protocol):
-    """What stands for texts and addresses. The same for the same, and as long."""
+    """Replaces texts and addresses: equal ones by equal ones, and without changing their length."""
 
     def text(self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0) -> bytes:
-        """Return bytes in which every visible character is another one, at the same cost; where it
-        is to be `flat`, one letter in that many places of `FLATTEST`.
+        """Return a text of the same length and cost with other visible characters; `flat` of
+        `FLATTEST` characters are the same letter.
         """
 
     def address(self, octets: bytes) -> bytes:
@@ -52,8 +55,8 @@ class Writer(Protocol):
 
 
 def rewritten(record: DatagramRecord, writer: Writer) -> tuple[bytes, int]:
-    """Return the payload of a record with everything private written over, and the places where
-    that could not be done without changing a size: they stay as they are.
+    """Return the payload of a record with all private data overwritten, and the number of places
+    that are left as they are because overwriting them would change a size.
     """
     tree = record.dissection
     if tree is None or record.protocol is None:
@@ -68,7 +71,7 @@ def _module(protocol: str) -> Any:
 
 
 class _Rewriter:
-    """Works on the buffers of one tree, the innermost first."""
+    """Overwrites the buffers of one tree, innermost first."""
 
     def __init__(self, tree: Dissection, protocol: str, writer: Writer) -> None:
         self._tree = tree
@@ -79,14 +82,14 @@ class _Rewriter:
         self._writers: dict[str, Any] = getattr(module, "WRITERS", {})
         self._texts: list[FieldNode] = []
         self._decoded: list[FieldNode] = []
-        """What an application's bytes were read as."""
+        """Values that were decoded from the bytes of the application."""
         self._private: list[FieldNode] = []
         self._edits: dict[int, list[_Edit]] = {}
         self._flat = 0
-        """How much of a text is one letter: up to `FLATTEST`."""
+        """Argument `flat` of `Writer.text`."""
 
     def payload(self) -> tuple[bytes, int]:
-        """Return the new payload, and how many packed places stay."""
+        """Return the new payload, and the number of compressed places that were left."""
         nodes = list(_nodes(self._tree.root))
         self._texts = [node for node in nodes if isinstance(node.value, str) and node.bit_length]
         self._decoded = [node for node in nodes if node.generated and node.bit_length]
@@ -102,7 +105,7 @@ class _Rewriter:
             self._write(index)
             done = not index or self._pack(index)
             while not done and self._flat < FLATTEST:
-                # The more of a text is one letter, the better it packs.
+                # The more often one letter occurs, the smaller the compressed text.
                 self._edits[index], self._flat = list(inner), self._flat + 1
                 self._write(index)
                 done = self._pack(index)
@@ -126,7 +129,7 @@ class _Rewriter:
             for first, length, new in edits:
                 whole[first >> 3 : (first + length) >> 3] = new
             return bytes(whole)
-        # A field may begin within a byte: the whole is one number, its lowest bit first.
+        # Fields may begin within a byte: treat the buffer as one number, lowest bit first.
         number = int.from_bytes(octets, "little")
         for first, length, new in edits:
             mask = (1 << length) - 1
@@ -134,7 +137,7 @@ class _Rewriter:
         return number.to_bytes(len(octets), "little")
 
     def _pack(self, index: int) -> bool:
-        """Hand a changed buffer on to the one that it was made of; False where it does not fit."""
+        """Compress a changed buffer into the one it came from; return False if it does not fit."""
         buffer, new = self._tree.buffers[index], self._new(index)
         if new == buffer.data:
             return True
@@ -179,7 +182,7 @@ class _Rewriter:
         self._edit(node.buffer, start, length - 8 * skip, new)
 
     def _octets(self, node: FieldNode) -> bytes:
-        """Return the bytes of a field, least significant bit first where it begins within one."""
+        """Return the bytes of a field; if it is not aligned, least significant bit first."""
         data = self._tree.buffers[node.buffer].data
         first, length = node.bit_offset, node.bit_length
         if not (first & 7 or length & 7):
@@ -203,7 +206,7 @@ class _Rewriter:
         return self._writer.text(octets, self._costs, flat=self._flat)
 
     def _value(self, node: FieldNode) -> None:
-        """Write over a text that a user's schema has found, but not over its length."""
+        """Overwrite a text that a user's schema has decoded, but not its length."""
         octets = self._octets(node)
         value = node.value.encode("utf-8", "surrogateescape")
         at = octets.rfind(value) if value else -1
@@ -214,13 +217,13 @@ class _Rewriter:
         self._edit(node.buffer, node.bit_offset, node.bit_length, new)
 
     def _run(self, match: re.Match[bytes]) -> bytes:
-        """Write over a run of characters, but for a first one that is the length of the rest."""
+        """Overwrite a run of characters, except a first one that is the length of the others."""
         octets = match[0]
         own = octets[0] == len(octets) - 1
         return octets[:own] + self._text(octets[own:])
 
     def _unaligned(self, octets: bytes) -> bytes:
-        """Write over what reads as text from within a byte on."""
+        """Overwrite text that does not begin at a byte boundary."""
         size = len(octets)
         for shift in range(1, 8):
             number = int.from_bytes(octets, "little")
@@ -240,7 +243,7 @@ class _Rewriter:
         return _STRING.sub(self._string, octets)
 
     def _string(self, match: re.Match[bytes]) -> bytes:
-        # A name before a colon is the format's, nobody's words.
+        # The name of a member is not private.
         if match[2]:
             return match[0]
         parts = _HALF.split(match[1])

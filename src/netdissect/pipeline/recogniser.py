@@ -1,8 +1,8 @@
-"""Flows that no protocol has yet: their packets are held, put to the protocols, and let go.
+"""Recognition of flows: their packets are held and shown to the protocols until one claims them.
 
-A flow that proves itself is claimed at once, one that does not when its sample is full or the
-capture ends. What nobody claims is counted and looked at again, at growing intervals; what goes to
-an endpoint known as a server is taken for what that server speaks.
+A flow is judged while its sample grows, and finally when the sample is full or the capture ends. A
+flow that no protocol claims is counted as unknown, and judged again later, at growing intervals. A
+flow to a known server that proves nothing itself is taken for the protocol of that server.
 """
 
 from __future__ import annotations
@@ -27,45 +27,44 @@ from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim
 __all__ = ["Recogniser", "UnknownFlow", "turned"]
 
 MAX_SAMPLED = 20_000
-"""Flows held for recognition at once; beyond, those idle longest are judged and let go."""
+"""Flows held for recognition at once. Beyond that, those idle longest are judged and released."""
 MAX_QUIET_SAMPLED = 256
-"""Quiet flows (`FlowTable.quiet_since`) that are held; beyond, those quiet longest are judged and
-forgotten, so that what comes on their ports later is looked at anew.
+"""Quiet flows (`FlowTable.quiet_since`) that are held. Beyond that, those quiet longest are judged
+and forgotten, so that later packets between the same ports are judged afresh.
 """
 MAX_OTHER = 20_000
-"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten, and looked at
-anew when they go on. More than a processor's caches hold would make each look slow.
+"""Flows remembered as unknown. Beyond that, the oldest are forgotten, and judged afresh if they
+continue. A larger table would not fit into the processor's caches.
 """
 MAX_SAMPLE_OCTETS = 64 * 1024
-"""Bytes held per flow for recognition."""
+"""Bytes of one UDP flow held for recognition."""
 MAX_SAMPLED_OCTETS = 128 * 1024 * 1024
-"""Memory of what is held for recognition, on the tables of all that share a capture: payloads, and
-PACKET_OCTETS for each packet; beyond, the flows idle longest are judged and let go.
+"""Memory of all packets held for recognition, by all processes that share a capture: payloads, and
+PACKET_OCTETS for each packet. Beyond that, the flows idle longest are judged and released.
 """
 PACKET_OCTETS: Final = 512
-"""What a held packet takes besides its payload: its tuples and numbers, about."""
+"""Estimated memory of a held packet without its payload."""
 LOOK_AGAIN: Final = 256
-"""Datagrams of a flow that nobody claimed after which it is looked at again; four times as many
-after each further look.
-"""
+"""Datagrams after which an unknown flow is judged again; four times as many after each time."""
 SAMPLE_PIECES: Final = 256
-"""Pieces of stream held for recognition: a message can be cut into pieces of one byte."""
+"""Pieces of a TCP stream held for recognition: a message may come in pieces of one byte."""
 SAMPLE_PACKETS: Final = 1024
-"""Segments held for recognition, those without data included."""
+"""Segments of a TCP flow held for recognition, including those without data."""
 SAMPLE_OCTETS: Final = 128 * 1024
-"""Bytes of stream held for recognition."""
+"""Bytes of a TCP stream held for recognition."""
 
 _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
+"""Datagrams of a UDP flow held for recognition."""
 _PACKETS: Final = 4 * _SAMPLE_DATAGRAMS
-"""Packets of a UDP flow, ICMP errors included."""
+"""Packets of a UDP flow held for recognition, including ICMP errors."""
 _UDP: Final = int(PacketKind.UDP)
 
 Name = tuple[str, FlowKey]
-"""Transport and key of either direction."""
+"""Transport, and key of either direction."""
 
 
 class UnknownFlow(DatagramHandler):
-    """Takes the datagrams of a flow that no protocol has claimed."""
+    """Counts the datagrams of a flow that no protocol has claimed."""
 
     __slots__ = ("_key", "_left", "_looks", "_recogniser")
 
@@ -76,7 +75,7 @@ class UnknownFlow(DatagramHandler):
         self._left = LOOK_AGAIN << 2 * looks
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Count one datagram; after enough of them those that follow are looked at."""
+        """Count one datagram; after LOOK_AGAIN of them, have the flow judged again."""
         del frame, payload
         self._recogniser.other_datagrams += 1
         self._left -= 1
@@ -85,9 +84,7 @@ class UnknownFlow(DatagramHandler):
 
 
 class Recogniser:
-    """Judges flows. What it claims it hands to `begin`, with the hints to start with and what the
-    roles rest on; what belongs to nobody to `other`.
-    """
+    """Holds the packets of flows until a protocol claims them, or none does."""
 
     def __init__(
         self,
@@ -103,8 +100,13 @@ class Recogniser:
         unable: Callable[[Protocol, Exception], None],
         shares: int = 1,
     ) -> None:
+        """Create a recogniser. It calls `begin` with a claimed flow and the basis of its roles,
+        `alone` with protocol and datagrams of a flow that is only counted, `other` with each packet
+        of an unknown flow, `hit` with a bound and how often it was hit, and `unable` with a
+        protocol and the exception that it has raised.
+        """
         self.other_datagrams = 0
-        """UDP datagrams of no known protocol."""
+        """UDP datagrams of unknown protocols."""
         self.servers = servers
         self._options = options
         self._protocols = protocols
@@ -114,55 +116,52 @@ class Recogniser:
             ]
             for transport in ("udp", "tcp")
         }
-        """Transport -> the protocols over it, with what asks each about a flow of one packet."""
+        """Transport -> (protocol, its `may_stand_alone`) for each protocol over it."""
         self._table = table
         self._handlers = table.handlers
-        """A stranger's place is there from its second packet on; a sampled flow has none."""
+        """Here it has the handlers of unknown flows of which a second packet was seen."""
         self._begin = begin
         self._alone = alone
         self._other = other
         self._hit = hit
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
-        """Under the key of the first datagram, oldest first."""
+        """Flows that wait for recognition under the key of their first packet, oldest first."""
         self._begins = None if options.others else options.begins
         self._awaited: dict[Name, int] = {}
-        """Of these: first frame of each that will be a connection, where that is known."""
+        """First frames of those of them that will be a connection, if a first pass has found out.
+        """
         self._lone: OrderedDict[Name, Packet] = OrderedDict()
-        """Flows of one packet so far that no protocol knows alone, oldest first; while the table is
-        flooded, those too that one does.
+        """Flows that have had a single packet which alone proves no protocol, oldest first. During
+        a flood also those whose packet does.
         """
         self._known_alone: dict[Name, str] = {}
-        """Of these: the protocol."""
+        """The protocols of the latter."""
         self._others: OrderedDict[Name, bool] = OrderedDict()
-        """Oldest first, under the key of each direction that was heard; False where what comes next
-        is looked at anew. A plain dict leaves a gap
-        for what is taken from its front, and the next look at its front walks over all of them.
+        """Unknown flows, oldest first, under the key of each direction that was seen; False if the
+        next packet is to be judged afresh. Not a dict: removing its first items one by one takes
+        quadratic time.
         """
         self._octets = 0
-        """Of MAX_SAMPLED_OCTETS."""
+        """Memory as limited by MAX_SAMPLED_OCTETS."""
         self._most_octets = MAX_SAMPLED_OCTETS // shares
         self._looked_at = 0
-        """Frame of the last look for quiet flows."""
+        """Frame of the last search for quiet flows."""
 
     @property
     def oldest(self) -> int | None:
-        """Return the oldest frame whose flow waits for recognition; None without any. Flows that
-        will never be a connection count only where somebody is shown what belongs to nobody.
+        """Return the oldest frame whose flow waits for recognition; None without any. A flow that
+        will never be a connection only counts if packets of unknown protocols are shown.
         """
         if self._begins is not None:
             return next(iter(self._awaited.values()), None)
-        # Nothing is set aside where somebody asks for this.
+        # `_lone` is empty whenever this matters: `set_aside` refuses if packets are shown.
         flow = next(iter(self._sampled.values()), None)
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
     def sampled(self, name: Name, way: Name | None = None) -> Flow | None:
-        """Return the flow of this name, in either direction, that waits for recognition.
-
-        Args:
-            name: of the flow.
-            way: name of the other direction, where it is known.
-
+        """Return the flow that waits for recognition and has this name in either direction; None
+        without one. `way` is the name of the other direction, if the caller has it.
         """
         way = way or turned(name)
         if self._sampled:
@@ -180,13 +179,12 @@ class Recogniser:
         return flow
 
     def is_other(self, name: Name, way: Name | None = None) -> bool:
-        """Return whether a flow was judged and belongs to nobody; `way` as for `sampled`."""
+        """Return whether a flow was judged and is unknown; the arguments are those of `sampled`."""
         return name in self._others or (way or turned(name)) in self._others
 
     def stranger(self, name: Name, way: Name) -> DatagramHandler | None:
-        """Return what takes this direction of a UDP flow that belongs to nobody, and from now on
-        both (`way` is the other); None for any other flow. Of a flow of one packet nothing is made
-        before.
+        """Return the handler of an unknown UDP flow, and set it for this direction (`way` is the
+        other one); None for any other flow. It is created when the second packet comes.
         """
         others, key = self._others, name[1]
         if name not in others:
@@ -204,7 +202,7 @@ class Recogniser:
         return found
 
     def strays(self) -> list[FlowKey]:
-        """Return the keys of the UDP flows that belong to nobody, of one direction or both."""
+        """Return the keys of the unknown UDP flows, in the directions that were seen."""
         return [key for transport, key in self._others if transport == "udp"]
 
     # -- samples -----------------------------------------------------------------------------------
@@ -222,9 +220,12 @@ class Recogniser:
         return flow
 
     def set_aside(self, name: Name, packet: Packet, pieces: list[bytes]) -> bool:
-        """Keep the first packet of a flow, and nothing else until a second one comes, where no
-        protocol knows it alone, or the table is flooded with what one does: a flood is such flows.
-        False where it is to be held as usual.
+        """Keep only the first packet of a flow until a second one comes, if it alone proves no
+        protocol, or during a flood. This makes floods cheap, which consist of such flows.
+
+        Returns:
+            False if the packet was not kept and has to be held as usual.
+
         """
         if self._other is not None or self._options.decode_as or len(pieces) > 1:
             return False
@@ -238,7 +239,7 @@ class Recogniser:
             else:
                 claim = None
                 if self._table.flooded:
-                    # Most datagrams need no bonus for their ports, which takes longer.
+                    # First without ports, which is faster and suffices for most datagrams.
                     claim = self._best(able, sample, transport, (0, 0), final=False)
                     claim = claim or self._best(able, sample, transport, ports, final=False)
                 if claim is None:
@@ -250,7 +251,7 @@ class Recogniser:
         return True
 
     def _made(self, name: Name, packet: Packet) -> Flow:
-        """Return the flow of a packet that was set aside; it is not on the table."""
+        """Return a new flow with a packet that was set aside."""
         _, _, time_ns, key, payload, segment, _ = packet
         flow = Flow(key, name[0], flow_ports(key), None, time_ns, 0)
         flow.packets.append((0, packet))
@@ -264,7 +265,7 @@ class Recogniser:
         return flow
 
     def hold(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
-        """Hold a packet of a flow that no protocol has claimed yet, and judge where that is due."""
+        """Hold a packet of a flow that waits for recognition; judge the flow when that is due."""
         _, _, time_ns, key, _, _, _ = packet
         side = 0 if key == flow.key else 1
         flow.last_ns = time_ns
@@ -289,14 +290,14 @@ class Recogniser:
         self._bound()
 
     def _may_show_roles(self, flow: Flow) -> bool:
-        """Return whether a flow whose sample is full waits for what shows who is the client."""
+        """Return whether a flow with a full sample waits on to find out who is the client."""
         if still_short(flow) and not len(flow.sample) % _SAMPLE_DATAGRAMS:
             claim = self._claim(flow, final=True)
             flow.waits = claim is not None and awaits_roles(flow, claim, self._protocols)
         return flow.waits and still_short(flow)
 
     def _await(self, flow: Flow, frame: int, begins: array[int]) -> None:
-        """Remember a flow whose first frame is that of a connection."""
+        """Remember a flow if its first frame is known to begin a connection."""
         place = bisect_left(begins, frame)
         if place < len(begins) and begins[place] == frame:
             self._awaited[flow.transport, flow.key] = frame
@@ -311,7 +312,9 @@ class Recogniser:
     # -- judging -----------------------------------------------------------------------------------
 
     def judge(self, flow: Flow, *, final: bool) -> None:
-        """Put the sample to the protocols; claim the flow, or let it go where it is `final`."""
+        """Show the sample to the protocols. If none claims the flow and the judgement is `final`,
+        the flow is unknown.
+        """
         few = self._is_one_of_too_many(flow)
         if few and (not final or self._is_counted(flow)):
             return
@@ -329,11 +332,11 @@ class Recogniser:
             self._begin(flow, self._settle(flow, claim))
 
     def _is_one_of_too_many(self, flow: Flow) -> bool:
-        """Return whether a flow, as few of its packets as there are, is to be counted only."""
+        """Return whether a flow has so few packets that during a flood it is only counted."""
         return self._table.flooded and self._other is None and len(flow.sample) < BRIEF
 
     def _is_counted(self, flow: Flow) -> bool:
-        """Count one of too many whose first packet or server is known, and ask nobody."""
+        """Count a flow without asking the protocols, if its first packet or server is known."""
         protocol = flow.known_alone
         if protocol is None and flow.transport == "udp":
             likely = self.servers.likely(flow)
@@ -348,9 +351,7 @@ class Recogniser:
         self._alone(protocol, sum(p[0] == _UDP or bool(p[4]) for _, p in flow.packets))
 
     def finish(self) -> None:
-        """Judge everything that is left. Claimed flows begin in the order of their first frames,
-        those to known servers among them.
-        """
+        """Judge all remaining flows. Claimed ones begin in the order of their first frames."""
         claimed: list[tuple[Flow, str]] = []
         silent: list[Flow] = []
         for flow in list(self._sampled.values()):
@@ -409,9 +410,7 @@ class Recogniser:
         return best_claim(protocols, sample, transport, ports, final=final, on_fault=fault)
 
     def _able(self, transport: str, payload: bytes) -> tuple[Protocol, ...]:
-        """Return those that a datagram or a piece of stream may prove alone, and those that cannot
-        tell.
-        """
+        """Return the protocols that a single datagram or piece of stream may prove."""
         found = []
         for protocol, may_stand_alone in self._speaking[transport]:
             try:
@@ -424,7 +423,7 @@ class Recogniser:
         return tuple(found)
 
     def _settle(self, flow: Flow, claim: Claim) -> str:
-        """Make a flow that of a protocol; return what the roles rest on."""
+        """Assign a flow to the protocol that claims it; return the basis of its roles."""
         dialect = self._options.dialects.get(claim.protocol)
         if dialect is not None:
             reasons = (*claim.reasons, f"dialect {dialect} was asked for")
@@ -440,7 +439,7 @@ class Recogniser:
             self._hit("MAX_SERVERS", 1)
         return roles_from
 
-    # -- letting go --------------------------------------------------------------------------------
+    # -- releasing ---------------------------------------------------------------------------------
 
     def _take_off(self, flow: Flow) -> None:
         self._octets -= flow.octets + PACKET_OCTETS * len(flow.packets)
@@ -449,7 +448,7 @@ class Recogniser:
         self._awaited.pop((flow.transport, flow.key), None)
 
     def _let_go(self, flow: Flow) -> None:
-        """Remember that a flow belongs to no protocol."""
+        """Release the packets of a flow that no protocol has claimed."""
         for _, packet in flow.packets:
             if packet[0] == _UDP:
                 self.other_datagrams += 1
@@ -461,8 +460,8 @@ class Recogniser:
         self._disown((flow.transport, flow.key))
 
     def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
-        """Count a packet that was set aside and stayed alone; return its flow instead where that
-        is to be judged by its server.
+        """Count a packet that was set aside and not followed by another one. If it goes to a known
+        server, return its flow instead, which then has to be judged.
         """
         protocol = self._known_alone.pop(name, None) if self._known_alone else None
         if protocol is None and self.servers.recalls(name[0], name[1]):
@@ -481,7 +480,7 @@ class Recogniser:
         return None
 
     def _disown(self, name: Name) -> None:
-        """Take a flow for one of nobody; forget the oldest of those where there are too many."""
+        """Remember a flow as unknown; forget the oldest ones if there are too many."""
         others = self._others
         others[name] = True
         while len(others) > 2 * MAX_OTHER:
@@ -491,14 +490,14 @@ class Recogniser:
                 self._handlers.drop(key)
 
     def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
-        """Hold what comes next of a flow that nobody claimed."""
+        """Hold the next packets of an unknown flow for recognition."""
         for way in (key, reverse_key(key)):
             self._handlers.drop(way)
             self._others.pop(("udp", way), None)
         self.new_flow("udp", key, time_ns, looks)
 
     def forget_quiet(self, frame: int) -> None:
-        """Let the flows go that have been quiet longest, where too many are quiet."""
+        """Judge and forget the flows that have been quiet longest, if too many are quiet."""
         waiting = len(self._sampled) + len(self._lone)
         if waiting <= MAX_QUIET_SAMPLED or frame - self._looked_at < waiting // KEYS_A_FRAME:
             return
@@ -518,16 +517,14 @@ class Recogniser:
                     del self._others[name]
 
     def _bound(self) -> None:
-        """Let flows go where too many wait, or too many bytes of theirs."""
+        """Judge and release flows if too many flows or bytes are held."""
         waiting = len(self._sampled) + len(self._lone)
         many = waiting > MAX_SAMPLED
         if many or self._octets > self._most_octets:
             self._evict("MAX_SAMPLED" if many else "MAX_SAMPLED_OCTETS", max(1, waiting // 10))
 
     def _evict(self, limit: str, count: int) -> list[Name]:
-        """Judge so many of the sampled flows, those idle longest, and let them go; return their
-        names.
-        """
+        """Judge and release the `count` flows that have been idle longest; return their names."""
         if count <= 0:
             return []
         names = []

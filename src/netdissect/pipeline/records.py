@@ -1,8 +1,7 @@
-"""One record per datagram with everything that is known about it: what `read`, `show` and the
-filters work on.
+"""One record per datagram with everything known about it: the input of `read`, `show` and filters.
 
-The tracker learns later what became of a unit, so of a file a record is held until its units are
-settled; of a live source it leaves at once, with what is known by then.
+The tracker learns the outcome of a unit only later. Records of a file therefore wait until their
+units are settled; those of a live source leave at once, with what is known then.
 """
 
 from __future__ import annotations
@@ -34,22 +33,24 @@ from netdissect.wire.inflate import Bounds
 __all__ = ["Records"]
 
 MAX_INSPECTORS = 256
-"""Connections whose trees are completed from earlier datagrams at once."""
+"""Connections that have an inspector, which completes trees from earlier datagrams."""
 MAX_FINDINGS = 1000
 """Findings kept per datagram."""
 MAX_PASSED = 16_384
-"""Datagrams that nobody asked about, of all connections, kept for the trees of those after them."""
+"""Datagrams of all connections that are not decoded but kept, because decoding later ones may
+depend on them.
+"""
 
 _REPEATS: Final = (
     ("duplicate", "duplicate"), ("retransmission", "retransmission"), ("unknown-copy", "unknown")
 )  # fmt: skip
-"""Findings on copies, and their kinds: more is known of where the capture stands later."""
+"""(finding on a copy, kind of the copy). Both may change when more is known about the vantage."""
 _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
 
 
 class _Unwanted(NamedTuple):
-    """A datagram that nobody asked about, for those after it."""
+    """A datagram without a record, kept because decoding later ones may depend on it."""
 
     frame: int
     dialect: str
@@ -57,7 +58,7 @@ class _Unwanted(NamedTuple):
 
 
 class _Decoding:
-    """Decodes a datagram when its tree or its messages are first asked for."""
+    """Decodes a datagram when its tree or its messages are first requested."""
 
     __slots__ = ("_follows", "_item", "_maker")
 
@@ -73,7 +74,7 @@ class _Decoding:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Records:
-    """Makes records from what the pipeline shows: an `Observer`."""
+    """Creates the records of the datagrams that the pipeline shows: an `Observer`."""
 
     def __init__(
         self,
@@ -85,9 +86,16 @@ class Records:
         lazy: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
-        """Take user schemas by protocol, whether records are held back (a file) or not (`live`),
-        whether they are decoded only when somebody asks what is in them (`lazy`), and who records
-        units, where that is not to be all of them, each alone.
+        """Create one.
+
+        Args:
+            schemas: user schemas by protocol.
+            strict: re-raise exceptions in decoders.
+            live: records leave at once instead of waiting for the outcome of their units.
+            bounds: how far compressed bodies are inflated.
+            lazy: decode a record only when its tree or its messages are requested.
+            recorder: records units; None = one that records each of them.
+
         """
         self.recorder = recorder or Recorder()
         self.lazy = lazy and not strict
@@ -95,40 +103,41 @@ class Records:
         self.strict = strict
         self.held = DatagramQueue(live=live)
         self.bounds = bounds or Bounds()
-        """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
         self.needs: frozenset[str | None] | None = None
-        """Kinds of copies of units, one of which a datagram carries that somebody wants, None for
-        any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
+        """Only datagrams with a copy of one of these kinds are needed (None in it = of any kind);
+        None = all datagrams are. Used only if `lazy`.
         """
         self.skip = (0, 0)
-        """The records that left early: all of frames before this one, and so many of its own."""
+        """Records that were shown early: (frame, n) = all of earlier frames, and n of this one."""
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
+        """(protocol, dialect) -> spaces with retransmission."""
         self._requests: dict[tuple[str, str, int, str], Request] = {}
-        """How datagrams of a protocol, dialect, direction and transport were read last."""
+        """(protocol, dialect, direction, transport) -> how such a datagram was last decoded."""
         self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
-        """What was known of connections lately."""
+        """Recent facts about connections, to share equal ones."""
         self._inspectors: dict[int, Inspector | None] = {}
+        """Connection -> its inspector, oldest first."""
         self._passed: dict[int, tuple[Connection, deque[DatagramRecord | _Unwanted]]] = {}
-        """What was not decoded but matters to the inspector, by connection."""
+        """Connection -> datagrams that were not decoded yet but that its inspector needs."""
         self._passed_count = 0
 
     # -- called by the pipeline --------------------------------------------------------------------
 
     def seen(self, item: Datagram) -> None:
-        """Take one datagram of a known protocol."""
+        """Add a datagram of a known protocol to the queue."""
         if self._findings:
             mine = (finding for where, finding in self._findings if where == item.frame)
             item.findings = tuple(mine)
             self._findings.clear()
         if self.held.needs is not None and not self._may_matter(item):
-            # It only keeps those behind it in their place.
+            # It only keeps its place in the order.
             item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)
 
     def _may_matter(self, item: Datagram) -> bool:
-        """Return whether somebody who asks for some kinds of copies may want a datagram, or one
-        after it needs it: a first copy stays one, others may turn out to be of another kind.
+        """Return whether a datagram may be needed for its copies, or for decoding later ones. An
+        original stays an original; the kind of other copies may change.
         """
         needs = self.held.needs
         for _, copy in item.touched:
@@ -140,18 +149,18 @@ class Records:
         return inspector is not None and inspector.wants(item.events)
 
     def other(self, packet: Packet) -> None:
-        """Take a datagram of no known protocol."""
+        """Add a datagram of an unknown protocol to the queue."""
         item = Datagram(packet[1], packet[2], packet[4])
         item.packet = packet
         self.held.add(item)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding on the datagram that is about to be seen."""
+        """Remember a finding for the datagram that `seen` gets next."""
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
     def next(self, item: Datagram) -> DatagramRecord | None:
-        """Return the record of a datagram that leaves; None where nobody wants it."""
+        """Return the record of a datagram that leaves the queue; None if it is not needed."""
         if self._is_wanted(item) and not self._left_early(item.frame):
             return self.record_of(item)
         if item.connection is not None and item.protocol is not None:
@@ -171,30 +180,24 @@ class Records:
         return False
 
     def _left_early(self, frame: int) -> bool:
-        """Return whether the next record of a frame has left before."""
+        """Return whether the next record of a frame was shown early."""
         last, left = self.skip
         if frame == last and left:
             self.skip = (last, left - 1)
             return True
         return frame < last
 
-    # -- called by who wants the records -----------------------------------------------------------
+    # -- called by users of the records ------------------------------------------------------------
 
     def ready(self, now_ns: int, oldest_frame: int | None = None) -> Iterator[DatagramRecord]:
-        """Yield the records that may leave, in order of frames.
-
-        Args:
-            now_ns: time of the newest packet.
-            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
-
-        """
+        """Yield the records that may leave, in the order of frames; see `DatagramQueue.take`."""
         while (item := self.held.take(now_ns, oldest_frame)) is not None:
             record = self.next(item)
             if record is not None:
                 yield record
 
     def rest(self) -> Iterator[DatagramRecord]:
-        """Yield what is left."""
+        """Yield the remaining records, at the end of the capture."""
         while self.held:
             item = self.held.pop()
             record = None if self.held.is_unwanted(item) else self.next(item)
@@ -204,7 +207,7 @@ class Records:
     # -- building ----------------------------------------------------------------------------------
 
     def record_of(self, item: Datagram) -> DatagramRecord:
-        """Return a datagram decoded, with what is known by now."""
+        """Return the record of a datagram with what is known about it now."""
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
             return _unknown(item)
@@ -244,8 +247,8 @@ class Records:
         return record
 
     def _pass(self, connection: Connection, record: DatagramRecord | _Unwanted) -> None:
-        """Keep a datagram until one that follows it is decoded; of too many let go of those that
-        none can follow, and show the others to their inspectors.
+        """Keep a datagram until a later one is decoded. If too many are kept, drop those after
+        which none can come, and show the oldest others to their inspectors.
         """
         passed = self._passed
         passed.setdefault(connection.number, (connection, deque()))[1].append(record)
@@ -256,7 +259,7 @@ class Records:
         for number, (owner, _) in list(passed.items()):
             if owner.released and owner not in held:
                 self._passed_count -= len(passed.pop(number)[1])
-        # An eighth at once, else each further datagram would have to make room for itself.
+        # Free an eighth at once, or each further datagram would get here.
         while self._passed_count > MAX_PASSED * 7 // 8:
             number, (_, records) = next(iter(passed.items()))
             last = records[-1]
@@ -266,8 +269,8 @@ class Records:
                 _ = last.messages
 
     def _catch_up(self, number: int, record: DatagramRecord | _Unwanted) -> None:
-        """Show the inspector of a connection what it has to see before a record, and that itself
-        where nobody asked about it.
+        """Show the inspector of a connection the datagrams before a record, and the record itself
+        if it is `_Unwanted`.
         """
         _, passed = self._passed.get(number, (None, None))
         while passed and passed[0].frame <= record.frame:
@@ -283,7 +286,7 @@ class Records:
             self._passed.pop(number, None)
 
     def _follow(self, passed: _Unwanted) -> None:
-        """Show a datagram that nobody asked about to its inspector, decoded where it must be."""
+        """Show a datagram without a record to its inspector, decoding it if necessary."""
         item = passed.item
         if item.connection is None or item.protocol is None:
             return
@@ -293,7 +296,7 @@ class Records:
         self._tree(item, item.connection, item.protocol, passed.dialect)
 
     def _facts_of(self, connection: Connection) -> ConnectionFacts:
-        """Return what is known of a connection by now: often what was known a datagram before."""
+        """Return the present facts about a connection, shared with earlier records if equal."""
         machine = connection.machine
         known = (machine.word, machine.handshake, *connection.endpoints, connection.vantage.word)
         facts = self._lately.get(known)
@@ -304,8 +307,8 @@ class Records:
         return facts
 
     def decode(self, item: Datagram, record: DatagramRecord, *, follows: bool) -> None:
-        """Fill in the tree and the messages of a record; `follows`: its inspector has to have seen
-        what came before.
+        """Set the tree and the messages of a record; `follows`: its inspector has to see the
+        datagrams before it first.
         """
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
@@ -319,7 +322,7 @@ class Records:
     def _tree(
         self, item: Datagram, connection: Connection, protocol: Protocol, dialect: str
     ) -> Dissection:
-        """Return the tree of a datagram, with what its inspector adds."""
+        """Return the tree of a datagram, completed by its inspector."""
         extra = None if item.hints is None else item.hints.extra
         key = (protocol.name, dialect, item.direction, connection.transport)
         request = self._requests.get(key)
@@ -344,7 +347,7 @@ class Records:
         return tree
 
     def _inspector(self, connection: Connection, protocol: Protocol) -> Inspector | None:
-        """Return the inspector of a connection; of too many the oldest starts anew."""
+        """Return the inspector of a connection. If there are too many, the oldest is dropped."""
         known = self._inspectors
         if connection.number not in known:
             inspector = known[connection.number] = protocol.inspector()
@@ -359,13 +362,15 @@ class Records:
         if key not in self._reliable:
             policy = protocol.policy(dialect)
             found = {rule.name for rule in policy.spaces if rule.resend is not None}
-            # TCP repeats what is lost of a stream.
+            # TCP retransmits what is lost of a stream.
             self._reliable[key] = frozenset(found | ({MESSAGES} if policy.stream else set()))
         return self._reliable[key]
 
 
 def _agreed(item: Datagram) -> tuple[Finding, ...]:
-    """Return the findings of a datagram, those on its copies by what these are taken for now."""
+    """Return the findings of a datagram, after changing those about its copies so that they agree
+    with the present kinds of these copies.
+    """
     findings = list(item.findings)
     codes = [finding.code for finding in findings]
     for before, kind in _REPEATS:
@@ -385,7 +390,7 @@ def _agreed(item: Datagram) -> tuple[Finding, ...]:
 
 
 def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -> None:
-    """Add what the framer of a stream has found: it sees segments, the bytes alone do not tell."""
+    """Add the faults that the framer of a stream has found, which the bytes alone do not show."""
     known = {note.code for note in tree.annotations}
     rows = {row.code: row for row in protocol.codes}
     for fault in faults:

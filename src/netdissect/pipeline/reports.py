@@ -1,6 +1,6 @@
-"""The reports of an analysis, in order of their first frames. A few are kept as they are; of many
-each is packed into a few hundred bytes, in memory first and then in a file without a name, and
-made anew whenever it is asked for. So memory does not grow with the capture.
+"""The reports of an analysis, in the order of their first frames. If there are many, each is
+pickled into a few hundred bytes, first in memory and then in a temporary file, and unpickled when
+it is used. Memory therefore does not grow with the capture.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from netdissect.model.reports import ConnectionReport
 __all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Lines", "Reports"]
 
 MAX_PLAIN = 256
-"""Reports that are kept as they are; with one more, all are packed."""
+"""Reports kept as objects. Beyond that, all are pickled."""
 MAX_IN_MEMORY = 1_000_000
-"""Bytes of packed reports in memory; with more, they lie in a file."""
+"""Bytes of pickled reports in memory. Beyond that, they are in a temporary file."""
 
 _PIECE = 65_536
-"""Bytes that are copied at a time."""
+"""Bytes copied at a time."""
 
 
 class Lines(NamedTuple):
-    """How reports are written: ASCII texts that begin with a brace."""
+    """Functions that format reports as lines of ASCII text, each beginning with a brace."""
 
     whole: Callable[[ConnectionReport], str]
     """A line."""
@@ -50,7 +50,7 @@ _cause_values = field_values(Cause)
 
 
 class _Store:
-    """Reports in the order in which they came; a place is an index into that order."""
+    """Reports in the order in which they were added; a place is an index into that order."""
 
     __slots__ = (
         "__weakref__",
@@ -75,21 +75,21 @@ class _Store:
 
     def _begin(self) -> None:
         self.frames = array("q")
-        """First frame of each."""
+        """First frame of each report."""
         self.numbers = array("q")
-        """Connection of each: what counts, whatever it was when the report was packed."""
+        """Connection of each report. It overrides the number in a pickled report."""
         self.neighbours = Neighbours()
         self._plain: list[ConnectionReport] | None = [] if self._lines is None else None
-        """The reports themselves; None when they are packed."""
+        """The reports themselves; None once they are pickled."""
         self._places = array("q")
-        """Places by the numbers of their connections, made when it is asked for."""
+        """Places sorted by the numbers of their connections; created on first use."""
         self._starts = array("q")
         self._end = 0
         self._file: IO[bytes] = BytesIO()
         self._in_memory = True
 
     def append(self, report: ConnectionReport) -> None:
-        """Take one report."""
+        """Add one report."""
         self.frames.append(report.first_frame)
         self.numbers.append(report.connection)
         self.neighbours.add(report)
@@ -111,16 +111,16 @@ class _Store:
             self.pack()
 
     def load(self, place: int) -> ConnectionReport:
-        """Return the report at a place, as all that is known by now has it."""
+        """Return the report at a place, with what its neighbours show by now."""
         if self._plain is not None:
             return self.neighbours.apply(self._plain[place])
-        # The bytes are our own: nobody else has the file, or the pipe over which they came.
+        # Safe to unpickle: the file and the pipe belong to processes of our own.
         report: ConnectionReport = pickle.loads(self._read(place))  # noqa: S301
         report.connection = self.numbers[place]
         return self.neighbours.apply(report)
 
     def line(self, place: int, lines: Lines) -> str:
-        """Return the line of the report at a place, as all that is known by now has it."""
+        """Return the line of the report at a place, with what its neighbours show by now."""
         if self._lines is None:
             return lines.whole(self.load(place))
         octets, number = self._read(place), self.numbers[place]
@@ -138,7 +138,7 @@ class _Store:
         return self._file.read(end - start)
 
     def place(self, connection: int) -> int | None:
-        """Return the place of a connection's report; None where there is none."""
+        """Return the place of a connection's report; None without one."""
         numbers, places = self.numbers, self._places
         if len(places) != len(numbers):
             order = sorted(range(len(numbers)), key=numbers.__getitem__)
@@ -149,13 +149,13 @@ class _Store:
         return None
 
     def pack(self) -> None:
-        """Pack what is there, and from now on everything that comes."""
+        """Pickle all reports, and from now on each one that is added."""
         plain, self._plain = self._plain, None
         for report in plain or ():
             self._write(pickle.dumps(report, pickle.HIGHEST_PROTOCOL))
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Give connection n the number `numbers[n - 1]`."""
+        """Change the number of each connection n to `numbers[n - 1]`."""
         self._places = array("q")
         for place, number in enumerate(self.numbers):
             self.numbers[place] = numbers[number - 1]
@@ -164,7 +164,7 @@ class _Store:
         self.neighbours.renumber(numbers)
 
     def send(self, out: IO[bytes]) -> None:
-        """Write everything to a stream, packed."""
+        """Write everything to a stream for `receive`."""
         self.pack()
         head = (self.frames, self.numbers, self.neighbours.state(), self._starts, self._end)
         pickle.dump(head, out, pickle.HIGHEST_PROTOCOL)
@@ -172,7 +172,7 @@ class _Store:
         shutil.copyfileobj(self._file, out)
 
     def receive(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """Take everything that another store sent, behind what is here; connection n becomes
+        """Append everything that another store has sent; its connection n becomes
         `numbers[n - 1]`.
 
         Raises:
@@ -194,14 +194,14 @@ class _Store:
             self._add(piece)
 
     def learn(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """Take from what another store sent only what its connections show of others; connection n
-        becomes `numbers[n - 1]`.
+        """From what another store has sent, use only what its connections show about others; its
+        connection n becomes `numbers[n - 1]`.
         """
         _, _, near, *_ = pickle.load(stream)  # noqa: S301 - a process of our own
         self.neighbours.extend(near, numbers)
 
     def close(self) -> None:
-        """Forget all reports and free their file."""
+        """Drop all reports and free their file."""
         self._file.close()
         self._begin()
 
@@ -210,7 +210,7 @@ class _Store:
         self._add(octets)
 
     def _add(self, octets: bytes) -> None:
-        # To read a report moves the place, too.
+        # Reading a report moves the file position too.
         self._file.seek(self._end)
         self._file.write(octets)
         self._end += len(octets)
@@ -218,7 +218,7 @@ class _Store:
             self._to_file()
 
     def _to_file(self) -> None:
-        """Move to a file that has no name; where none can be made, memory has to do."""
+        """Move the bytes to a temporary file without a name. If that fails, they stay in memory."""
         from tempfile import TemporaryFile  # noqa: PLC0415 - few captures need it
 
         self._in_memory = False
@@ -233,11 +233,11 @@ class _Store:
 
 
 class Reports(Sequence[ConnectionReport], Closing):
-    """Reports in order of first frame, or a choice of them in another order.
+    """Reports in the order of first frames, or some of them in another order.
 
-    To the reader a list that cannot be changed; of many, each access makes a report anew. What is
-    sliced, ordered or chosen from it shares its file, so `close` is for all of them. The file is
-    freed when nobody holds them any more; `with` or `close` does it at once.
+    An immutable sequence for its users. If there are many, each access unpickles a report. Slices
+    and selections share the file, so that `close` closes all of them. The file is freed when the
+    last of them is, or at once by `with` or `close`.
     """
 
     __slots__ = ("_order", "_store", "_whole")
@@ -245,16 +245,16 @@ class Reports(Sequence[ConnectionReport], Closing):
     def __init__(
         self, reports: Iterable[ConnectionReport] = (), *, lines: Lines | None = None
     ) -> None:
-        """Make them; `lines`: as in `Options`."""
+        """Create a sequence with some reports; `lines`: see `Options.lines`."""
         self._store = _Store(lines)
         self._whole = True
-        """Whether these are all that the store has, also what is added later."""
+        """True for all reports of the store, including those added later."""
         self._order = array("q")
         """Places in the store."""
         for report in reports:
             self.append(report)
 
-    # -- to the reader -----------------------------------------------------------------------------
+    # -- for users ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._store.frames) if self._whole else len(self._order)
@@ -285,12 +285,12 @@ class Reports(Sequence[ConnectionReport], Closing):
         return Reports, (list(self),)
 
     def close(self) -> None:
-        """Forget all reports and free their file."""
+        """Drop all reports and free their file."""
         self._store.close()
         self._order = array("q")
 
     def ordered(self, key: Callable[[ConnectionReport], float]) -> Reports:
-        """Return the same reports in the order of a key, those of the same key as they stand."""
+        """Return the same reports sorted by a key; the sort is stable."""
         places = self._places()
         keys = list(map(key, self))
         ranks = sorted(range(len(keys)), key=keys.__getitem__)
@@ -303,34 +303,34 @@ class Reports(Sequence[ConnectionReport], Closing):
         return self._chosen(array("q", chosen))
 
     def numbers(self) -> list[int]:
-        """Return the numbers of these connections, without making their reports."""
+        """Return the numbers of these connections without unpickling their reports."""
         return [self._store.numbers[place] for place in self._places()]
 
     def by_number(self, connection: int) -> ConnectionReport | None:
-        """Return the report of one connection, whether it is among these or only in the whole."""
+        """Return the report of any connection in the store, even if it is not one of these."""
         place = self._store.place(connection)
         return None if place is None else self._store.load(place)
 
     def lines(self, lines: Lines) -> Iterator[str]:
-        """Yield what is written of each report: what they were made to keep, where they were."""
+        """Yield the line of each report."""
         return (self._store.line(place, lines) for place in self._places())
 
-    # -- to the pipeline ---------------------------------------------------------------------------
+    # -- for the pipeline --------------------------------------------------------------------------
 
     def append(self, report: ConnectionReport) -> None:
-        """Take a report, whatever its place in the order is."""
+        """Add a report; its first frame may be earlier than those of others."""
         self._store.append(report)
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Give connection n the number `numbers[n - 1]`."""
+        """Change the number of each connection n to `numbers[n - 1]`."""
         self._store.renumber(numbers)
 
     def send(self, out: IO[bytes]) -> None:
-        """Write all reports to a stream, packed."""
+        """Write all reports to a stream for `receive`."""
         self._store.send(out)
 
     def receive(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """Take all reports that were sent, connection n as number `numbers[n - 1]`.
+        """Append all reports that were sent; their connection n becomes `numbers[n - 1]`.
 
         Raises:
             EOFError: the stream ends too early.
@@ -339,8 +339,8 @@ class Reports(Sequence[ConnectionReport], Closing):
         self._store.receive(stream, numbers)
 
     def learn(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """Take from what was sent only what others are judged by, connection n as number
-        `numbers[n - 1]`.
+        """From what was sent, use only what its connections show about others; their connection n
+        becomes `numbers[n - 1]`.
         """
         self._store.learn(stream, numbers)
 
@@ -350,7 +350,7 @@ class Reports(Sequence[ConnectionReport], Closing):
         return chosen
 
     def _places(self) -> array[int]:
-        """Return the places of the reports in order; those of the same frame as they came."""
+        """Return the places of the reports in their order."""
         frames = self._store.frames
         if self._whole and len(self._order) != len(frames):
             self._order = array("q", sorted(range(len(frames)), key=frames.__getitem__))

@@ -1,5 +1,5 @@
-"""Datagrams of the recent past, so that those around something worth showing can be shown in full
-without reading the capture again.
+"""Remembers recent datagrams, so that those around a notable event can be shown in full without
+reading the capture again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ __all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
 MAX_RECENT = 32_768
 """Datagrams of all connections that are remembered."""
 MAX_SCENE = 40
-"""Datagrams of one scene at most."""
+"""Datagrams in one scene."""
 MAX_DISORDER = 1024
-"""Frames that a datagram may have waited for its flow to be recognised, or for missing bytes."""
+"""Frames by which a datagram may be late, because its flow was not recognised or bytes were
+missing.
+"""
 
 Told = Callable[[int, int, int, int, int], None]
 """Called with connection, direction, time in ns, frame and bytes of each datagram."""
@@ -36,20 +38,20 @@ class Scene:
         self._records = records
         self._items = items
         self.cut = cut
-        """Whether some between the first and the last are left out."""
+        """Whether some datagrams between the first and the last are left out."""
 
     def has(self, frame: int) -> bool:
-        """Return whether a frame is among them."""
+        """Return whether a frame is in the scene."""
         return any(item.frame == frame for item in self._items)
 
     def records(self) -> Iterator[DatagramRecord]:
-        """Yield them decoded, in order of frames."""
+        """Yield the records in the order of frames."""
         for item in self._items:
             yield self._records.record_of(item)
 
 
 class Scenes(Records):
-    """Tells of every datagram of a known protocol, and remembers the last ones."""
+    """Reports every datagram of a known protocol to a callback, and remembers the last ones."""
 
     def __init__(
         self,
@@ -60,17 +62,19 @@ class Scenes(Records):
         remember: bool = True,
         **more: Any,
     ) -> None:
-        """Take who is told of each datagram, and whether scenes are wanted at all."""
+        """Create one; `told` is called for each datagram, `remember` is False if no scenes are
+        needed, and the rest goes to `Records`.
+        """
         super().__init__(schemas=schemas, strict=strict, **more)
         self._told = told
         self._remember = remember
         self._recent: deque[Datagram] = deque(maxlen=MAX_RECENT)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take nothing: findings are told one by one elsewhere."""
+        """Ignore a finding: findings are reported elsewhere."""
 
     def seen(self, item: Datagram) -> None:
-        """Take one datagram of a known protocol."""
+        """Report and remember one datagram."""
         if item.connection is not None:
             number, octets = item.connection.number, len(item.payload)
             self._told(number, item.direction, item.time_ns, item.frame, octets)
@@ -78,11 +82,11 @@ class Scenes(Records):
             self._recent.append(item)
 
     def other(self, packet: Packet) -> None:
-        """Take nothing: datagrams of no known protocol are not shown."""
+        """Ignore a datagram of an unknown protocol."""
 
     def scene(self, connection: int, frames: frozenset[int], first: int, last: int) -> Scene:
-        """Return the datagrams of a connection between two frames, as far as they are remembered;
-        of too many those of `frames` and their neighbours.
+        """Return the datagrams of a connection between two frames, as far as they are remembered.
+        If there are too many, return those of `frames` and their neighbours.
         """
         found: list[Datagram] = []
         for item in reversed(self._recent):

@@ -1,4 +1,4 @@
-"""Figures of a running capture by server, for those who watch many of them."""
+"""Totals by server of a running capture, for monitoring."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from netdissect.track.connection import Connection
 __all__ = ["MAX_SERVERS", "OTHER", "ServerTotals"]
 
 MAX_SERVERS = 100
-"""Servers that are told apart, those seen first; all others are counted together."""
+"""Servers with totals of their own, those seen first. All others are counted together."""
 OTHER = "other"
+"""Name of the totals of all other servers."""
 
 
 class ServerTotals:
-    """Sums by server: of connections that have ended, and with those that go on."""
+    """Totals by server, of connections that have ended and of those that are still tracked."""
 
     def __init__(self) -> None:
         self._ended: dict[tuple[str, str], ServerFigures] = {}
@@ -27,11 +28,11 @@ class ServerTotals:
 
     @property
     def servers(self) -> int:
-        """Return how many servers are told apart."""
+        """Return how many servers have totals of their own."""
         return len(self._apart)
 
     def ended(self, report: ConnectionReport) -> None:
-        """Take the report of a connection that has ended."""
+        """Add the report of a connection that has ended."""
         row = self._row(self._ended, report.server, report.protocol)
         _add(row, report.datagrams, report.octets, report.spaces)
         counts = [report.anomalies.get(level.label, 0) for level in Severity]
@@ -41,10 +42,10 @@ class ServerTotals:
     def now(
         self, tracked: Iterable[Connection], trips: Iterable[float | None]
     ) -> list[ServerFigures]:
-        """Return how all servers stand. No sum is ever less than it was.
+        """Return the present totals of all servers. They never decrease.
 
         Args:
-            tracked: the connections that go on.
+            tracked: the connections that have not ended.
             trips: the median round trip of each in milliseconds, None without any.
 
         """
@@ -61,7 +62,7 @@ class ServerTotals:
             if trip is not None:
                 row.trips_ms.append(trip)
         for key, row in rows.items():
-            # What was taken for lost may come late: a counter must not go back for it.
+            # A unit counted as lost may arrive late, but a counter must not decrease.
             row.lost = max(row.lost, self._shown[key].lost if key in self._shown else 0)
         self._shown = rows
         return list(rows.values())

@@ -1,4 +1,4 @@
-"""Server endpoints, and what each of them speaks."""
+"""Server endpoints and their protocols, and the recognition of the client and server roles."""
 
 from __future__ import annotations
 
@@ -17,42 +17,44 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_UNTOLD = 256
-"""A TCP flow with more bytes than this speaks for itself."""
+"""Bytes of a TCP flow up to which it is judged by its server. A longer one must prove itself."""
 MAX_SERVERS = 4096
 """Endpoints remembered as servers of a protocol."""
 SERVER_SCORE: Final = 60
-"""Score of a claim that rests on what the server spoke on other connections."""
+"""Score of a claim based on the protocol of the server in other connections."""
 
 ROLES_NS: Final = 1_500_000_000
-"""A UDP flow that a protocol knows, but not yet who is the client, waits so long for what shows it:
-keepalives that differ go out once per second.
+"""Time for which a UDP flow of a known protocol waits to find out who is the client, ns. Keepalives
+that show it are sent once per second.
 """
 ROLES_DATAGRAMS: Final = 512
+"""Datagrams of such a flow up to which it waits."""
 ROLES_OCTETS: Final = 1 << 19
-"""Datagrams and bytes held of such a flow at which it waits no longer."""
+"""Bytes of such a flow up to which it waits."""
 
 
 class Servers:
-    """Server endpoints and the claim that was made on a connection to them.
+    """The known servers, each with the claim on a connection to it.
 
-    A connection that was refused, on which nothing was sent, or that holds nothing but what a
-    fuzzer made up, says nothing itself; another one to the same server tells what it was for.
+    A connection that was refused, that is empty or that only has the output of a fuzzer proves
+    nothing itself. Another connection to the same server shows what it was for.
     """
 
     def __init__(self, *, weak: bool = True) -> None:
-        """Make one; `weak` False: it claims no UDP flow, which then stays for somebody who knows
-        more servers.
+        """Create one. With `weak` False it never claims UDP flows, because other processes know
+        further servers.
         """
         self.partial = not weak
-        """Whether somebody knows more servers."""
+        """Whether other processes know further servers."""
         self._known: OrderedDict[tuple[str, bytes], Claim] = OrderedDict()
-        """(transport, server) -> the claim by which it was found; that of the latest flow last."""
+        """(transport, server) -> claim by which it was found, most recently used last."""
         self._spoken: OrderedDict[bytes, Protocol] = OrderedDict()
-        """Server endpoint of a UDP flow -> the protocol that took it; the latest last."""
+        """Server endpoint of a UDP flow -> protocol that has claimed it, most recently used last.
+        """
 
     def learn(self, flow: Flow, roles_from: str) -> bool:
-        """Remember what the server of a claimed flow speaks; return whether another one, of which
-        no flow has begun for longest, had to be forgotten for it.
+        """Remember the protocol of the server of a claimed flow. Return True if the least recently
+        used server had to be forgotten for it.
         """
         if flow.claim is None or flow.protocol is None:
             return False
@@ -63,11 +65,11 @@ class Servers:
             if len(self._spoken) > MAX_SERVERS:
                 self._spoken.popitem(last=False)
             if roles_from == "first_frame":
-                return False  # Who is the server was no more than a guess.
+                return False  # which side is the server was only a guess
         name = (flow.transport, server)
         if name not in self._known:
             if flow.claim.score <= SERVER_SCORE:
-                return False  # What rests on a claim is no surer than the claim.
+                return False  # this claim itself may rest on what is known about the server
             self._known[name] = flow.claimed(flow.claim)
         self._known.move_to_end(name)
         full = len(self._known) > MAX_SERVERS
@@ -76,19 +78,20 @@ class Servers:
         return full
 
     def merge(self, others: Servers) -> None:
-        """Add what others have learnt."""
+        """Add the servers that another process knows."""
         self._known = OrderedDict({**others._known, **self._known})
 
     def likely(self, flow: Flow) -> Protocol | None:
-        """Return the protocol that a UDP flow will be of if its server speaks to all alike.
+        """Return the protocol of a UDP flow's server, if it is known.
 
-        It spares the others the look at most samples; at the last one everybody is asked.
+        Only this protocol is then asked about incomplete samples, which is faster. All protocols
+        are asked about the complete sample.
         """
         first, second = flow_sides(flow.key)
         return self._spoken.get(second) or self._spoken.get(first)
 
     def weak(self, flow: Flow) -> Claim | None:
-        """Return a claim on a flow that proves nothing, resting on what its server spoke before."""
+        """Return a claim on a flow that proves nothing itself, based on its server."""
         if flow.rule is not None:
             return None
         if flow.transport == "udp":
@@ -99,14 +102,14 @@ class Servers:
         return None if claim is None else with_handshake(replace(claim, client=None), flow, claim)
 
     def recalls(self, transport: str, key: FlowKey) -> bool:
-        """Return whether an end of a flow that proves nothing is a server of a known protocol."""
+        """Return whether an endpoint of a flow is a known server."""
         if not self._known or (self.partial and transport != "tcp"):
             return False
         return any((transport, side) in self._known for side in flow_sides(key))
 
     def _recall(self, flow: Flow) -> Claim | None:
         sides = flow_sides(flow.key)
-        # The destination of the first datagram is the likelier server.
+        # The destination of the first datagram is more likely to be the server.
         for side in (1, 0):
             claim = self._known.get((flow.transport, sides[side]))
             if claim is None:
@@ -122,7 +125,7 @@ class Servers:
 
 
 def syn_side(flow: Flow) -> int | None:
-    """Return the end of a TCP flow that sent the SYN, 0 or 1; None = no handshake was captured."""
+    """Return the endpoint (0 or 1) of a TCP flow that sent the SYN; None if it was not captured."""
     for side, packet in flow.packets:
         segment = packet[5]
         if segment is not None and segment.flags & SYN:
@@ -131,8 +134,8 @@ def syn_side(flow: Flow) -> int | None:
 
 
 def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> Claim:
-    """Return the claim with the roles of the TCP handshake: who sends the SYN is the client; where
-    there is none, `otherwise` or the claim as it is.
+    """Return the claim with the sender of the SYN as client. Without a captured SYN, return
+    `otherwise`, or the claim as it is.
     """
     client = syn_side(flow)
     if client is None:
@@ -141,7 +144,7 @@ def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> 
 
 
 def still_short(flow: Flow) -> bool:
-    """Return whether a flow may wait for what shows who is the client."""
+    """Return whether a flow is short enough to wait until it is known who is the client."""
     if flow.transport != "udp" or flow.rule is not None or not flow.sample:
         return False
     lasted_ns = flow.last_ns - flow.sample[0][1]
@@ -150,8 +153,8 @@ def still_short(flow: Flow) -> bool:
 
 
 def awaits_roles(flow: Flow, claim: Claim, protocols: tuple[Protocol, ...]) -> bool:
-    """Return whether the protocol that claims a flow knows nothing yet of who is the client, and
-    expects that what comes next shows it.
+    """Return whether the protocol that claims a flow does not know yet who is the client, but
+    expects to learn it from the next datagrams.
     """
     mine = next(each for each in protocols if each.name == claim.protocol)
     if claim.client is not None or roles(claim, mine, flow.ports)[1] != "first_frame":

@@ -1,5 +1,5 @@
-"""Which of several processes a flow belongs to. Worked out for each packet: that costs less than to
-remember it, and a flood of flows costs no more than few.
+"""Decides which of several processes tracks a flow. It is computed for each packet, which is faster
+than remembering it, and costs no memory in a flood of flows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ __all__ = ["OnlyFlows", "Share"]
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
 _WORD: Final = 0x7FFF_FFFF
+"""Mask that keeps the product below 63 bits."""
 _IPV4_KEY: Final = 12
+"""Length of an IPv4 flow key, bytes."""
 _IPV6_KEY: Final = 36
+"""Length of an IPv6 flow key, bytes."""
 
 
 class FlowKeys:
-    """Keys of UDP flows. Most packets are of none, which takes no key to tell."""
+    """A set of keys of UDP flows that rejects most other packets without building their key."""
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
         self.keys = keys
@@ -37,17 +40,17 @@ class FlowKeys:
         self._spots = bytes(spots)
 
     def has(self, addresses: i64, ports: i64) -> bool:
-        """Return whether a flow over IPv4 is among them."""
+        """Return whether an IPv4 flow is in the set; for the arguments see `ipv4_key`."""
         if not self._spots[place_of(addresses, ports)]:
             return False
         return ipv4_key(addresses, ports) in self.keys
 
 
 class Share(Choice):
-    """One share of the flows of a capture, by their addresses and ports: both directions alike."""
+    """One share of the flows of a capture. Both directions of a flow are in the same share."""
 
     def __init__(self, index: int, count: int, but: frozenset[FlowKey] = frozenset()) -> None:
-        """Take which share of how many it is, and the keys of UDP flows that are in none."""
+        """Create share `index` of `count`; the UDP flows with the keys `but` are in no share."""
         self._index: i64 = index
         self._count: i64 = count
         self._but = FlowKeys(but) if but else None
@@ -59,20 +62,20 @@ class Share(Choice):
         return self._other(_source(key) + _destination(key))
 
     def leaves(self, addresses: i64, ports: i64) -> bool:
-        """Return the same of a flow over IPv4."""
+        """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
         if self._but is not None and self._but.has(addresses, ports):
             return True
-        # Sums: both directions have the same.
+        # Sums, which are the same in both directions.
         ends = (addresses >> 32 & 0xFFFF) + (addresses & 0xFFFF)
         return self._other((ends << 16) + (ports >> 16) + (ports & 0xFFFF))
 
     def _other(self, total: i64) -> bool:
-        """Return whether what adds up to this belongs to another share."""
+        """Return whether a flow whose ends have this sum belongs to another share."""
         return ((total & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
 
     def leaves_tcp(self, key: FlowKey) -> bool:
-        """Return whether a TCP flow belongs to another share: it is in that of its server, the end
-        with the lower port, as what one connection tells about it is for all others.
+        """Return whether a TCP flow belongs to another share. It is in that of its server, the
+        endpoint with the lower port, because other connections to it help to recognise it.
         """
         source, destination = _source(key), _destination(key)
         ports = (source & 0xFFFF) - (destination & 0xFFFF)
@@ -81,14 +84,14 @@ class Share(Choice):
 
 
 class OnlyFlows(Choice):
-    """Leaves all flows out but the UDP flows of some keys."""
+    """Leaves out all flows but some UDP flows."""
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
-        """Take the keys, of both directions."""
+        """Create one from the keys of these flows, in both directions."""
         self._chosen = FlowKeys(keys)
 
     def leaves_udp(self, key: FlowKey) -> bool:
-        """Return whether it is none of them."""
+        """Return whether a UDP flow is not one of them."""
         return key not in self._chosen.keys
 
     def leaves_tcp(self, key: FlowKey) -> bool:
@@ -97,17 +100,18 @@ class OnlyFlows(Choice):
         return True
 
     def leaves(self, addresses: i64, ports: i64) -> bool:
-        """Return whether it is none of them."""
+        """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
         return not self._chosen.has(addresses, ports)
 
 
 def _source(key: FlowKey) -> i64:
-    """Return the last two bytes of the source address, and the port behind them."""
+    """Return the last two bytes of the source address, followed by the source port."""
     at: i64 = 0 if len(key) < _IPV6_KEY else 12
     ports = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
     return read_i64_be(key, at) >> 16 & 0xFFFF_0000 | ports >> 16 & 0xFFFF
 
 
 def _destination(key: FlowKey) -> i64:
+    """Return the last two bytes of the destination address, followed by the destination port."""
     tail = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
     return tail >> 16 & 0xFFFF_0000 | tail & 0xFFFF

@@ -1,7 +1,7 @@
-"""Puts the stages together: what a protocol has claimed goes to its port, all else to the
-recogniser; connections begin and end here.
+"""Connects the stages: packets of a claimed flow go to its handlers, all others to the recogniser.
+Connections begin and end here.
 
-Time comes from the packets, so a file and a live interface give the same answer.
+Time comes from the packets, so that a file and a live interface give the same results.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ __all__ = ["Pipeline"]
 _log = logging.getLogger(__name__)
 
 MAX_REPORTS = 1_000_000
-"""Reports collected, nearly all in a file; further ones are counted only (`Options.on_report` gets
-them all)."""
+"""Reports collected, nearly all of them in a file. Further ones are only counted;
+`Options.on_report` gets all of them.
+"""
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
 
 class Pipeline(PacketSink):
-    """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
+    """Tracks the connections in a sequence of packets; `finish` ends all of them."""
 
     def __init__(
         self,
@@ -63,7 +64,16 @@ class Pipeline(PacketSink):
         servers: Servers | None = None,
         shares: int = 1,
     ) -> None:
-        """Make one; `shares` is how many of them share the flows of a capture."""
+        """Create a pipeline.
+
+        Args:
+            options: decode-as rules and so on.
+            recorder: records units and events; None = nothing is recorded.
+            observer: is shown every datagram.
+            servers: servers that are known already.
+            shares: number of processes that share the flows of the capture.
+
+        """
         self.options = options or Options()
         self.recorder = recorder
         self.observer = observer
@@ -75,14 +85,14 @@ class Pipeline(PacketSink):
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
-        # Who is told of connections as they end has got their numbers with them.
+        # If reports are passed on at once, connections cannot be renumbered at the end.
         told = self.options.on_report is not None and shares == 1
         self.begun = ConnectionNumbers(self.options.begins, kept=not told)
         self.now_ns = 0
         """Time of the newest packet."""
         self._table = FlowTable(self._hit, shares)
         self._streams: dict[FlowKey, StreamPort] = {}
-        """TCP key -> what takes its segments."""
+        """Flow key -> handler of its TCP segments."""
         self._rows: dict[str, CodeRow] = shared_rows()
         for protocol in self.protocols:
             for row in protocol.codes:
@@ -91,7 +101,7 @@ class Pipeline(PacketSink):
             strict=self.options.strict, renew=self._renew, refuse=self._refuse, hit=self._hit
         )
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
-        """Of flows that are no connection yet."""
+        """Findings about flows that are not connections yet."""
         self.recogniser = Recogniser(
             self.options, self.protocols, self._table, servers or Servers(),
             begin=self._claim, alone=self._brief, other=None if observer is None else self._other,
@@ -101,28 +111,29 @@ class Pipeline(PacketSink):
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
-        """Take packets."""
+        """Process packets."""
         for packet in packets:
             self.packet(packet)
 
     def ipv4_datagram(
         self, frame: i64, time_ns: i64, addresses: i64, ports: i64, payload: bytes
     ) -> bool:
-        """Take a UDP datagram over IPv4 whose flow was asked for lately."""
+        """Process a UDP datagram over IPv4 if its handler was looked up lately; otherwise return
+        False.
+        """
         table = self._table
-        # Housekeeping is due: the long way does it.
-        if time_ns > table.due_ns:
+        if time_ns > table.due_ns:  # housekeeping is due, which `datagram` does
             return False
         handler = table.handlers.at[place_of(addresses, ports)]
         if handler is None or handler.ports != ports or handler.addresses != addresses:
             return False
-        if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would cost more than the rest
+        if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would take longer than the rest
             self.now_ns = time_ns
         handler.take(frame, time_ns, payload)
         return True
 
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
-        """Take a UDP datagram in which nothing is odd."""
+        """Process a UDP datagram without faults."""
         self.tick(frame, time_ns)
         handler = self._table.handlers.get(key)
         if handler is not None:
@@ -133,14 +144,16 @@ class Pipeline(PacketSink):
     def segment(
         self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes, segment: TcpSegment
     ) -> None:
-        """Take a TCP segment in which nothing is odd."""
+        """Process a TCP segment without faults."""
         self.tick(frame, time_ns)
         port = self._streams.get(key)
         if port is None or not port.take(frame, time_ns, segment):
             self.feed((PacketKind.TCP, frame, time_ns, key, payload, segment, ()))
 
     def packet(self, packet: Packet) -> None:
-        """Take a packet as `feed` does, the usual ones by the shortest way."""
+        """Process a packet as `feed` does, but faster if it is an ordinary one. The observer is not
+        shown such datagrams of unknown flows.
+        """
         kind, frame, time_ns, key, payload, segment, faults = packet
         if not faults:
             if kind == _UDP:
@@ -152,14 +165,14 @@ class Pipeline(PacketSink):
         self.feed(packet)
 
     def tick(self, frame: i64, time_ns: i64) -> None:
-        """Let time pass as each packet does, those that another process tracks, too."""
+        """Advance the time to that of a packet, also of one that another process tracks."""
         if time_ns > self._table.due_ns:
             self._tidy(frame, time_ns)
         if time_ns > self.now_ns:  # noqa: PLR1730 - as above
             self.now_ns = time_ns
 
     def feed(self, packet: Packet) -> None:
-        """Take one packet."""
+        """Process one packet."""
         kind, frame, time_ns, _, _, segment, faults = packet
         self.tick(frame, time_ns)
         if CAPTURE_DUPLICATE in faults:
@@ -173,10 +186,10 @@ class Pipeline(PacketSink):
             self._icmp(packet)
 
     def finish(self, end_ns: int | None = None) -> None:
-        """Judge what is still sampled, report every connection that is left.
+        """Judge the remaining flows, and report the remaining connections.
 
         Args:
-            end_ns: time of the newest frame of the capture, whatever is in it; None = not known.
+            end_ns: time of the newest frame of the capture, of whatever kind; None = unknown.
 
         """
         self.now_ns = max(self.now_ns, end_ns or 0)
@@ -186,7 +199,7 @@ class Pipeline(PacketSink):
         self._table.handlers.clear()
 
     def analysis(self, info: CaptureInfo, anomalies: Anomalies, flow: FlowStats) -> Analysis:
-        """Return what is known after `finish`; `flow` is of what took the headers off."""
+        """Return the result after `finish`; `flow` has the counts of the decapsulator."""
         anomalies.settle(self.limits_hit)
         return Analysis(
             info=info,
@@ -202,10 +215,10 @@ class Pipeline(PacketSink):
         )
 
     def renumber(self) -> array[int] | None:
-        """Give the reports, or places, the numbers of their first frames, after `finish`.
+        """Renumber all connections in the order of their first frames, after `finish`.
 
         Returns:
-            The new number of connection n at n - 1; None where no number has changed.
+            The new number of connection n at n - 1; None if no number has changed.
 
         """
         if self.options.begins is not None or self.begun.in_order:
@@ -219,7 +232,7 @@ class Pipeline(PacketSink):
 
     @property
     def other_datagrams(self) -> int:
-        """Return how many UDP datagrams are of no known protocol."""
+        """Return the number of UDP datagrams of unknown protocols."""
         return self.recogniser.other_datagrams
 
     @property
@@ -228,8 +241,8 @@ class Pipeline(PacketSink):
         return self.recogniser.oldest
 
     def _capture_duplicate(self, packet: Packet) -> None:
-        """Count a second sight of a packet, and track no more of it: it was neither sent nor
-        delivered twice.
+        """Count a packet that was captured twice. It is not tracked, because it was neither sent
+        nor delivered twice.
         """
         kind, frame, time_ns, key, _, segment, faults = packet
         name = ("udp" if kind == _UDP else "tcp", key)
@@ -252,14 +265,14 @@ class Pipeline(PacketSink):
                 connection.segment(direction, frame, time_ns, 0)
 
     def undecided(self) -> bool:
-        """Return whether datagrams wait for whether they begin a new connection."""
+        """Return whether datagrams are held until it is known if they begin a connection."""
         for flow in self._table.flows():  # noqa: SIM110 - compiled, a loop is cheaper
             if flow.held:
                 return True
         return False
 
     def tracked(self) -> list[Connection]:
-        """Return the connections on the table, in no useful order."""
+        """Return the tracked connections in any order."""
         flows = self._table.flows()
         return [flow.connection for flow in flows if flow.connection is not None]
 
@@ -285,12 +298,12 @@ class Pipeline(PacketSink):
                 self._other(packet)
 
     def _other(self, packet: Packet) -> None:
-        """Show a datagram of no known protocol where somebody wants to see it."""
+        """Show the observer a packet of an unknown protocol, unless it does not need them."""
         if self.observer is not None and self.options.others:
             self.observer.other(packet)
 
     def _hold(self, flow: Flow | None, name: Name, packet: Packet, pieces: list[bytes]) -> None:
-        """Hand a packet of an unclaimed flow to the recogniser; None = a flow that is new."""
+        """Pass a packet of an unclaimed flow to the recogniser; `flow` is None if it is new."""
         if flow is None and self.recogniser.set_aside(name, packet, pieces):
             return
         flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
@@ -313,11 +326,11 @@ class Pipeline(PacketSink):
             self._streams[packet[3]].segment(packet, segment)
             return
         if flow is None and packet[1] < self._table.looked_at:
-            return  # what waited behind a hole in the stream of a connection that has left
+            return  # bytes released behind a gap of a connection that has left the table
         self._hold(flow, name, packet, [piece.data for piece in segment.stream])
 
     def _icmp(self, packet: Packet) -> None:
-        """Take an ICMP error that quotes a datagram."""
+        """Process an ICMP error that quotes a datagram."""
         name = ("udp", packet[3])
         flow = self._table.get(name)
         if flow is not None and flow.connection is not None:
@@ -327,7 +340,7 @@ class Pipeline(PacketSink):
             self.recogniser.hold_error(name, packet)
 
     def _claim(self, flow: Flow, roles_from: str) -> None:
-        """Begin a connection on a flow that was claimed, and feed what was held of it."""
+        """Begin a connection on a flow that was claimed, and process the packets held."""
         claim, protocol = flow.claim, flow.protocol
         if claim is None or protocol is None:
             return
@@ -338,7 +351,7 @@ class Pipeline(PacketSink):
             self.feed(packet)
 
     def _unable(self, protocol: Protocol, bug: Exception) -> None:
-        """Report a fault in the recognition of a protocol."""
+        """Report an exception in the recognition of a protocol."""
         if self.options.strict:
             raise bug
         _log.info("fault in the recognition of %s", protocol.name, exc_info=bug)
@@ -348,7 +361,7 @@ class Pipeline(PacketSink):
     # -- connections -------------------------------------------------------------------------------
 
     def _begin(self, flow: Flow, hints: Hints, flow_roles: str, frame: int) -> None:
-        """Begin a connection on a claimed flow, with this frame as its first."""
+        """Begin a connection on a claimed flow; `frame` is its first frame."""
         protocol, claim = flow.protocol, flow.claim
         if protocol is None or claim is None:
             return
@@ -396,7 +409,7 @@ class Pipeline(PacketSink):
             self._end(idle, self.now_ns)
 
     def _wanted(self, number: int, flow: Flow) -> bool:
-        """Return whether somebody wants to see a connection, or one that goes on beside it."""
+        """Return whether a connection, or one that continues beside it, is to be observed."""
         only = self.options.only
         if only is None or number in only:
             return True
@@ -408,13 +421,14 @@ class Pipeline(PacketSink):
         counts["datagrams"] += datagrams
 
     def _brief(self, protocol: str, datagrams: int) -> None:
-        """Count a brief connection, of which there are too many to report them."""
+        """Count a brief connection that is not reported because of a flood."""
         self._count(protocol, datagrams)
         self._hit("MAX_BRIEF")
 
     def _refuse(self, flow: Flow) -> bool:
-        """Return whether one more brief connection is only counted, and its datagrams are those of
-        the one before. Who sees each datagram sees each connection, too.
+        """Return whether, during a flood, another brief connection is only counted and its
+        datagrams are tracked in the previous one. Never with an observer, which sees all
+        connections.
         """
         connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
         if connection is None or not self._table.flooded or self.observer is not None:
@@ -427,14 +441,14 @@ class Pipeline(PacketSink):
         return True
 
     def _place(self, connection: Connection) -> None:
-        """Tell a connection where the capture was taken, if it was looked at before."""
+        """Set the placement of a connection, if a first pass has found it."""
         if self.options.near is not None:
             known = self.options.near.get(connection.number, UNKNOWN_PLACEMENT)
             client, server, misses, close = known
             connection.place((client, server), misses=misses, close_resends=close)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
-        """Report the connection of a claimed flow and begin a new one there."""
+        """Report the connection of a claimed flow, and begin a new one on the same flow."""
         connection, protocol = flow.connection, flow.protocol
         if connection is None or protocol is None:
             return
@@ -447,7 +461,9 @@ class Pipeline(PacketSink):
     # -- ends --------------------------------------------------------------------------------------
 
     def _report(self, flow: Flow, end_ns: int, kept: int = 0) -> None:
-        """Conclude the connections of a flow but the last `kept`, which go on beside a new one."""
+        """Conclude the connections of a flow, except the last `kept`, which continue beside a new
+        one.
+        """
         connection = flow.connection
         if connection is not None:
             if flow.transport == "tcp":
@@ -459,7 +475,7 @@ class Pipeline(PacketSink):
             self._conclude(*flow.earlier.pop(0), end_ns)
 
     def _placed(self, connection: Connection) -> None:
-        """Keep what a first look is for, of a connection that has ended."""
+        """Store the results of a first pass for a connection that has ended."""
         near = conclude_vantage(connection)
         if near != UNKNOWN_PLACEMENT and len(self.near) < MAX_REPORTS:
             self.near[connection.number] = near
@@ -469,7 +485,7 @@ class Pipeline(PacketSink):
                 self.repeated = None
 
     def _conclude(self, connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
-        """Conclude a connection and hand its report on."""
+        """Conclude a connection, and store or pass on its report."""
         if assembler is not None:
             for direction, events in enumerate(assembler.finish()):
                 if events:
@@ -486,7 +502,7 @@ class Pipeline(PacketSink):
             connection.findings.add(
                 *each.terms,
                 concluded_ns=end_ns if each.later else None,
-                always=key not in told,  # each direction has a figure of its own
+                always=key not in told,  # once for each direction, even if the code repeats
             )
             told.add(key)
         report.anomalies = connection.findings.totals()
@@ -499,22 +515,22 @@ class Pipeline(PacketSink):
             self._hit("MAX_REPORTS")
 
     def _end(self, flow: Flow, end_ns: int) -> None:
-        """Report a flow's connections and take the flow off the table."""
+        """Report the connections of a flow, and remove the flow from the table."""
         for direction in (0, 1):
             self._intake.release(flow, direction)
         self._report(flow, end_ns)
-        flow.ways.clear()  # They refer to the flow: no cyclic garbage is to be left.
+        flow.ways.clear()  # breaks a reference cycle, so that no garbage collection is needed
         self._table.remove(flow)
 
     def _leave(self, flow: Flow) -> None:
-        """End a flow because another TCP connection uses its 4-tuple."""
+        """End a flow because another TCP connection uses the same endpoints."""
         if flow.connection is None:
             self.recogniser.judge(flow, final=True)
         if flow.connection is not None:
             self._end(flow, self.now_ns)
 
     def _tidy(self, frame: int, now_ns: int) -> None:
-        """Report the connections that are to leave the table."""
+        """Do the housekeeping: report the connections that have to leave the table."""
         self.now_ns = max(self.now_ns, now_ns)
         for flow in self._table.leaving(frame, now_ns):
             self._end(flow, now_ns)

@@ -1,4 +1,4 @@
-"""What is particular to TCP in the pipeline: segments, pieces of stream, framing."""
+"""TCP in the pipeline: tracking segments, and framing messages out of the stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TCP: Final = int(PacketKind.TCP)
 
 
 class StreamPort:
-    """One direction of a claimed TCP flow: what a framer cuts off goes to the port."""
+    """One direction of a claimed TCP flow. It passes each message of the stream to the handler."""
 
     __slots__ = (
         "_connection", "_direction", "_framer", "_lane", "_ordinal", "_port", "_stream", "_texts",
@@ -34,7 +34,9 @@ class StreamPort:
         self._ordinal = port.flow.ordinal
 
     def take(self, frame: int, time_ns: int, segment: TcpSegment) -> bool:
-        """Track one segment; False where it belongs to another connection or is not usual."""
+        """Process an ordinary segment. Return False, having done nothing, for a segment of another
+        TCP connection and for one that `segment` has to process.
+        """
         stream, texts = self._stream, self._texts
         if segment.connection != self._ordinal or segment.flags & _SPECIAL:
             return False
@@ -47,7 +49,7 @@ class StreamPort:
             lane.last_ns = time_ns
             lane.last_frame = frame
         else:
-            # An acknowledgement alone is no sign of life of the program.
+            # A bare acknowledgement comes from the kernel, not from the program.
             self._connection.after = (time_ns, frame)
         for piece in segment.stream:
             texts.digest.update(piece.data)
@@ -58,13 +60,13 @@ class StreamPort:
         return True
 
     def segment(self, packet: Packet, segment: TcpSegment) -> None:
-        """Track any segment of the connection, or bytes released behind a gap."""
+        """Process any segment of the connection, or bytes released behind a gap."""
         connection, direction = self._connection, self._direction
         kind, frame, time_ns, _, _, _, faults = packet
         connection.mid_stream |= segment.mid_stream
         if kind == _TCP:
             if segment.payload_length:
-                # Segments count as sent, repeats included; bytes once, as the stream has them.
+                # Count all segments, also retransmitted ones, but each byte of the stream once.
                 octets = sum(len(piece.data) for piece in segment.stream)
                 connection.segment(direction, frame, time_ns, octets)
             connection.transport_segment(direction, frame, time_ns, segment)
@@ -74,7 +76,7 @@ class StreamPort:
             if self._stream is not None:
                 self._stream.octets(direction, piece)
             if segment.mid_stream and not piece.offset and not piece.gap_octets:
-                # Nobody knows how much came before: at least one byte counts as missing.
+                # How much came before is unknown: at least one byte counts as missing.
                 piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)  # noqa: PLW2901
             self._feed(frame, time_ns, piece)
         if segment.flags & (FIN | RST) and self._stream is None:
@@ -82,7 +84,7 @@ class StreamPort:
             connection.transport_end(name, direction, frame, time_ns)
 
     def finish(self) -> None:
-        """Take what the framer still holds, at the end of the connection."""
+        """Process what the framer still holds at the end of the connection."""
         if self._framer is None:
             return
         connection, stream = self._connection, self._stream
@@ -93,9 +95,9 @@ class StreamPort:
             self._port.bug(frame, time_ns, bug)
             return
         if stream is not None and not stream.ended:
-            # Where the capture ends before the stream, an incomplete message is no fault.
+            # If the capture ends before the stream does, an incomplete message is not a fault.
             left = [item for item in left if item[0]]
-        # Without a space for them no message is counted: what is left has its faults alone.
+        # Without a space for messages none is counted; only the faults are kept.
         if stream is None:
             left = [(b"", *item[1:]) for item in left]
         self._framed(frame, time_ns, left)
@@ -112,7 +114,7 @@ class StreamPort:
             self._framed(frame, time_ns, found)
 
     def _framed(self, frame: int, time_ns: int, found: Iterable[Framed]) -> None:
-        """Take what a framer has cut off."""
+        """Process the messages that the framer has completed."""
         for octets, frames, faults, offset in found:
             for fault in faults:
                 code, text = in_full(fault)

@@ -1,4 +1,4 @@
-"""The flow table: flows under their keys, and the bounds on how many there are."""
+"""The table of claimed flows, and the bounds on their number."""
 
 from __future__ import annotations
 
@@ -13,54 +13,59 @@ from netdissect.track.connection import Connection
 __all__ = ["BRIEF", "KEYS_A_FRAME", "PLACES", "FlowTable", "HandlerTable", "place_of"]
 
 MAX_CONNECTIONS = 20_000
-"""Connections tracked at once; beyond, those idle longest are reported as they stand."""
+"""Connections tracked at once. Beyond that, those idle longest are evicted and reported."""
 CLOSED_IDLE_NS: Final = 30_000_000_000
-"""A connection that has ended and been silent for so long is reported and leaves the table."""
+"""Silence after which a connection that has ended is reported and leaves the table, ns."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
-"""How often, in packet time, ended connections are looked for."""
+"""Packet time between two rounds of housekeeping, which looks for ended connections, ns."""
 KEYS_A_FRAME: Final = 4
-"""Keys looked at for each frame in between: time may jump with every frame."""
+"""Table entries examined per frame at most, on average. Without this bound, a file whose time jumps
+with every frame would cause a round for every frame.
+"""
 QUIET_ROUNDS = 30
-"""A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
-longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
+"""Rounds of housekeeping without a packet after which a connection is quiet, whatever its state.
+This is longer than the idle timeout of any protocol, and a single wrong timestamp has no effect.
 """
 GIVEN_UP_ROUNDS = 3
-"""Rounds of housekeeping for which a connection stays that both sides have given up by their own
-timers. Rounds, since where a capture pauses nothing is heard of anybody.
+"""Rounds of housekeeping for which a connection stays on the table after both sides have given it
+up by their own timers. Rounds instead of a time, because a capture may pause.
 """
 MAX_BRIEF = 4_000
-"""Brief connections at once, on the tables of all that share a capture; of those that have ended,
-one less for each FRAMES_A_BRIEF frames since. With more, a flood, one begins when it is no longer
-brief, and what stays so is counted only. However long it is, a capture with so many frames for each
-brief connection is none. Times have no say: whoever makes a file chooses them.
+"""Brief connections that make a flood, on the tables of all processes that share a capture. Ended
+ones count too, but one less for each FRAMES_A_BRIEF frames since. During a flood, a connection
+begins only when it is no longer brief; those that stay brief are only counted. Timestamps do not
+matter, because whoever creates a file can choose them.
 """
 FRAMES_A_BRIEF: Final = 32
+"""Frames per brief connection at which a capture of any length is not a flood."""
 BRIEF: Final = 12
-"""A connection with fewer datagrams, or segments with data, is brief: what it costs to begin and
-report one, some 60 ordinary datagrams, is most of what they cost.
+"""A connection with fewer datagrams, or segments with data, is brief. Beginning and reporting a
+connection was measured to cost as much as 60 ordinary datagrams, the larger part of its total.
 """
 ADDED_A_LOOK = 1024
-"""Connections begun after which the brief ones are counted, as they are in housekeeping."""
+"""New connections after which the brief ones are counted again."""
 MAX_QUIET = 128
-"""Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
+"""Quiet connections on the table. Beyond that, those quiet longest are reported."""
 PLACES: Final = 4096
+"""Size of `HandlerTable.at`; a power of two."""
 _IPV4_KEY: Final = 12
+"""Length of an IPv4 flow key, bytes."""
 
 
 class HandlerTable:
-    """UDP key -> what takes its datagrams; flows under recognition have nothing here.
+    """Flow key -> handler of its UDP datagrams. Flows that are still being recognised have none.
 
-    Over IPv4 those that were asked for last are found without a key too, by `place_of`. Where two
-    flows have the same place, it is that of the newer.
+    The handlers of IPv4 flows that were looked up last are also in an array, where they are found
+    without building a key (`place_of`). If two flows collide there, the newer lookup wins.
     """
 
     def __init__(self) -> None:
         self.by_key: dict[FlowKey, DatagramHandler] = {}
         self.at: list[DatagramHandler | None] = [None] * PLACES
-        """Those that were asked for last, each with the numbers it was asked for with."""
+        """The array. A handler's `addresses` and `ports` show for which flow it was looked up."""
 
     def get(self, key: FlowKey) -> DatagramHandler | None:
-        """Return what takes datagrams with this key, None where nothing does."""
+        """Return the handler of a key; None without one."""
         handler = self.by_key.get(key)
         if handler is not None and len(key) == _IPV4_KEY:
             addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
@@ -69,18 +74,18 @@ class HandlerTable:
         return handler
 
     def put(self, key: FlowKey, handler: DatagramHandler) -> None:
-        """Have another one take the datagrams with this key."""
+        """Set the handler of a key."""
         self.drop(key)
         self.by_key[key] = handler
 
     def drop(self, key: FlowKey) -> None:
-        """Have nothing take the datagrams with this key any more."""
+        """Remove the handler of a key."""
         if self.by_key.pop(key, None) is not None and len(key) == _IPV4_KEY:
             addresses, ports = read_i64_be(key, 0), read_i64_be(key, 4) & 0xFFFF_FFFF
             self.at[place_of(addresses, ports)] = None
 
     def clear(self) -> None:
-        """Have nothing take anything."""
+        """Remove all handlers."""
         for key in list(self.by_key):
             self.drop(key)
 
@@ -91,30 +96,36 @@ def place_of(addresses: i64, ports: i64) -> i64:
 
 
 class FlowTable:
-    """The flows that protocols have claimed. What has to leave it is told by `leaving` and
-    `overflowing`; whoever ends a flow takes it off by `remove`.
+    """The flows that protocols have claimed. `leaving` and `overflowing` return the flows that have
+    to leave; the caller ends them and then calls `remove`.
     """
 
     def __init__(self, hit: Callable[[str], None], shares: int = 1) -> None:
-        """Take what counts that a bound was reached, and how many such tables share a capture."""
+        """Create a table.
+
+        Args:
+            hit: called with the name of a bound when it is hit.
+            shares: number of processes that share the flows of the capture.
+
+        """
         self.handlers = HandlerTable()
         self.due_ns = 0
-        """From when on `leaving` is to be asked."""
+        """Time of the next round of housekeeping, when `leaving` is to be called."""
         self.quiet_since = 0
-        """What was last heard before this is quiet; 0 before there were so many rounds."""
+        """A flow without a packet since this time is quiet; 0 before the first QUIET_ROUNDS."""
         self.flooded = False
         """Whether there are more than MAX_BRIEF brief connections."""
         self._ended = 0
         """Brief connections that have ended, as MAX_BRIEF counts them."""
         self._counted_at = 0
-        """Frame up to which `_ended` was lessened."""
+        """Frame up to which `_ended` was decreased."""
         self._added = 0
         self.looked_at = 0
-        """Frame of the last look: flows leave only then."""
+        """Frame of the last round of housekeeping."""
         self._flows: dict[Name, Flow] = {}
-        """Under the keys of both directions."""
+        """Each flow under the keys of both directions."""
         self._once: dict[Flow, None] = {}
-        """Each of them once: to look at all is to look at many that no cache has."""
+        """Each flow once, as an ordered set."""
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
@@ -125,9 +136,7 @@ class FlowTable:
         return self._flows.get(name)
 
     def add(self, flow: Flow, frame: int) -> None:
-        """Put a flow whose connection begins with a frame on the table, under the keys of both
-        directions.
-        """
+        """Add a flow under the keys of both directions; its connection begins with `frame`."""
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
         self._once[flow] = None
@@ -136,7 +145,7 @@ class FlowTable:
             self._count_brief(self.flows(), frame)
 
     def remove(self, flow: Flow) -> None:
-        """Take a flow off the table."""
+        """Remove a flow."""
         self._once.pop(flow, None)
         for key in (flow.key, reverse_key(flow.key)):
             self._flows.pop((flow.transport, key), None)
@@ -148,8 +157,8 @@ class FlowTable:
         return list(self._once)
 
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
-        """Return the flows whose connections have ended and been silent for a while, and of those
-        that only fell silent what is too many.
+        """Do a round of housekeeping. Return the flows whose connections have ended and are idle,
+        and those quiet longest if too many are quiet.
         """
         if frame - self.looked_at < len(self._flows) // KEYS_A_FRAME:
             return []
@@ -181,7 +190,7 @@ class FlowTable:
         return ended + quiet
 
     def overflowing(self, now_ns: int) -> list[Flow]:
-        """Return what there is too much of: the tenth of the flows that has been idle longest."""
+        """Return the tenth of the flows that has been idle longest if the table is full."""
         if len(self._once) <= MAX_CONNECTIONS:
             return []
         flows = [flow for flow in self.flows() if flow.connection is not None]
@@ -194,7 +203,7 @@ class FlowTable:
         return flows
 
     def ended(self, connection: Connection) -> None:
-        """Count a connection that is reported."""
+        """Count a connection that has ended."""
         if _is_brief(connection):
             self._ended += self._shares
 
@@ -217,5 +226,5 @@ def _is_brief(connection: Connection) -> bool:
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:
-    """Return when a connection was last heard; one that has just begun counts as heard now."""
+    """Return the time of the last packet of a flow; now for one that has just begun."""
     return (flow.connection.last_ns if flow.connection else 0) or now_ns
