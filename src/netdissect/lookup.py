@@ -1,6 +1,6 @@
-"""Answers that need no capture: one payload decoded, and what exists by name.
+"""Everything that needs no capture: decoding one payload, and looking up names.
 
-The command line and the library ask here; it knows the registry, the layers and the catalogues.
+Used by the command line and the library; combines the registry, the layers and the catalogues.
 """
 
 from __future__ import annotations
@@ -56,33 +56,34 @@ __all__ = [
 
 
 def protocol_names() -> list[str]:
-    """Return the names of all protocols, whether they load or not, in alphabetical order."""
+    """Return the names of all protocols in alphabetical order, including those that do not load."""
     return sorted(registry.names())
 
 
 def own_protocols() -> list[str]:
-    """Return the names of the protocols that come with netdissect, in alphabetical order."""
+    """Return the names of netdissect's own protocols (no plug-ins) in alphabetical order."""
     return [known.name for known in loaded_protocols() if known.layer_module is None]
 
 
 def loaded_protocols() -> tuple[Protocol, ...]:
-    """Return every protocol that loads and has not failed since."""
+    """Return every protocol that loads and has not been disabled since."""
     return registry.protocols(without=tuple(faults))
 
 
 def tried_protocols() -> tuple[tuple[Protocol, ...], dict[str, str]]:
-    """Return the protocols that read a few payloads without failing, and of those that do not load
-    or fail at that, which are plug-ins, why.
+    """Try every protocol on a few payloads; return the good ones, and name -> fault of the others.
+
+    Only plug-ins can fail to load or to decode.
     """
     for protocol in loaded_protocols():
         trial(protocol)
         _described(protocol)
-    # Anew: what failed just now is no longer among them.
+    # Called again, because the trial may have disabled some.
     return loaded_protocols(), dict(faults)
 
 
 def protocol_infos() -> list[ProtocolInfo]:
-    """Return what `netdissect protocols` lists: those that are disabled come last."""
+    """Return the protocols that `netdissect protocols` lists; disabled ones come last."""
     good, bad = tried_protocols()
     return [
         *map(_info, good),
@@ -112,15 +113,18 @@ def _info(protocol: Protocol) -> ProtocolInfo:
 
 
 _ANY = ("any", "all")
-"""How vector files say that the dialect does not matter."""
+"""Dialect names with which test vectors say that the dialect does not matter."""
 
 
 def full_dialect(protocol: str, dialect: str | None) -> str:
-    """Return the full name of a dialect, given with or without its protocol's prefix; None = the
-    default.
+    """Return the full name of a dialect given with or without its protocol's prefix.
+
+    Args:
+        protocol: name of the protocol.
+        dialect: None = the protocol's default.
 
     Raises:
-        UsageError: the protocol or its dialect does not exist.
+        UsageError: there is no such protocol or dialect.
 
     """
     known = registry.get(protocol)
@@ -134,22 +138,21 @@ def full_dialect(protocol: str, dialect: str | None) -> str:
 
 
 def known_protocols(given: Iterable[str]) -> frozenset[str]:
-    """Return the names; each must be a protocol's.
+    """Return the names as a set, if all of them are protocols.
 
     Raises:
-        UsageError: one is not.
+        UsageError: one of them is not.
 
     """
     known = frozenset(given)
     for name in known - {*registry.names()}:
-        # It raises, and names what is near.
+        # Raises, with a suggestion.
         registry.get(name)
     return known
 
 
 def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
-    """Return protocol -> full dialect name; each is given in full, or short where only one protocol
-    has it.
+    """Return protocol -> full dialect name, for dialects given in full or without a prefix.
 
     Raises:
         UsageError: no protocol has such a dialect, or several do.
@@ -168,17 +171,17 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"no protocol has a dialect {quoted(name)}{near}")
         if len(rows) > 1:
             raise UsageError(
-                f"{quoted(name)} may be {' or '.join(row[1] for row in rows)}; say which"
+                f"{quoted(name)} is ambiguous: {' or '.join(row[1] for row in rows)}"
             )
         chosen[rows[0][0]] = rows[0][1]
     return chosen
 
 
 def wireshark_script(names: Iterable[str]) -> str:
-    """Return the Lua of a dissector for Wireshark of each protocol.
+    """Return a Lua script with a Wireshark dissector for each protocol.
 
     Raises:
-        UsageError: no such protocol, or its layers cannot be written so.
+        UsageError: there is no such protocol, or its layers cannot be expressed in Lua.
 
     """
     from netdissect.dissect.lua import script  # noqa: PLC0415 - imports scapy
@@ -187,7 +190,7 @@ def wireshark_script(names: Iterable[str]) -> str:
     for name in names:
         known = registry.get(name)
         facts[name] = {
-            # Wireshark has a dissector of some already, under the plain name.
+            # Avoid the name of a dissector that Wireshark already has.
             "proto_name": f"nd_{name}" if known.wireshark else name,
             "title": known.title,
             "dialects": [row.name for row in known.dialects],
@@ -203,20 +206,20 @@ def wireshark_script(names: Iterable[str]) -> str:
 
 
 def transports(protocol: str) -> tuple[str, ...]:
-    """Return what carries a protocol: of `udp` and `tcp`.
+    """Return the transports of a protocol: `udp`, `tcp` or both.
 
     Raises:
-        UsageError: no such protocol.
+        UsageError: there is no such protocol.
 
     """
     return tuple(registry.get(protocol).transports)
 
 
 def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
-    """Return the user schemas of the files by protocol; a later file replaces an earlier one.
+    """Return protocol -> user schema; a later file replaces an earlier one of the same protocol.
 
     Raises:
-        UsageError: a file cannot be read or is no schema.
+        UsageError: a file cannot be read or is not a valid schema.
 
     """
     if not paths:
@@ -241,7 +244,7 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
                 for dialect in message.dialects:
                     _checked_dialect(known.name, dialect, f"messages.{key}")
         except (SchemaError, UsageError) as error:
-            # Some of these errors begin with the file already.
+            # Some of these errors begin with the file name already.
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
         found[known.name] = schema
@@ -267,23 +270,23 @@ def decode_payload(
     bounds: Any = None,
     byte_order: str | None = None,
 ) -> Dissection:
-    """Return the tree of one payload. Never raises on the payload.
+    """Return the field tree of one payload; a malformed payload never raises.
 
     Args:
         protocol: name of the protocol.
-        payload: bytes of one datagram, or of a piece of stream.
-        dialect: its name with or without prefix; None, `any` or `all` = the likeliest of those that
-            the payload alone may be, else the protocol's first.
-        direction: `Direction`, or None where it does not matter.
+        payload: bytes of one datagram, or a piece of a stream.
+        dialect: its name with or without prefix; None, `any` or `all` = the most likely one judging
+            by this payload alone, otherwise the protocol's first.
+        direction: `Direction`; None = unknown or irrelevant.
         transport: `udp` or `tcp`; None = the protocol's first.
         schema: user schema.
-        strict: re-raise a fault of netdissect.
-        bounds: `wire.inflate.Bounds`: how far compressed bodies are inflated; None = 1 MiB and 200
+        strict: re-raise internal errors of netdissect.
+        bounds: `wire.inflate.Bounds`: limits for inflating compressed bodies; None = 1 MiB and 200
             times their size.
-        byte_order: `<` or `>`: order of numbers where a format leaves it open; None = found out.
+        byte_order: `<` or `>`: byte order if a format leaves it open; None = detected.
 
     Raises:
-        UsageError: no such protocol or dialect, or not by that transport.
+        UsageError: no such protocol or dialect, or it does not use that transport.
 
     """
     from netdissect.dissect.engine import Request, dissect  # noqa: PLC0415 - imports scapy
@@ -291,7 +294,7 @@ def decode_payload(
     known = registry.get(protocol)
     transport = transport or known.transports[0]
     if transport not in known.transports:
-        raise UsageError(f"{protocol} is not carried by {transport}")
+        raise UsageError(f"{protocol} does not run over {transport}")
     if dialect in _ANY:
         dialect = None
     likely = _likeliest(known, payload, transport) if dialect is None else dialect
@@ -308,7 +311,7 @@ def decode_payload(
 
 
 def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
-    """Add what the bytes say in a code of the protocol, as they are no packet."""
+    """Add the fields and findings of a payload that is only a fragment of a packet."""
     bits = 8 * len(tree.buffers[0].data)
     for name, value in found.values.items():
         tree.root.children.append(FieldNode(name, value, 0, 0, generated=True))
@@ -320,16 +323,16 @@ def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
 
 
 def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
-    """Return the likeliest dialect of one payload alone, None where it shows none."""
+    """Return the most likely dialect judging by one payload; None if it does not show any."""
     claim = known.recognise([(0, 0, payload)], transport, final=True)
     if claim is None or claim.score < STRONG or claim.dialects[0] is None:
         return None
-    # A plug-in may claim a dialect that it has no row for.
+    # A plug-in may claim a dialect that it does not describe.
     return claim.dialects[0] if known.dialect_row(claim.dialects[0]) else None
 
 
 def doctor_checks(version: str) -> list[Check]:
-    """Return what `netdissect doctor` lists."""
+    """Return the checks of `netdissect doctor`."""
     from netdissect.capture.tools import Check, checks  # noqa: PLC0415 - asks other programs
 
     good, bad = tried_protocols()
@@ -343,27 +346,27 @@ def doctor_checks(version: str) -> list[Check]:
 
 
 def hot_path() -> str:
-    """Return `compiled` or `interpreted`: how what every datagram passes through is running."""
-    # Any module that is compiled will do.
+    """Return whether the hot path runs `compiled` or `interpreted`."""
+    # Any module of the hot path will do.
     from netdissect.track import space  # noqa: PLC0415
 
     return "interpreted" if Path(space.__file__).suffix == ".py" else "compiled"
 
 
 def _not_compiled() -> str:
-    """Return why the installation could not compile the hot path, or an empty string."""
+    """Return why the hot path could not be compiled at installation; "" if unknown."""
     reason = resources.files("netdissect") / "data" / "not-compiled.txt"
     said = reason.read_text(encoding="utf-8").split() if reason.is_file() else []
-    # In one line, however many the compiler wrote.
+    # The compiler's message on one line.
     return f": it could not be compiled, {' '.join(said)[:200]}" if said else ""
 
 
 def catalogue() -> dict[str, CodeRow]:
-    """Return every row of the catalogue by code, in alphabetical order."""
+    """Return code -> row of the catalogue of findings, in alphabetical order."""
     rows = shared_rows()
     for protocol in loaded_protocols():
         for row in (*_described(protocol), *protocol.codes):
-            # The first row stays: a plug-in cannot change what a shared code says.
+            # The first row wins: a plug-in cannot redefine a shared code.
             rows.setdefault(row.code, row)
     return dict(sorted(rows.items()))
 
@@ -375,9 +378,7 @@ def _layers(protocol: Protocol) -> Any:
 
 
 def load_layers() -> None:
-    """Import the layers of every protocol, and Scapy with them; a plug-in that fails at it is
-    disabled.
-    """
+    """Import the layers of every protocol, and Scapy with them; disable plug-ins that fail."""
     for protocol in loaded_protocols():
         _of_layers(protocol, partial(_layers, protocol), None)
 
@@ -393,27 +394,30 @@ def layer_files() -> dict[str, Path]:
 
 
 def _described(protocol: Protocol) -> Iterable[CodeRow]:
-    """Return the findings of a protocol's layers; a plug-in without usable ones is disabled."""
+    """Return the findings of a protocol's layers; disable a plug-in that fails."""
     if not isinstance(protocol, Foreign):
-        return code_rows(protocol.name)  # what its layers have too, which import Scapy
+        return code_rows(protocol.name)  # the same rows, without importing Scapy
     return _of_layers(protocol, lambda: _layers(protocol).CODES, ())  # type: ignore[no-any-return]
 
 
-def _of_layers(protocol: Protocol, asked: Callable[[], Any], nothing: Any) -> Any:
-    """Return what is asked of a protocol's layers; a plug-in that fails at it is disabled."""
+def _of_layers(protocol: Protocol, query: Callable[[], Any], default: Any) -> Any:
+    """Return the result of a query on a protocol's layers; a plug-in that fails is disabled, and
+    the default returned.
+    """
     if not isinstance(protocol, Foreign):
-        return asked()
+        return query()
     try:
-        return attempt(asked, seconds=LOAD_SECONDS)
+        return attempt(query, seconds=LOAD_SECONDS)
     except (Exception, SystemExit, Overrun) as bug:  # noqa: BLE001 - whatever a plug-in raises
         disable(protocol.name, fault_of(bug))
-        return nothing
+        return default
 
 
 @cache
 def field_table() -> dict[str, dict[str, FieldInfo]]:
-    """Return the fields of every protocol by name, from the shipped table; those of a plug-in are
-    read off its layers once.
+    """Return protocol -> field name -> description.
+
+    The table of our own protocols is shipped; that of a plug-in is derived from its layers.
     """
     text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
     shipped = json.loads(text)
@@ -428,7 +432,7 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
 
 
 def field_aliases() -> dict[str, str]:
-    """Return other tools' names of fields -> ours."""
+    """Return field names of other tools -> ours."""
     return {
         theirs: ours
         for protocol in loaded_protocols()

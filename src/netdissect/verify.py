@@ -1,4 +1,4 @@
-"""Compares what netdissect reads below the protocols with what tshark reads."""
+"""Compares what netdissect and tshark read below the protocols."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _COMPARED = ("time_ns", "transport", "src", "dst", "length", "seq", "ack", "flag
 
 @dataclass(slots=True)
 class Comparison:
-    """What came out."""
+    """The result of a comparison."""
 
     compared: int = 0
-    """Datagrams and segments that both have."""
+    """Number of datagrams and segments that both tools found."""
     facts: dict[str, int] = field(default_factory=dict)
-    """Fact -> how often it was equal."""
+    """Name of a fact -> how often it was equal."""
     differences: list[Difference] = field(default_factory=list)
-    """What was not, in order of frames."""
+    """All differences, in frame order."""
 
 
 def our_facts(path: str, snapped: set[int] | None = None) -> Iterator[FrameFacts]:
-    """Yield our facts of every whole UDP datagram and TCP segment.
+    """Yield netdissect's facts about every complete UDP datagram and TCP segment.
 
-    Frames that the capture has cut are left out and added to `snapped`.
+    Frames cut by the snap length are skipped, and their numbers added to `snapped`.
     """
     with open_capture(path) as reader:
         for packet in packets(reader):
             if packet[0] not in {PacketKind.UDP, PacketKind.TCP}:
-                continue  # a quotation, or bytes that no packet brought
+                continue  # quoted in an ICMP error, or bytes without a packet
             if "snapped" not in packet[6]:
                 yield _facts(packet)
             elif snapped is not None:
@@ -74,7 +74,7 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
         frames: frames to compare; None = all.
 
     Raises:
-        CaptureFileError: the file is missing or no capture.
+        CaptureFileError: the file is missing or not a capture.
         UsageError: tshark is not installed.
 
     """
@@ -115,8 +115,8 @@ def _compare_protocol(
     single: set[int],
     protocol: Protocol,
 ) -> None:
-    """Compare the fields of a protocol that Wireshark dissects too; what Wireshark is known to
-    misread is named.
+    """Compare the fields of a protocol that Wireshark also dissects; known errors of Wireshark are
+    named as such.
     """
     name = protocol.name
     comparer = import_module(str(protocol.wireshark)).Comparer(single)
@@ -141,7 +141,7 @@ def _compare_protocol(
 def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name: str) -> None:
     mine, other = getattr(ours, name), getattr(theirs, name)
     if name == "ack" and not (ours.flags or 0) & ACK:
-        return  # the field means nothing without the flag
+        return  # the number is meaningless without the flag
     if mine == other:
         if mine is not None:
             result.facts[name] = result.facts.get(name, 0) + 1

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import gallery
 from netdissect.cli import cli
 from netdissect.cli.plot_data import collect_plot_data
-from netdissect.cli.report import MAX_TOLD, capture_of
+from netdissect.cli.report import MAX_DETAILED, capture_of
 from netdissect.cli.session import Session
 from netdissect.report.document import document
 from netdissect.report.subject import Capture
@@ -32,7 +32,7 @@ def capture(name: str, *, redact: bool = False) -> Capture:
     """Return what a report of a shipped capture says."""
     with Session(gallery.path(name), quiet=True) as session:
         found = collect_plot_data(session, remember=True)
-        numbers = [report.connection for report in session.reports][:MAX_TOLD]
+        numbers = [report.connection for report in session.reports][:MAX_DETAILED]
         return capture_of(session, found, numbers, redact=redact)
 
 

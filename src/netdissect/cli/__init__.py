@@ -28,46 +28,60 @@ from netdissect.system import interrupt
 
 __all__ = ["COMMANDS", "cli", "main"]
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "anomalies": ("anomalies", "List what is wrong or worth knowing, worst first."),
-    "anonymise": ("anonymise", "Write a capture that can be given away."),
-    "browse": ("browse", "Browse a capture in a full-screen view."),
-    "config": ("config", "Show the settings in force and where each comes from."),
-    "completion": ("completion", "Print the completion script of a shell."),
-    "connections": ("connections", "Show the connections of a capture, or one of them in full."),
-    "decode": ("decode", "Decode one payload given as hexadecimal digits."),
-    "diagnose": ("diagnose", "Say what happened to each connection, worst first."),
-    "diff": ("diff", "Compare two captures, or two frames of one, field by field."),
-    "doctor": ("doctor", "Check versions, capture backends and rights."),
-    "encode": ("encode", "Build one message from fields and print its bytes."),
-    "export": ("export", "Write what is known of a capture for other tools."),
-    "explain": ("explain", "Explain a finding of `anomalies` by its code."),
-    "fields": ("fields", "List the fields that filters and columns can name."),
-    "follow": ("follow", "Show the reliable messages of a connection in order, once each."),
-    "fuzz": ("fuzz", "Send mutated messages to your own server, and watch it."),
-    "info": ("info", "Show what a capture file holds: format, times, protocols."),
-    "join": ("join", "Join captures of one conversation: what the network between them did."),
-    "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
-    "merge": ("merge", "Merge captures in time order; interfaces and options are kept."),
-    "man": ("man", "Print the manual page of a command."),
-    "minimise": ("minimise", "Find the fewest steps that still make a target fail."),
-    "plot": ("plot", "Plot a connection over time: acknowledgements, rates, silences."),
-    "new-protocol": ("new_protocol", "Write a working plug-in for your own protocol."),
-    "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
-    "read": ("read", "Show the datagrams of a capture, one line each."),
-    "replay": ("replay", "Send the steps of a failure again."),
-    "report": ("report", "Write one HTML file that says what happened, to send to a colleague."),
-    "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
-    "send": ("send", "Send one message built from fields and decode the answers."),
-    "show": ("show", "Show one frame: every field with its place, and the bytes."),
-    "slice": ("slice", "Write a part of a capture, byte for byte."),
-    "sniff": ("sniff", "Capture on an interface; show datagrams as they come, and write them."),
-    "stats": ("stats", "Show rates, loss and round trips per interval and direction."),
-    "survey": ("survey", "Read many captures into one dataset, and show what it answers."),
-    "timeline": ("timeline", "Show what happened to every reliable unit, in time."),
-    "verify": ("verify", "Compare frames, addresses, lengths and TCP facts with tshark's."),
+_SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Show what happened": {
+        "diagnose": ("diagnose", "Say what happened to each connection, worst first."),
+        "connections": ("connections", "Show all connections, or one of them in full."),
+        "timeline": ("timeline", "Show what happened to every reliable unit, in time order."),
+        "anomalies": ("anomalies", "List what is wrong or worth knowing, worst first."),
+        "explain": ("explain", "Explain a finding of `anomalies` by its code."),
+        "stats": ("stats", "Show rates, loss and round-trip times per interval."),
+        "plot": ("plot", "Plot a connection over time."),
+        "browse": ("browse", "Browse a capture in a full-screen view."),
+        "report": ("report", "Write one HTML file that says what happened."),
+    },
+    "Show what was sent": {
+        "info": ("info", "Show facts about a capture file: format, times, protocols."),
+        "read": ("read", "Show the datagrams of a capture, one line each."),
+        "show": ("show", "Show every field of one frame, and its bytes."),
+        "follow": ("follow", "Show the reliable messages of a connection in order."),
+        "ladder": ("ladder", "Draw a connection as a sequence diagram."),
+        "decode": ("decode", "Decode one payload given as hexadecimal digits."),
+    },
+    "Work with several captures": {
+        "join": ("join", "Show what happened to each datagram between two captures."),
+        "diff": ("diff", "Compare two captures, or two frames of one."),
+        "survey": ("survey", "Collect many captures in one dataset, and summarise it."),
+    },
+    "Capture and convert": {
+        "sniff": ("sniff", "Capture on an interface; show datagrams, write them, or both."),
+        "slice": ("slice", "Write a part of a capture."),
+        "merge": ("merge", "Merge captures in time order."),
+        "anonymise": ("anonymise", "Write a copy of a capture that is safe to share."),
+        "export": ("export", "Write annotated pcapng, qlog or Wireshark dissectors."),
+    },
+    "Build messages and test servers": {
+        "encode": ("encode", "Build one message from fields and print its bytes."),
+        "send": ("send", "Send one message built from fields and decode the answers."),
+        "fuzz": ("fuzz", "Send mutated messages to your own server, and watch it."),
+        "replay": ("replay", "Send the steps of a failure again."),
+        "minimise": ("minimise", "Reduce a failure to the fewest steps."),
+    },
+    "Look up and set up": {
+        "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
+        "fields": ("fields", "List the fields for filters and columns."),
+        "schema": ("schema", "Print the JSON Schema of a command's --json output."),
+        "config": ("config", "Show the settings in force and where each comes from."),
+        "doctor": ("doctor", "Check versions, capture backends and rights."),
+        "verify": ("verify", "Compare a capture's decoding with that of tshark."),
+        "new-protocol": ("new_protocol", "Write a working plug-in for your own protocol."),
+        "completion": ("completion", "Print the completion script of a shell."),
+        "man": ("man", "Print the manual page of a command."),
+    },
 }
-"""Command -> (module in this package, first line of its help)."""
+"""Section of the help -> command -> (module in this package, summary)."""
+COMMANDS = {name: row for rows in _SECTIONS.values() for name, row in rows.items()}
+"""Command -> (module in this package, summary)."""
 
 ALIASES = {
     "conv,udp": "connections",
@@ -128,8 +142,11 @@ class Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        del ctx
+        longest = max(map(len, COMMANDS))
+        for title, rows in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{longest}}", row[1]) for name, row in rows.items()])
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Parse the command line; `--help` already prints here."""

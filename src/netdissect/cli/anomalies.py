@@ -1,4 +1,4 @@
-"""`netdissect anomalies`: what is wrong, or worth knowing."""
+"""`netdissect anomalies`: the findings of a capture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.narrowed
 @options.count
 @click.option(
-    "--content", is_flag=True, help="Decode every message in full, as -Y does; slower."
+    "--content", is_flag=True, help="Decode every message completely, as -Y does; slower."
 )
 @click.option(
     "--min",
@@ -52,9 +52,9 @@ def command(
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
-    Repeats of a finding on one connection share one line; --json has the
-    1st, 10th, 100th ... of them. `netdissect explain CODE` says what a finding means.
-    Faults deep inside a message are found with --content or -Y.
+    Repeated findings on one connection share a line; --json has the 1st, 10th, 100th
+    and so on. `netdissect explain CODE` explains a finding. Faults deep inside a message
+    are only found with --content or -Y.
 
     \b
     netdissect anomalies game.pcap --fail-on warn
@@ -66,7 +66,7 @@ def command(
         every = request.display_filter is None
         contents = ContentFindings() if content or not every else None
         whole = _found(session, request.display_filter, contents)
-        # Of all: what is listed is no condition.
+        # --fail-on looks at all findings, whatever --min and --count list.
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in whole)
         found = [item for item in whole if item.severity >= _LEVELS[least]]
         if request.as_json:
@@ -92,7 +92,7 @@ def command(
 def _found(
     session: Session, display_filter: str | None, contents: ContentFindings | None
 ) -> list[Anomaly]:
-    """Return the findings of the tracker, and those of `contents` where messages are decoded."""
+    """Return the tracker's findings, and those of message contents if `contents` is given."""
     if contents is None:
         return _sorted(session.analysis(anomalies=True).anomalies)
     match = Match.compile(display_filter, session)
@@ -108,7 +108,7 @@ def _found(
 
 
 def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
-    """Return how often each code was found, repeats that are not reported included."""
+    """Return how often each code was found, including repeats that are not reported."""
     totals = Counter() if contents is None else contents.totals.copy()
     for report in session.reports:
         totals.update(report.codes)
@@ -117,7 +117,7 @@ def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
 
 def _times(session: Session) -> dict[tuple[int | None, str], int]:
     """Return how often each code was found on each connection that has findings."""
-    # Only of those: a capture of a million connections has a million reports.
+    # Only connections with findings: a large capture has a million reports.
     listed = session.reports.of({item.connection for item in session.anomalies if item.connection})
     return {
         (report.connection, code): times
@@ -127,7 +127,7 @@ def _times(session: Session) -> dict[tuple[int | None, str], int]:
 
 
 def _sorted(found: list[Anomaly]) -> list[Anomaly]:
-    """Return findings in order of time; those of no time come last."""
+    """Return findings in time order; those without a time come last."""
     return sorted(
         found,
         key=lambda item: (

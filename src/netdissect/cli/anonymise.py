@@ -1,4 +1,4 @@
-"""`netdissect anonymise`: a capture that can be given away."""
+"""`netdissect anonymise`: a copy of a capture that is safe to share."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ __all__ = ["command"]
 
 _LEAST_KEY = 16
 _MOST_KEY = 65_536
+"""Size of a key in bytes."""
 
 
 @click.command("anonymise")
@@ -36,19 +37,19 @@ _MOST_KEY = 65_536
     metavar="FILE",
     required=True,
     type=FILE,
-    help="Where to write; `-` is standard output.",
+    help="The file to write; `-` is standard output.",
 )
 @click.option(
     "--key-file",
     metavar="FILE",
     type=FILE,
-    help="The key, 16 bytes or more: the same key gives the same replacements."
-    " Without it, a new key is made and printed.",
+    help="A key of 16 bytes or more: the same key gives the same replacements."
+    " Without it, a new key is generated and printed.",
 )
 @click.option(
     "--keep-others",
     is_flag=True,
-    help="Keep payloads that belong to no known connection; they are cut off otherwise.",
+    help="Keep payloads that belong to no known connection; by default they are removed.",
 )
 @options.analysis
 @options.screen
@@ -60,19 +61,19 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Write a capture that can be given away: other addresses, names, chat and passwords.
+    """Replace addresses, names, chat and passwords, so that a capture is safe to share.
 
-    Addresses keep their prefixes; text that people wrote becomes other text of the same length,
-    also inside compressed packets. Times, sizes, ports and everything else that the
-    analysis reads stay as they are, and checksums are right. For what is not hidden, see
-    docs/commands/anonymise.md.
+    Addresses in the same subnet stay in the same subnet. Text becomes other text of the same
+    length, even inside compressed packets. Times, sizes, ports and everything else that the
+    analysis uses stay as they are, and checksums are corrected. docs/commands/anonymise.md says
+    what is not hidden.
 
     \b
     netdissect anonymise game.pcap -o public.pcap
     netdissect anonymise game.pcap -o public.pcap --key-file key
     """
     if file == "-":
-        raise UsageError("anonymise reads a capture twice: give a file, not `-`")
+        raise UsageError("anonymise reads the capture twice: name a file instead of `-`")
     refuse_input_as_output(target, [file, *([key_file] if key_file else [])])
     sandbox.confine()
     key = _key(key_file)
@@ -86,14 +87,14 @@ def command(
             done = anonymise(reader, target, plan, names, None if keep_others else known)
     text = f"{done.frames:,} frames written to {target}"
     if done.cut:
-        text += f"; {done.cut:,} of no known connection end behind their headers"
+        text += f"; payloads of {done.cut:,} frames of no known connection removed"
     if done.dropped:
-        text += f"; {done.dropped:,} blocks that are neither frame nor interface left out"
+        text += f"; {done.dropped:,} blocks other than frames and interfaces left out"
     if left:
-        text += f"; {left:,} packed places could not be written over and stay as they were"
+        text += f"; {left:,} compressed places could not be overwritten and are unchanged"
     if key_file is None and not look.quiet:
         print(  # noqa: T201 - part of the answer
-            f"netdissect: the key was {key.hex()}; keep it to yourself, or forget it",
+            f"netdissect: the key was {key.hex()}; keep it secret, or discard it",
             file=sys.stderr,
         )
     return summarise(text, [reader], quiet=look.quiet)
@@ -121,20 +122,21 @@ def _key(path: str | None) -> bytes:
     except UnicodeDecodeError:
         key = octets
     else:
-        # An editor ends the line; the key is the same without.
+        # Ignore the line feed that an editor adds.
         key = octets.strip()
         with suppress(ValueError):
             key = bytes.fromhex(key.decode("utf-8"))
     if len(key) < _LEAST_KEY:
-        raise UsageError(f"{path}: {len(key)} bytes are no key; it takes {_LEAST_KEY} or more")
+        raise UsageError(f"{path}: the key has {len(key)} bytes; it needs {_LEAST_KEY} or more")
     return key
 
 
 def _planned(
     file: str, choices: Choices, plan: Plan, names: Pseudonyms
 ) -> tuple[Callable[[Packet], bool], int]:
-    """Work out what becomes of each payload; return what tells the packets of known connections,
-    and how many places stay as they are.
+    """Plan the replacement of every payload.
+
+    Returns whether a packet belongs to a known connection, and how many places stay unchanged.
     """
     from netdissect.edit.frames import assembled, of_connections  # noqa: PLC0415
     from netdissect.pipeline.privacy import rewritten  # noqa: PLC0415
@@ -151,7 +153,7 @@ def _planned(
                 plan.datagram(record.frame, record.payload, new)
         known = of_connections(session.reports)
     with Session(file, choices, quiet=True) as session:
-        # A second pass: only the end of the first tells which connections there are.
+        # A second pass, because the connections are known only at the end of the first.
         for packet, pieces in assembled(session.reader):
             if pieces and known(packet):
                 for frame, at in pieces:

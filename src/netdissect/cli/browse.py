@@ -1,4 +1,4 @@
-"""`netdissect browse`: a capture on the whole terminal."""
+"""`netdissect browse`: a capture in a full-screen view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from netdissect.system import interrupt, sandbox
 __all__ = ["command"]
 
 MAX_PIPED = 4_000_000_000
-"""Bytes of standard input that are copied to a file at most."""
+"""Maximum number of bytes copied from standard input to a temporary file."""
 
 
 @click.command("browse")
@@ -37,18 +37,18 @@ MAX_PIPED = 4_000_000_000
 )
 @options.capture_filter
 @click.option(
-    "-w", "--write", metavar="FILE", type=FILE, help="Write what is captured to this file."
+    "-w", "--write", metavar="FILE", type=FILE, help="Write the captured packets to this file."
 )
 @click.option(
     "--keep",
     metavar="MB",
     type=click.IntRange(8, 1_000_000),
-    help="Megabytes of a running capture to keep; beyond, the oldest packets are dropped."
+    help="Megabytes of a running capture to keep; the oldest packets beyond that are dropped."
     "  [default: 4000]",
 )
 @options.run_as
 @options.narrowed
-@click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
+@click.option("--ascii", "plain", is_flag=True, help="Use only ASCII characters.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
 @options.analysis
 @options.screen
@@ -65,8 +65,8 @@ def command(
     """Browse a capture in a full-screen view: connections with their verdicts,
     packets with tree and bytes, time, plots and findings.
 
-    All five views share one selection and one filter. `?` lists the keys. Without
-    a terminal on standard output it prints what `connections` prints.
+    All five views share one selection and one filter. `?` lists the keys. If standard output
+    is not a terminal, it prints the same as `connections`.
 
     \b
     netdissect browse game.pcap
@@ -78,16 +78,16 @@ def command(
     from netdissect.filters import compile_filter  # noqa: PLC0415
 
     if (file is None) == (interface is None):
-        raise click.UsageError("Give one of FILE (`-` reads standard input) and -i IFACE.")
+        raise click.UsageError("Give either FILE (`-` reads standard input) or -i IFACE.")
     if interface is None and any(running.values()):
-        raise click.UsageError("-f, -w, --keep and --user are for a capture that runs: -i IFACE.")
+        raise click.UsageError("-f, -w, --keep and --user need a live capture: -i IFACE.")
     if display_filter is not None:
         compile_filter(display_filter, filter_names())
     if interface is None:
-        sandbox.confine()  # before there are threads: it holds for those that this one starts
+        sandbox.confine()  # before any thread is started, so that all threads inherit it
     if not sys.stdout.isatty():
         if file is None:
-            raise click.UsageError("browse -i wants a terminal; `netdissect sniff` does not.")
+            raise click.UsageError("browse -i needs a terminal; `netdissect sniff` does not.")
         return _printed(file, display_filter, choices, look)
     with ExitStack() as stack:
         if interface is not None:
@@ -102,26 +102,28 @@ def command(
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
         if look.color == "never":
-            # The one place where Textual looks for it.
+            # Textual reads nothing else.
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
         with _screen():
             app = BrowserApp(browser)
             app.run(mouse=not no_mouse)
         interrupt.check()
-    click.get_current_context().meta.pop(PART, None)  # who looks has seen where it ends
+    # The user has seen where the capture ends: no error for a part beyond it.
+    click.get_current_context().meta.pop(PART, None)
     return app.browser.backend.status()
 
 
 @contextmanager
 def _screen() -> Iterator[None]:
-    """Have Textual draw on the terminal of standard output, also after `2>FILE`.
+    """Make Textual draw on standard output, even after `2>FILE`.
 
-    It draws in a thread that an error would end; who draws would then wait for it for ever.
+    Textual writes in a thread; an error there would end it, and the drawing code would then wait
+    for ever. The stream therefore ignores errors.
     """
     before = sys.__stderr__
     with LenientText(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
-        sys.__stderr__ = screen  # type: ignore[misc] # what Textual takes
+        sys.__stderr__ = screen  # type: ignore[misc] # the stream that Textual uses
         try:
             yield
         finally:
@@ -137,7 +139,7 @@ def _printed(file: str, display_filter: str | None, choices: Choices, look: Look
 
 
 def _copied(source: IO[bytes], copy: IO[bytes]) -> bool:
-    """Copy up to MAX_PIPED bytes; return whether there are more."""
+    """Copy up to MAX_PIPED bytes; return whether more would follow."""
     left = MAX_PIPED
     while left and (piece := source.read(min(left, 1 << 20))):
         copy.write(piece)
@@ -147,8 +149,9 @@ def _copied(source: IO[bytes], copy: IO[bytes]) -> bool:
 
 @contextmanager
 def _named(file: str) -> Iterator[tuple[str, bool]]:
-    """Give the name of the file; of standard input that of a copy, and take keys from the
-    terminal. And whether the copy lacks what came behind MAX_PIPED.
+    """Yield a file name, and whether the file lacks what exceeds MAX_PIPED.
+
+    Standard input is copied to a temporary file, and keys are then read from the terminal.
     """
     if file != "-":
         yield file, False
@@ -159,8 +162,8 @@ def _named(file: str) -> Iterator[tuple[str, bool]]:
         try:
             terminal = os.open("/dev/tty", os.O_RDWR)
         except OSError as error:
-            raise UsageError("browse takes keys from the terminal, and there is none") from error
-        # Textual takes keys from descriptor 0, where the capture came in.
+            raise UsageError("browse reads keys from a terminal, and there is none") from error
+        # Textual reads keys from descriptor 0, which was the capture.
         os.dup2(terminal, 0)
         os.close(terminal)
         yield copy.name, more

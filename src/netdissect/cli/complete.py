@@ -1,6 +1,4 @@
-"""What shells are offered for files, interfaces, protocols, field names and fields in a filter.
-Imports a protocol only for the fields of filters.
-"""
+"""Shell completion of files, interfaces, protocols, field names, and fields in a filter."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ __all__ = [
 @add_completion_class
 class _Bash(BashComplete):
     def source(self) -> str:
-        """Return the script, without the look at the version of whatever PATH says is `bash`."""
+        """Return the script without click's version check, which runs `bash` from PATH."""
         return ShellComplete.source(self)
 
 
@@ -58,20 +56,20 @@ class _Completed(_TextType):
         self.what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take the text as it is."""
+        """Return the text unchanged."""
         del param, ctx
         return value
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return what the text may become."""
+        """Return the possible completions."""
         if self.what == "file":
             return offer_files(ctx, param, incomplete)
         if self.what in _NAMES:
             names = _NAMES[self.what]()
             return [CompletionItem(name) for name in names if name.startswith(incomplete)]
-        # Only the last word: what stands before it is a part of the filter already.
+        # Complete the last word of the filter only.
         match = re.search(r"[\w.]*\Z", incomplete)
         word = match[0] if match else ""
         before = incomplete[: len(incomplete) - len(word)]
@@ -81,7 +79,7 @@ class _Completed(_TextType):
 def offer_files(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Have the shell offer its files."""
+    """Let the shell complete file names."""
     del ctx, param
     return [CompletionItem(incomplete, type="file")]
 

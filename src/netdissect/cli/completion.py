@@ -1,4 +1,4 @@
-"""`netdissect completion`: what a shell needs to complete commands, protocols and field names."""
+"""`netdissect completion`: the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def command(shell: str) -> None:
 
     from netdissect.cli import (  # noqa: PLC0415 - the group imports this module
         cli,
-        complete,  # noqa: F401 - what it says of shells counts
+        complete,  # noqa: F401 - registers its own class for bash
     )
 
     maker = get_completion_class(shell)
     if maker is None:
         raise click.UsageError(f"no completion for {shell}")
-    click.echo(f"# Completion of netdissect for {shell}. Put it into {_WHERE[shell]}.")
+    click.echo(f"# Completion of netdissect for {shell}. Put this file into {_WHERE[shell]}.")
     click.echo(maker(cli, {}, "netdissect", "_NETDISSECT_COMPLETE").source())

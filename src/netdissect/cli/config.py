@@ -14,7 +14,7 @@ __all__ = ["command"]
 def command() -> None:
     """Show the settings in force and where each comes from.
 
-    Precedence: flag, environment, project file (netdissect.toml), user file, default.
+    Precedence: option, environment variable, project file (netdissect.toml), user file, default.
 
     \b
     netdissect config show --origin
@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @options.json_output
 @options.screen
 def show(origin: bool, as_json: bool, look: Look) -> None:
@@ -46,7 +46,7 @@ def show(origin: bool, as_json: bool, look: Look) -> None:
 
 @command.command("path")
 def path() -> None:
-    """Print where the user's file is, whether or not it exists."""
+    """Print the path of the user file, whether or not it exists."""
     from netdissect.cli.settings import user_file  # noqa: PLC0415
     from netdissect.render.safe import safe  # noqa: PLC0415
 

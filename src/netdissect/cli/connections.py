@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "print_connections", "reports_of"]
 
-# Negated where the largest goes first.
+# Negative values put the largest first.
 _SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,
     "datagrams": lambda report: -sum(report.datagrams),
@@ -46,10 +46,13 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
 @options.narrowed
 @options.count
 @click.option(
-    "--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first."
+    "--sort",
+    type=click.Choice(list(_SORTS)),
+    default="frame",
+    help="Sort by this, largest first; by default in order of first frames.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="Of a single connection, also show rows of 0."
+    "--all", "everything", is_flag=True, help="With CONNECTION, also show rows that are all 0."
 )
 @click.option(
     "--explain", is_flag=True, help="Say why each connection was recognised as its protocol."
@@ -57,7 +60,8 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
-    help="Processes that share a large file; by default as many as are worth it.",
+    metavar="N",
+    help="Number of processes that share a large file; by default as many as are worth it.",
 )
 @options.report
 def command(
@@ -69,8 +73,9 @@ def command(
 ) -> int:
     """Show the connections of a capture, or one of them in full.
 
-    A table on wide screens, a few lines each on narrow ones. `netdissect connections FILE 2` prints
-    everything about connection 2: messages by type, sequence spaces, probes, timers.
+    They are shown as a table on wide screens, and as a few lines each on narrow ones. With the
+    number of a CONNECTION, everything about it is shown: messages by type, sequence spaces,
+    probes, timers.
 
     \b
     netdissect connections game.pcap --sort datagrams -c 10
@@ -78,7 +83,7 @@ def command(
     """
     with request.session() as session:
         lines = _lines() if request.as_json else None
-        # What the order needs of a report is not in its line.
+        # Sorting needs the reports, not only their JSON lines.
         kept = lines if sort == "frame" else None
         reports = reports_of(session, request.display_filter, processes, kept)
         if sort != "frame":
@@ -99,7 +104,7 @@ def command(
 
 
 def print_connections(session: Session, display_filter: str | None, look: Look) -> None:
-    """Print the table of all connections, as the command does without further options."""
+    """Print all connections, as the command does without options."""
     from netdissect.render.connections import show_connections  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
@@ -123,12 +128,18 @@ def reports_of(
     processes: int | None,
     lines: Lines | None = None,
 ) -> Reports:
-    """Return the reports of the connections with a datagram that a filter leaves; `lines`: as in
-    the pipeline's options, where nothing else of them is wanted.
+    """Return the reports of the connections with a datagram that matches a filter.
+
+    Args:
+        session: the capture.
+        display_filter: None = all connections.
+        processes: number of processes; None = as many as are worth it.
+        lines: as in the pipeline's options, if only the JSON lines of the reports are needed.
+
     """
     match = Match.compile(display_filter, session)
     if match.filter is None:
-        # Standard input has one end, and processes cannot share it.
+        # Processes cannot share standard input.
         count = 1 if session.live else processes
         return session.analysis(count, lines=lines).connections
     wanted = {

@@ -1,4 +1,4 @@
-"""`netdissect decode`: one payload given as hexadecimal digits."""
+"""`netdissect decode`: decodes payloads given as hexadecimal digits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
 
 
 class PayloadFacts(NamedTuple):
-    """What a user tells of a payload that nothing in it says."""
+    """What the user states about a payload that its bytes do not show."""
 
     dialect: str | None
     transport: str | None
@@ -37,7 +37,7 @@ class PayloadFacts(NamedTuple):
 @click.argument("digits", metavar="HEX|-", nargs=-1, required=True)
 @options.dialect
 @click.option(
-    "--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters."
+    "--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, if that matters."
 )
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carried it.")
 @click.option(
@@ -45,7 +45,7 @@ class PayloadFacts(NamedTuple):
 )
 @options.reading
 @click.option("-x", "--hex", "hexed", is_flag=True, help="Also show the bytes, below the tree.")
-@click.option("--strict", is_flag=True, help="Stop at an internal error of netdissect.")
+@click.option("--strict", is_flag=True, help="Stop at an internal error instead of noting it.")
 @options.json_output
 @paged
 @options.screen
@@ -62,9 +62,9 @@ def command(
 ) -> None:
     """Decode one payload given as hexadecimal digits.
 
-    White space and colons between digits are allowed, and `0x` before them. `-` reads standard
-    input, one payload a line. A malformed payload is not a failure: what could be read is shown,
-    with what is wrong with it.
+    White space and colons between the digits are allowed, and `0x` before them. `-` reads standard
+    input, one payload per line. A malformed payload is not an error: as much as possible is
+    decoded, with notes on what is wrong.
 
     \b
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'
@@ -76,7 +76,7 @@ def command(
     schemas = lookup.load_schemas(choices.schemas)
     screen = look.screen()
     reading = choices.reading
-    lookup.known_protocols([protocol])  # wrong also where standard input has no line
+    lookup.known_protocols([protocol])  # an error even if standard input is empty
     for payload in _payloads(digits):
         tree = lookup.decode_payload(
             protocol,
@@ -99,7 +99,7 @@ def command(
 
 
 def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:
-    """Yield the payloads of the arguments: one, or one a line of standard input."""
+    """Yield the payload of the arguments, or one for each line of standard input."""
     if digits == ("-",):
         for number, line in numbered_lines(sys.stdin.buffer):
             yield _octets(line.decode("ascii", "replace"), f"line {number}")

@@ -37,7 +37,7 @@ class Limit:
     value: float
 
     def hit(self, found: Any) -> bool:
-        """Return whether what is measured is beyond it; what cannot be told is not."""
+        """Return whether the measured value exceeds the limit; an unknown value does not."""
         value = self.measure(found)
         return value is not None and self.beyond(value, self.value)
 
@@ -64,14 +64,14 @@ _MEASURES: dict[str, tuple[str, Callable[[Diagnosis], float | None]]] = {
 def limit_of(
     text: str, measures: Mapping[str, tuple[str, Callable[[Any], float | None]]] = _MEASURES
 ) -> Limit:
-    """Return the condition of `loss>5%` or `lag.p95>200ms`.
+    """Parse a condition such as `loss>5%` or `lag.p95>200ms`.
 
     Args:
         text: what the user wrote.
-        measures: name -> unit (`%`, `ms` or none) and what measures it.
+        measures: name -> (unit: `%`, `ms` or "", function that returns the value).
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not a valid condition.
 
     """
     found = _LIMIT.fullmatch(text)
@@ -80,16 +80,19 @@ def limit_of(
         word = re.split("[ <>=]", text.strip())[0]
         near = "" if word in measures else did_you_mean(word, measures)
         names = ", ".join(measures)
-        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}{near}")
+        raise UsageError(
+            f"--fail-on needs MEASURE>NUMBER, not {quoted(text)}{near}; measures: {names}"
+        )
     unit = found[4] or kind
-    # ms and s stand for one another; a share and a time do not, and a mere count has no unit.
+    # ms and s can replace each other; a count has no unit.
     if (unit == "%") != (kind == "%") or (unit and not kind):
-        raise UsageError(f"{found[1]} is a number of {kind or 'things'}, not of {unit}")
+        expected = f"a number of {kind}" if kind else "a plain number"
+        raise UsageError(f"{found[1]} is {expected}, not of {unit or 'no unit'}")
     value = float(found[3]) * _SCALE[unit]
-    # Digits without end make a float infinite.
+    # Many digits make an infinite float.
     if isinf(value) or (unit == "%" and value > 1):
-        most = "100% at most" if unit == "%" else "a smaller number"
-        raise UsageError(f"{found[1]} is never beyond that: {most}, not {quoted(text)}")
+        most = "use 100% at most" if unit == "%" else "use a smaller number"
+        raise UsageError(f"{found[1]} can never exceed {quoted(text)}: {most}")
     return Limit(measure, ge if found[2] == ">=" else gt, value)
 
 
@@ -102,8 +105,8 @@ def limit_of(
     "limits",
     multiple=True,
     metavar="LIMIT",
-    help="End with status 7 if a connection is beyond it, such as 'loss>5%' or 'lag.p95>200ms';"
-    " may be repeated.",
+    help="Exit with status 7 if a connection exceeds this limit, such as 'loss>5%' or"
+    " 'lag.p95>200ms'; may be repeated.",
 )
 @options.report
 def command(
@@ -112,11 +115,11 @@ def command(
 ) -> int:
     """Say what happened to each connection, worst first.
 
-    Who ended it and why, whose fault that was and how sure that is, what was lost, how
-    late messages came, what was ruled out, and what a second capture would settle. Where the
-    capture cannot tell, it says so. With a capture of the other side as FILE2, loss is what
-    both captures together show, and so is whether the network or an endpoint was silent.
-    With a filter or a span, only connections with a matching datagram are shown.
+    Shows who ended it and why, whose fault that was and how certain that is, what was lost, how
+    late messages arrived, what was ruled out, and what a second capture would settle. Whatever
+    the capture does not show is said to be unknown. With a capture from the other side as FILE2,
+    loss is measured between the two, and a silence is attributed to the network or to an endpoint.
+    With a filter or a time span, only connections with a matching datagram are shown.
 
     \b
     netdissect diagnose game.pcap
@@ -132,7 +135,7 @@ def command(
                 reports = both.reports
                 first_ns = both.first_ns
             if request.display_filter is not None:
-                # `-Y` narrows the first capture; both captures together give the figures.
+                # `-Y` selects connections of the first capture; the figures are those of both.
                 with session.reopen(quiet=True) as once:
                     left = reports_of(once, request.display_filter, None)
                     reports = reports.of(set(left.numbers()))

@@ -1,4 +1,4 @@
-"""`netdissect diff`: two frames, or two captures, field by field."""
+"""`netdissect diff`: compares two captures, or two frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["command"]
 _WHERE = frozenset({
     "schema", "connection", "first_frame", "last_frame", "first_time_ns", "last_time_ns", "explain",
 })  # fmt: skip
-"""Keys of a report that say where it stands in its capture, not how it went."""
+"""Keys of a report that are not compared: they depend on its place in the capture."""
 _Row = tuple[str, Changed]
 
 
@@ -52,14 +52,14 @@ def command(
     elif len(words) == 3 and None not in (frames := [parse_count(word) for word in words[1:]]):  # noqa: PLR2004 - see metavar
         rows, status = _frames(words[0], frames, choices, quiet=look.quiet)
     else:
-        raise UsageError("diff compares two captures (A B), or two frames of one (FILE 41 44)")
+        raise UsageError("give two captures (A B), or a capture and two frames (FILE 41 44)")
     if as_json:
         print_json(_object(*row) for row in rows)
     else:
         from netdissect.render.catalogs import show_changes  # noqa: PLC0415
 
         show_changes(look.screen(), rows)
-    # A difference to a capture that is cut short may be the cut.
+    # A difference from a capture that is cut short may be due to the cut.
     return EXIT.FOUND if rows and status == EXIT.DONE else status
 
 
@@ -97,7 +97,7 @@ def _sole(rows: list[dict[str, Any]]) -> Any:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return what a datagram says: neither where it stands nor its bytes as such."""
+    """Return the contents of a datagram, without its place in the capture and its raw bytes."""
     names = ("direction", "protocol", "dialect", "length", "fields", "annotations")
     return {name: row[name] for name in names}
 
@@ -127,9 +127,9 @@ def _figures(report: ConnectionReport | None) -> Any:
 def _paired(
     before: Iterable[ConnectionReport], after: Iterable[ConnectionReport]
 ) -> Iterator[tuple[str, ConnectionReport | None, ConnectionReport | None]]:
-    """Yield (name, report, report) of connections that are one another's; None where one lacks."""
+    """Yield (name, report, report) of corresponding connections; None if there is none."""
     left, right = list(before), list(after)
-    # First the same endpoints; then what is left, by protocol: another run has other client ports.
+    # First by endpoints; then the rest by protocol, as client ports differ between two runs.
     for same in (_ends, _kind):
         waiting: dict[Any, deque[ConnectionReport]] = defaultdict(deque)
         for report in right:

@@ -1,4 +1,4 @@
-"""`netdissect doctor`: whether everything is there that capturing and comparing need."""
+"""`netdissect doctor`: checks the installation and the rights to capture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["command"]
 @options.json_output
 @options.screen
 def command(as_json: bool, look: Look) -> None:
-    """Check versions, capture backends and rights; print what to paste into a bug report.
+    """Check versions, capture backends and rights. Paste the output into bug reports.
 
     \b
     netdissect doctor --json

@@ -1,4 +1,4 @@
-"""`netdissect encode`: the bytes of one message built from fields."""
+"""`netdissect encode`: builds one message from fields."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         "a list of objects",
     ),
 )
-"""What is read of a line of `decode` beside its fields: name, whether a value fits, what would."""
+"""Keys of a line of `decode --json` beside its fields: name, check of the value, valid values."""
 
 
 @click.command("encode")
@@ -52,10 +52,10 @@ def command(
 ) -> None:
     """Build one message from fields and print its bytes as hexadecimal digits.
 
-    TYPE is a message type or the class of a layer; a wrong one lists the valid ones. Numbers
-    are decimal or 0x..., or the name of an enumeration's value; bytes are hexadecimal digits or
-    text:...; lists are JSON. Fields that are not given have their defaults, and lengths are
-    computed. `-` reads what `decode --json` prints, one object per line, and builds it again.
+    TYPE is a message type or the class of a layer; an invalid one lists the valid ones. Numbers
+    are decimal, 0x... or the name of a value; bytes are hexadecimal digits or text:...; lists are
+    JSON. Other fields have their defaults, and lengths are computed. `-` reads the output of
+    `decode --json`, one object per line, and builds it again.
 
     \b
     netdissect encode riptide Reliable sequence_id=17 message_id=5 data=text:hello
@@ -66,7 +66,7 @@ def command(
 
     transport = _transport(protocol, facts.transport)
     if message == "-":
-        _again(protocol, facts, as_json=as_json)
+        _rebuild(protocol, facts, as_json=as_json)
         return
     name = full_dialect(protocol, facts.dialect)
     octets = encode_text(protocol, name, transport, message, fields_of(fields), bare=bare)
@@ -87,16 +87,17 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _transport(protocol: str, asked: str | None) -> str:
-    """Return the transport that is asked for, else the protocol's usual one.
+    """Return the requested transport, otherwise the protocol's usual one.
 
     Raises:
-        UsageError: no such protocol, or it is not carried by that.
+        UsageError: there is no such protocol, or it does not use that transport.
+
     """
     from netdissect.lookup import transports  # noqa: PLC0415
 
     known = transports(protocol)
     if asked is not None and asked not in known:
-        raise UsageError(f"{protocol} is not carried by {asked}")
+        raise UsageError(f"{protocol} does not run over {asked}")
     return asked or ("udp" if "udp" in known else "tcp")
 
 
@@ -117,7 +118,7 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 
 def _restored(value: Any) -> Any:
-    """Return a value with its text as it was before it was written as JSON."""
+    """Return a value with escaped text restored, as it was before it was written as JSON."""
     if isinstance(value, dict):
         return {unescape_surrogates(key): _restored(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -125,8 +126,8 @@ def _restored(value: Any) -> Any:
     return unescape_surrogates(value) if isinstance(value, str) else value
 
 
-def _again(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
-    """Build what `decode --json` printed."""
+def _rebuild(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
+    """Rebuild payloads from the output of `decode --json` on standard input."""
     from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
     from netdissect.craft.rebuild import ignored_changes, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
@@ -144,19 +145,19 @@ def _again(protocol: str, facts: PayloadFacts, *, as_json: bool) -> None:
         kind = " ".join(str(each.get("type")) for each in row.get("messages") or ())
         octets = _stated(row)
         before = octets and _shown(protocol, name, transport, row, octets)
-        # Bytes that give the same fields are taken as they are: building would lose what fields do
-        # not tell.
+        # If the stated bytes still decode to these fields, they are used as they are: building
+        # would lose what the fields do not contain.
         if before != fields and row.get("length") != 0:
             octets = rebuild(protocol, name, transport, fields)
             now = before and _shown(protocol, name, transport, row, octets)
             for field in ignored_changes(before, fields, now) if before and now else ():
-                text = f"{safe(field)} is passed over: change the fields that it follows from"
+                text = f"{safe(field)} is ignored: change the fields that it is computed from"
                 click.echo(f"netdissect: {text}", err=True)
         _print(protocol, name, kind, octets or b"", as_json=as_json)
 
 
 def _stated(row: dict[str, Any]) -> bytes | None:
-    """Return the bytes that a row of `decode` was made of, None where it does not say."""
+    """Return the bytes that a row of `decode` states; None if it states none."""
     try:
         return bytes.fromhex(row["octets"])
     except (KeyError, TypeError, ValueError):
@@ -166,7 +167,7 @@ def _stated(row: dict[str, Any]) -> bytes | None:
 def _shown(
     protocol: str, dialect: str, transport: str, row: dict[str, Any], octets: bytes
 ) -> dict[str, Any]:
-    """Return the fields that `decode --json` prints of bytes, as those of the row were printed."""
+    """Return the fields that `decode --json` prints for these bytes."""
     from netdissect.export.json import decoded, dump  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
 
@@ -174,7 +175,7 @@ def _shown(
     tree = decode_payload(
         protocol, octets, dialect=dialect, direction=direction, transport=transport
     )
-    # Through JSON and back, as the row came: tuples are lists then, and bytes are text.
+    # Via JSON, like the row: tuples become lists, and bytes become text.
     found: dict[str, Any] = _restored(json.loads(dump(decoded(tree))))["fields"]
     return found
 

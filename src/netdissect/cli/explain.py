@@ -1,4 +1,4 @@
-"""`netdissect explain`: what a finding means."""
+"""`netdissect explain`: explains findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(code: str | None, as_json: bool, look: Look) -> None:
 
     rows = lookup.catalogue()
     if code is not None and code not in rows:
-        hint = did_you_mean(code, rows) or "; `netdissect explain` lists all"
+        hint = did_you_mean(code, rows) or "; `netdissect explain` lists them"
         raise UsageError(f"no finding is called {quoted(code)}{hint}")
     chosen = list(rows.values()) if code is None else [rows[code]]
     if as_json:

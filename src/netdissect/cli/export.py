@@ -1,4 +1,4 @@
-"""`netdissect export`: what is known of a capture, for other tools."""
+"""`netdissect export`: writes results for other tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 _LUA, _ALL = "lua", "all"
-_TWICE = "export reads a capture twice: give a file, not `-`"
+_TWICE = "export reads the capture twice: name a file instead of `-`"
 
 
 @click.command("export")
@@ -35,27 +35,27 @@ _TWICE = "export reads a capture twice: give a file, not `-`"
     "notes",
     metavar="FILE",
     type=FILE,
-    help="The same frames as pcapng, each with a comment that Wireshark shows.",
+    help="Write the same frames as pcapng, each with a comment that Wireshark shows.",
 )
 @click.option(
     "--qlog",
     "qlog_file",
     metavar="FILE",
     type=FILE,
-    help="One connection as qlog, a JSON text a record (.sqlog); `-` is standard output.",
+    help="Write one connection as qlog, one JSON record per line (.sqlog); `-` is standard output.",
 )
 @click.option(
     "--qlog-flavour",
     "flavour",
     type=click.Choice(FLAVOURS),
     default=FLAVOURS[0],
-    help="The current draft with names of our own, or the names that qvis draws.",
+    help="The current draft with names of our own, or the names that qvis understands.",
 )
 @click.option(
     "--connection", type=options.COUNT, metavar="N", help="The connection that --qlog writes."
 )
 @click.option(
-    "-o", "--output", metavar="FILE", type=FILE, help="Where `lua` writes; else standard output."
+    "-o", "--output", metavar="FILE", type=FILE, help="File for `lua`; default: standard output."
 )
 @options.secrets
 @options.analysis
@@ -72,12 +72,12 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Write what is known of a capture for other tools.
+    """Write results for other tools: annotated pcapng, qlog, Wireshark dissectors.
 
-    With --pcapng-notes, the frames, their times, interfaces and options stay as they are;
-    comments say which message a frame carries, what it repeats, and what was found. Names of
-    endpoints, from the settings or of the only player at an address, go into a name resolution
-    block.
+    With --pcapng-notes, frames, times, interfaces and options stay as they are. Comments say
+    which message a frame carries, which frame it retransmits, and what was found. Names of
+    endpoints, from the settings or of the only player at an address, are written to a name
+    resolution block.
 
     \b
     netdissect export game.pcap --pcapng-notes noted.pcapng
@@ -97,7 +97,7 @@ def command(
     if notes is None and qlog_file is not None:
         return _qlog(Session(file, choices, quiet=True), qlog_file, flavour, connection)
     if notes is None or qlog_file is not None:
-        raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
+        raise UsageError("give either --pcapng-notes FILE or --qlog FILE")
     refuse_input_as_output(notes, [file])
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import annotate  # noqa: PLC0415
@@ -115,7 +115,7 @@ def _lua(protocol: str | None, output: str | None) -> int:
 
     if protocol is None:
         known = ", ".join(lookup.protocol_names())
-        raise UsageError(f"export lua wants one of {known} or `all` (a file of that name: ./lua)")
+        raise UsageError(f"export lua needs {known} or `all` (for a file of that name: ./lua)")
     text = lookup.wireshark_script(lookup.own_protocols() if protocol == _ALL else [protocol])
     with open_to_write("-" if output is None else output) as target:
         target.write(text)
@@ -128,7 +128,9 @@ def _qlog(session: Session, target: str, flavour: str, number: int | None) -> in
     with session:
         reports = _first_look(session)
         if number is None and len(reports) > 1:
-            raise UsageError(f"a qlog file holds one of the {len(reports):,}: --connection N")
+            raise UsageError(
+                f"a qlog file holds one connection, and there are {len(reports):,}: --connection N"
+            )
         report = reports.by_number(number or 1)
         if report is None:
             raise no_such_connection(number or 1, reports)
@@ -155,7 +157,7 @@ def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
 
 
 def _names(session: Session) -> dict[str, str]:
-    """Return address -> name: those that the settings give, and names that players gave."""
+    """Return address -> name, from the settings and from the names of players."""
     from netdissect.cli.settings import in_force  # noqa: PLC0415
 
     found: dict[str, set[str]] = {}
@@ -163,18 +165,18 @@ def _names(session: Session) -> dict[str, str]:
         name = report.identity.get("name")
         if isinstance(name, str) and name:
             found.setdefault(_address(report.client), set()).add(name)
-    # Where several players had an address, no name is that of the address.
+    # An address that several players share gets none of their names.
     names = {address: given.pop() for address, given in found.items() if len(given) == 1}
     ends = Counter(_address(end) for end in in_force()["endpoints"])
     for end, name in in_force()["endpoints"].items():
         if ends[_address(end)] == 1:
             names[_address(end)] = name
-    # A host's name has no blanks.
+    # Host names contain no spaces.
     return {address: "-".join(name.split()) for address, name in names.items()}
 
 
 def _address(end: str) -> str:
-    """Return the address of `10.0.0.1:80`, `[::1]:80` or an address alone."""
+    """Return the address of `10.0.0.1:80`, `[::1]:80`, or an address without a port."""
     if end.startswith("["):
         return end[1:].partition("]")[0]
     return end.rpartition(":")[0] if end.count(":") == 1 else end

@@ -1,4 +1,4 @@
-"""What `replay` and `minimise` take from a failure folder, which may come from somebody else."""
+"""The operand FOLDER of `replay` and `minimise`: a failure folder, which may not be trusted."""
 
 from __future__ import annotations
 
@@ -28,23 +28,22 @@ answer = click.option(
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="A target that does not answer for this long has failed.",
+    help="A target that does not answer for this long counts as failed.",
 )
 
 
 def failed_before(monitors: str) -> Callable[[_F], _F]:
-    """Add FOLDER and what its failure is sent to and watched with, handed over as keywords
-    `failure`, `where` and `watchers`.
+    """Add FOLDER, the target and its monitors, passed as keywords `failure`, `where`, `watchers`.
 
     Args:
-        monitors: help on `--monitor`.
+        monitors: help of `--monitor`.
 
     """
 
     def decorate(function: _F) -> _F:
         @click.argument("folder", type=click.Path(path_type=Path))
         @click.option(
-            "--target", metavar="HOST:PORT", help="Where to send; by default the target of the run."
+            "--target", metavar="HOST:PORT", help="The server; by default the target of the run."
         )
         @options.own_host
         @click.option("--monitor", "given", multiple=True, metavar="KIND:...", help=monitors)
@@ -75,12 +74,12 @@ def failed_before(monitors: str) -> Callable[[_F], _F]:
 
 
 def _monitors_of(failure: Failure, given: tuple[str, ...], *, trusted: bool) -> tuple[str, ...]:
-    """Return the monitors to use: those of the command line, or the folder's where it is trusted.
+    """Return the monitors of the command line, or those of the folder if it is trusted.
 
-    The folder's are shown in any case, so that nobody trusts what they have not seen.
+    The folder's monitors are always shown, so that the user knows what would be trusted.
 
     Raises:
-        UsageError: both are asked for.
+        UsageError: both are given.
 
     """
     if trusted and given:
@@ -93,15 +92,15 @@ def _monitors_of(failure: Failure, given: tuple[str, ...], *, trusted: bool) -> 
 
 
 def _target_of(failure: Failure, given: str | None, *, own_host: bool) -> Target:
-    """Return where to send: what the command line says, else this machine at the folder's port.
+    """Return the target of the command line, otherwise the folder's if it is this machine.
 
     Raises:
-        UsageError: no address and port, or a folder would say which host is attacked.
-        AccessError: another machine, without the word that it is the user's.
+        UsageError: not an address and port, or the folder would choose another machine.
+        AccessError: another machine without --i-own-this-host.
 
     """
     from netdissect.fuzz import Target  # noqa: PLC0415 - imports scapy
 
     if own_host and given is None:
-        raise UsageError("--i-own-this-host wants --target: a folder does not say whom to attack")
+        raise UsageError("--i-own-this-host needs --target: a folder cannot choose the target")
     return Target.parse(given or str(failure.facts.get("target", "")), own_host=own_host)

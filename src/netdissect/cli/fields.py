@@ -1,4 +1,4 @@
-"""`netdissect fields`: the names that filters and columns know."""
+"""`netdissect fields`: the fields for filters and columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture as `browse` asks for it: read once behind the screen, and again for what is wanted."""
+"""The backend of `browse` for a file: reads it once in the background, then again on demand."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ __all__ = ["FileBackend", "connection_entry"]
 
 
 MAX_AHEAD = 8_000_000
-"""Bytes of a file that is looked at as a whole before its first row is there: a moment's work. Of
-a larger one connections are numbered as they are recognised, until all of it is read.
+"""Size in bytes up to which a file gets a first pass before its first row is shown. Connections of
+a larger file have provisional numbers, in the order of recognition, until it is read completely.
 """
 MAX_EXAMPLES = 20_000
-"""Findings whose words are kept; the others are counted, and their frames remembered."""
-
-# Packets between two looks at the clock, and seconds that the screen's thread gets for an answer.
+"""Findings whose text is kept; for the others, the count and the frames are kept."""
 _SLICE = 128
+"""Packets between two checks of the clock."""
 _YIELD_S = 0.003
+"""Seconds that reading pauses for the thread of the screen after a key press."""
 
 
 class FileBackend:
-    """A file that is browsed."""
+    """A capture file for `browse`."""
 
     def __init__(
         self, file: str, choices: Choices, session: Session | None = None, *, ring: int = 0,
@@ -56,15 +56,15 @@ class FileBackend:
         """Open the capture.
 
         Args:
-            file: path; it is opened again for all that needs more than one pass.
-            choices: how datagrams are understood.
-            session: the capture where it is open already.
-            ring: bytes of it that are kept where it has no end; see `Index`.
-            piped: bytes of a longer pipe that it is a copy of; None = it is all there is.
+            file: path; it is opened again for everything that needs another pass.
+            choices: how datagrams are decoded.
+            session: the capture if it is open already.
+            ring: bytes to keep of a capture without an end; see `Index`.
+            piped: size of the part of a longer pipe that this file is; None = complete.
 
         Raises:
-            CaptureError: it cannot be read.
-            UsageError: a choice that does not exist.
+            CaptureError: the file cannot be read.
+            UsageError: a choice does not exist.
 
         """
         self.file = file
@@ -79,22 +79,22 @@ class FileBackend:
         self._halted = Event()
 
     def stop(self) -> None:
-        """Have what runs end soon."""
+        """Request that everything in progress ends."""
         self._ended.set()
 
     def halt(self) -> bool:
-        """Read no further, and keep what was read; return whether anything is left to read."""
+        """Stop reading and keep what was read; return whether anything was left to read."""
         if self.loaded.ready or self._halted.is_set():
             return False
         self._halted.set()
         return True
 
     def must_exit(self) -> bool:
-        """Return whether a signal asks the program to end, or its terminal has gone."""
+        """Return whether a signal has arrived, or the terminal is closed."""
         return interrupt.pending() or interrupt.hang_up()
 
     def read(self) -> None:
-        """Read the capture once: fills `index` and `loaded`."""
+        """Read the capture once, and fill `index` and `loaded`."""
         from netdissect.flow import Decapsulator  # noqa: PLC0415
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
@@ -115,9 +115,8 @@ class FileBackend:
                 for count, packet in enumerate(packets):
                     pipeline.feed(packet)
                     if not count % _SLICE and time.monotonic() < loaded.yield_until:
-                        time.sleep(_YIELD_S)  # a key was pressed: its answer goes first
-                # What is behind the oldest packet of a flow not yet recognised may still change
-                # its row.
+                        time.sleep(_YIELD_S)  # a key was pressed: answer it first
+                # Rows from the oldest packet of an unrecognised flow on may still change.
                 index.list_until(pipeline.oldest_sampled)
                 self._take(index.recorder.settled(pipeline.now_ns))
                 done, size = reader.progress()
@@ -131,30 +130,30 @@ class FileBackend:
             self._conclude(pipeline, pipeline.reports)
 
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
-        """Show what only the whole of the capture tells."""
+        """Publish what is known only when the whole capture has been read."""
         session, loaded = self._session, self.loaded
         session.collect(reports, pipeline.limits_hit)
         loaded.anomalies = list(self._examples.values())
         loaded.entries = [connection_entry(report) for report in reports]
         loaded.notes = self._notes(session)
         self.index.finish()
-        gc.freeze()  # stays until the program ends: no search for garbage walks it again
+        gc.freeze()  # lives until the program ends: exclude it from garbage collection
         loaded.share, loaded.live, loaded.done = 1.0, "", True
         loaded.version += 1
 
     def _end(self, pipeline: Pipeline) -> None:
-        """Take what is left."""
+        """Process what is left in the pipeline."""
         pipeline.finish(self._session.reader.info.last_time_ns)
         self.index.list_until(None)
         self._take(self.index.recorder.rest())
 
     def _again(self) -> Session:
-        """Open the file once more."""
+        """Open the file again."""
         return Session(self.file, self.choices, quiet=True)
 
     def _found(self, found: Anomaly) -> None:
-        """Keep the first of each kind on each connection, for what it says; of those that no
-        frame shows the first of each direction.
+        """Keep the first finding of each code and connection as an example; of findings without a
+        frame, the first in each direction.
         """
         way = found.direction if found.frame is None else None
         key = found.code, found.connection, way
@@ -179,28 +178,30 @@ class FileBackend:
             notes.append(f"Only the first {octets(self._piped)} of standard input are shown.")
         if info.truncated_at is not None:
             why = f" ({safe(info.damage)})" if info.damage else ""
-            notes.append(f"Cut short at offset {info.truncated_at:,}; all before it is shown{why}.")
+            notes.append(
+                f"Cut short at offset {info.truncated_at:,}; everything before is shown{why}."
+            )
         if self._halted.is_set():
             share = self.loaded.share or 0.0
-            notes.append(f"Reading was stopped at {share:.0%} of the file; all before it is shown.")
+            notes.append(f"Reading was stopped at {share:.0%} of the file.")
         hit = dict(session.limits_hit)
         if self.index.left_out:
             hit["MAX_ROWS"] = self.index.left_out
         if hit:
             named = ", ".join(f"{name} {counted(count, 'time')}" for name, count in hit.items())
-            notes.append(f"Bounds were hit: {named}")
+            notes.append(f"Limits were reached: {named}.")
         return notes
 
     def status(self) -> int:
-        """Return the exit status: what a cut-short file has in every command."""
+        """Return the exit status: CUT_SHORT for a file that is cut short, as in every command."""
         return EXIT.CUT_SHORT if self._session.reader.info.truncated_at is not None else EXIT.DONE
 
     def connection(self, number: int) -> ConnectionReport | None:
-        """Return the report of a connection; None while it is not known."""
+        """Return the report of a connection; None while reading."""
         return self._session.reports.by_number(number) if self.loaded.done else None
 
     def check(self, text: str) -> tuple[str, int] | None:
-        """Return what is wrong with a filter; None where it is right."""
+        """Return what is wrong with a filter; None if it is valid."""
         from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
 
         try:
@@ -210,7 +211,7 @@ class FileBackend:
         return None
 
     def select(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield frames that match a filter, and which of a frame's rows each is, from 0."""
+        """Yield (frame, index of the row among the frame's rows, from 0) of each match."""
         with self._again() as session:
             match = Match.compile(text, session)
             last = nth = -1
@@ -223,14 +224,14 @@ class FileBackend:
                     yield record.frame, nth
 
     def history(self, number: int) -> History | None:
-        """Return everything that is drawn of a connection."""
+        """Return the plot data of a connection."""
         from netdissect.cli.plot_data import collect_plot_data  # noqa: PLC0415
 
         with self._again() as session:
             return collect_plot_data(session, {number}).gallery.histories.get(number)
 
     def write(self, path: str, frames: Sequence[int]) -> str:
-        """Write frames to a file, fragments with their datagrams, and return what to say."""
+        """Write frames to a file, with all fragments of their datagrams; return a message."""
         from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
 
         self._fits(path)
@@ -246,7 +247,7 @@ class FileBackend:
         from netdissect.cli.capture_output import refuse_input_as_output  # noqa: PLC0415
 
         if path == "-":
-            raise UsageError("standard output is the screen: name a file")
+            raise UsageError("standard output is in use: name a file")
         refuse_input_as_output(path, [self.file])
 
     def _blocks(self) -> AbstractContextManager[BlockReader]:
@@ -255,7 +256,7 @@ class FileBackend:
         return BlockReader(self.file)
 
     def report(self, path: str) -> str:
-        """Write the report and return what to say."""
+        """Write the report; return a message."""
         from netdissect.cli.report import write_report  # noqa: PLC0415
 
         self._fits(path)
@@ -264,11 +265,11 @@ class FileBackend:
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
 
     def decoded_as(self, rule: str) -> FileBackend:
-        """Return the same file, to be read from its beginning with one more rule of `-d`.
+        """Return a new backend for the same file, with one more rule of `-d`.
 
         Raises:
-            UsageError: no such rule.
-            CaptureError: the file cannot be read any more.
+            UsageError: the rule is invalid.
+            CaptureError: the file can no longer be read.
 
         """
         choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
@@ -276,7 +277,7 @@ class FileBackend:
         return FileBackend(self.file, choices, piped=self._piped)
 
     def protocols(self) -> Sequence[FieldInfo]:
-        """Return what a port may be decoded as."""
+        """Return the protocols and dialects that a port can be decoded as."""
         from netdissect import lookup  # noqa: PLC0415
 
         found = {}
@@ -300,7 +301,7 @@ class FileBackend:
 
 
 def connection_entry(report: ConnectionReport) -> Entry:
-    """Return what the list says of a connection."""
+    """Return a connection's entry in the list."""
     from netdissect.diagnosis.words import line  # noqa: PLC0415
     from netdissect.render.units import dialect_text  # noqa: PLC0415
 

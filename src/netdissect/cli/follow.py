@@ -1,4 +1,4 @@
-"""`netdissect follow`: what the application got, in order, once each."""
+"""`netdissect follow`: the reliable messages of a connection, as the application gets them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["command"]
     "--as",
     "form",
     type=click.Choice(["line", "hex", "tree"]),
-    help="Format of each row.",
+    help="How each message is shown.",
 )
 @options.secrets
 @options.report
@@ -32,8 +32,8 @@ def command(
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
 
-    Messages are in the order of their numbers, with the time of the first copy and a colour
-    per side; those that were sent again say so. Without a number, connection 1 is followed.
+    Messages are in the order of their numbers, with the time of the first copy, and a colour
+    for each side. Without CONNECTION, connection 1 is shown.
 
     \b
     netdissect follow game.pcap 2 | less -R

@@ -1,4 +1,4 @@
-"""`netdissect fuzz`: mutated messages inside good sessions, and a watch on the target."""
+"""`netdissect fuzz`: sends mutated messages to a target and watches it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from netdissect.system.interrupt import at_once, check
 __all__ = ["command"]
 
 _UNLIMITED_STEP = 5000
-"""Cases between two lines of progress where no number of cases ends the run."""
+"""Cases between two lines of progress if the number of cases is not limited."""
 
 
 def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
-    """Let a plan give the defaults of this command's options."""
+    """Use the values of a plan file as the defaults of this command's options."""
     if path is not None and not ctx.resilient_parsing:
         from netdissect.cli.fuzzplan import read_plan  # noqa: PLC0415 - only where asked for
 
-        # Only the defaults: what stands on the command line wins.
+        # Only defaults: the command line takes precedence.
         ctx.default_map = {**(ctx.default_map or {}), **read_plan(path, ctx.command)}
     return path
 
@@ -38,12 +38,12 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @options.target
 @click.option(
     "--plan",
-    # Read before the options whose defaults it gives.
+    # Processed before the options whose defaults it sets.
     is_eager=True,
     expose_value=False,
     callback=_plan,
     metavar="FILE",
-    help="A TOML file with these options and `protocol`. Its commands are run: use only your own.",
+    help="A TOML file with these options and `protocol`. Its commands are run: only use your own.",
 )
 @options.own_host
 @click.option(
@@ -55,7 +55,8 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "captures",
     multiple=True,
     metavar="FILE",
-    help="Captures whose messages are mutated; by default, the default messages of the layers.",
+    help="A capture whose messages are mutated; may be repeated. By default, messages with default"
+    " values.",
 )
 @click.option(
     "--seed",
@@ -63,13 +64,13 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1,
     show_default=True,
     metavar="N",
-    help="The number that determines every mutation.",
+    help="Seed of the random generator; the same seed gives the same mutations.",
 )
 @click.option(
     "--cases",
     type=options.COUNT,
     metavar="N",
-    help="Cases to send; 1000 unless --duration is given.",
+    help="Number of cases to send; 1000 unless --duration is given.",
 )
 @click.option("--duration", type=SPAN, metavar="TIME", help="Stop after this time: 30s, 10m.")
 @click.option(
@@ -77,33 +78,33 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "types",
     multiple=True,
     metavar="TYPE",
-    help="Mutate only messages of this type (* matches anything).",
+    help="Mutate only messages of this type (* is a wildcard); may be repeated.",
 )
 @click.option(
     "--mutator",
     "mutators",
     multiple=True,
     metavar="NAME",
-    help="Use only this mutator: field:*, octets:flip, order:* ...",
+    help="Use only this mutator, such as field:*, octets:flip, order:*; may be repeated.",
 )
 @click.option(
     "--dict",
     "dictionaries",
     multiple=True,
     metavar="FILE",
-    help='Words that mean something to the target: lines name="\\x00text".',
+    help='A file of values that mean something to the target, in lines name="\\x00text".',
 )
 @click.option(
     "--schema",
     multiple=True,
     metavar="FILE",
-    help="Layout of user messages; their values are then mutated in place.",
+    help="Layout of user messages, so that their values are mutated.",
 )
 @click.option(
     "--corpus",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder of the cases that found something new, shared by runs; by default in --out.",
+    help="Folder for cases that found something new, shared by runs; by default in --out.",
 )
 @click.option(
     "--no-feedback",
@@ -111,7 +112,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     is_flag=True,
     flag_value=False,
     default=True,
-    help="Make every case from the seeds, without learning from answers.",
+    help="Generate every case from the seeds, without feedback from the target.",
 )
 @click.option(
     "--workers",
@@ -119,7 +120,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes, each with its own target: consecutive ports from that of --target on.",
+    help="Processes, each with its own target on consecutive ports from that of --target.",
 )
 @click.option(
     "--rate",
@@ -127,7 +128,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=1000.0,
     show_default=True,
     metavar="R",
-    help="Messages per second at most; 0 is unlimited.",
+    help="Maximum number of messages per second; 0 means unlimited.",
 )
 @click.option(
     "--monitor",
@@ -144,7 +145,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=10,
     show_default=True,
     metavar="N",
-    help="Stop after N kinds of failure.",
+    help="Stop after N different failures.",
 )
 @click.option(
     "--examples",
@@ -152,26 +153,26 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=3,
     show_default=True,
     metavar="N",
-    help="Keep the first N failures of a kind, and count the others.",
+    help="Keep the first N occurrences of each failure, and only count the others.",
 )
 @click.option(
     "--skip",
     "masked",
     multiple=True,
     metavar="KIND",
-    help="Only count this known kind of failure: its eight digits, or part of its text.",
+    help="Only count this known failure, given by its eight digits or part of its text.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Folder for cases, failures and report; by default a new one in the current folder.",
+    help="Folder for cases, failures and reports; by default a new one in the current folder.",
 )
 @click.option("--resume", is_flag=True, help="Continue the run in --out.")
 @click.option(
     "--traffic",
     is_flag=True,
-    help="Also write traffic.pcapng: all traffic, with its cases as comments.",
+    help="Also write traffic.pcapng: all traffic, with the cases as comments.",
 )
 @options.json_output
 @options.screen
@@ -188,9 +189,10 @@ def command(
 ) -> None:
     """Send mutated messages to your own server, inside connections that stay valid.
 
-    Every case is on disk before it is sent. A failure of the target (it exits, stops answering,
-    logs a pattern, grows, breaks the protocol's rules) becomes a folder for `replay` and
-    `minimise`; the exit status is then 7. A mutant that finds something new is mutated again.
+    Every case is written to disk before it is sent. A failure of the target (it exits, stops
+    answering, logs a pattern, grows, or breaks the rules of the protocol) becomes a folder for
+    `replay` and `minimise`, and the exit status is 7. Mutants that find something new are mutated
+    further.
 
     \b
     netdissect fuzz riptide --target 127.0.0.1:7777 --seeds game.pcap --cases 5000 \\
@@ -201,7 +203,7 @@ def command(
 
     known_protocols([protocol])
     if asked["resume"] and out is None:
-        raise UsageError("--resume goes on with the run in --out: name its folder")
+        raise UsageError("--resume needs the folder of the run: --out FOLDER")
     schemas = load_schemas(schema)
     if schemas and protocol not in schemas:
         raise UsageError(f"the schemas describe {', '.join(schemas)}, not {protocol}")
@@ -225,14 +227,14 @@ def command(
         print_json([{"schema": 1, **report.to_json()}])
     else:
         _show(report, look.screen())
-    # Interrupted or not, the report of what was sent comes first.
+    # After an interruption, report what was sent before exiting.
     check()
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)
 
 
 def _write_reports(folder: Path, facts: dict[str, Any], heading: str) -> None:
-    """Write the account for people and for build servers."""
+    """Write the reports for people and for build servers."""
     from netdissect.export.junit import junit  # noqa: PLC0415 - only here
     from netdissect.fuzz.folder import Folder  # noqa: PLC0415 - imports scapy
     from netdissect.report.fuzzing import run_page, states_document  # noqa: PLC0415 - only here
@@ -244,7 +246,7 @@ def _write_reports(folder: Path, facts: dict[str, Any], heading: str) -> None:
 
 
 class _Progress:
-    """One line on standard error: rewritten on a terminal, printed now and then elsewhere."""
+    """A line on standard error: updated in place on a terminal, otherwise printed every 10%."""
 
     def __init__(self, cases: int | None, seconds: float | None, *, shown: bool) -> None:
         from netdissect.fuzz.runs import USUAL_CASES  # noqa: PLC0415 - imports scapy
@@ -256,7 +258,7 @@ class _Progress:
         self._next = self._step
 
     def seeded(self, pool: Any) -> None:
-        """Say what is mutated."""
+        """Report the number of seeds."""
         if self._shown:
             skipped = ", ".join(f"{count} {why}" for why, count in sorted(pool.skipped.items()))
             raw = f", {len(pool.raw)} of them raw" if pool.raw else ""
@@ -266,7 +268,7 @@ class _Progress:
             )
 
     def update(self, report: Any) -> None:
-        """Say how far the run is."""
+        """Report the progress of the run."""
         if not self._shown or (not self._live and report.cases < self._next):
             return
         self._next += self._step
@@ -284,7 +286,7 @@ class _Progress:
 
 
 def _new_folder(protocol: str) -> Path:
-    """Return the first name that is free: fuzz-riptide-1, fuzz-riptide-2 ..."""
+    """Return the first folder that does not exist: fuzz-riptide-1, fuzz-riptide-2 ..."""
     number = 1
     while (folder := Path(f"fuzz-{protocol}-{number}")).exists():
         number += 1
@@ -305,16 +307,16 @@ def _show(report: Any, screen: Any) -> None:
                 (f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim")
             )
     if report.undecided:
-        screen.line((f"{report.undecided} unchanged messages in sessions that were over", "dim"))
+        screen.line((f"{report.undecided} unchanged messages in sessions that had ended", "dim"))
     screen.line((f"longest session held: {report.held_seconds:.1f} s", "dim"))
     if report.left_out:
-        text = f"{report.left_out} cases left out: the target opens too few sessions for them"
+        text = f"{report.left_out} cases left out: the target accepts too few sessions"
         screen.line((text, "dim"))
     if report.kept:
-        edges = "" if not report.edges else f", {report.edges} edges of code"
-        screen.line((f"{report.kept} cases brought something new{edges}", "dim"))
+        edges = "" if not report.edges else f", {report.edges} code edges"
+        screen.line((f"{report.kept} cases found something new{edges}", "dim"))
     if report.slow:
-        screen.line((f"slow, not gone: {report.slow} answers came after more time only", "dim"))
+        screen.line((f"{report.slow} answers came late; the target was slow, not dead", "dim"))
     _coverage(report, screen)
     if not report.findings:
         screen.line(("no failure found", "good"))
@@ -327,11 +329,11 @@ def _show(report: Any, screen: Any) -> None:
 
 
 _ABSENT = 8
-"""Types that were neither sent nor received, of which names are shown; `report.json` has all."""
+"""Maximum number of unused types that are named; `report.json` has all of them."""
 
 
 def _coverage(report: Any, screen: Any) -> None:
-    """Print types x states: sent unchanged / mutated / received."""
+    """Print a table of types by states: sent unchanged / mutated / received."""
     states = [
         *report.stages,
         *sorted({state for _name, state in report.reached} - set(report.stages)),

@@ -1,6 +1,6 @@
-"""The plan file of `fuzz`: its options under their long names, and the oracles, as TOML.
+"""The plan file of `fuzz`: options under their long names, and oracles, as TOML.
 
-It is the user's own file, named on the command line: that is why a command in it is run.
+The user names it on the command line, so commands in it are trusted and run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORACLES = {
     "rules": "rules",
     "log": "log:{}",
 }
-"""Key of the table `oracles` -> the monitor that it stands for."""
+"""Key of the table `oracles` -> the corresponding monitor."""
 _PLURALS = {"monitors": "monitor", "types": "type", "mutators": "mutator"}
 _OF_THE_COMMAND_LINE = frozenset(
     {"plan", "help", "debug", "i-own-this-host", "json", "color", "width", "quiet", "verbose"}
@@ -30,10 +30,10 @@ _OF_THE_COMMAND_LINE = frozenset(
 
 
 def read_plan(path: str, command: click.Command) -> dict[str, Any]:
-    """Return the defaults of a command's parameters that a plan gives.
+    """Return the defaults for a command's parameters from a plan file.
 
     Raises:
-        UsageError: the file is missing or no TOML, or a key or value is wrong; says which.
+        UsageError: the file is missing or not TOML, or a key or value is wrong.
 
     """
     try:
@@ -56,7 +56,7 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
 
 
 def _keys(command: click.Command) -> dict[str, click.Parameter]:
-    """Return what a plan may say, by the long names of the options."""
+    """Return the parameters that a plan may set, by the long names of the options."""
     found: dict[str, click.Parameter] = {}
     for param in command.params:
         names = [name.lstrip("-") for name in (*param.opts, *param.secondary_opts)]
@@ -68,7 +68,7 @@ def _keys(command: click.Command) -> dict[str, click.Parameter]:
 
 
 def _value(where: str, param: click.Parameter, value: Any) -> Any:
-    """Return a value as click takes it from a command line."""
+    """Return a value in the form that click takes from a command line."""
     if getattr(param, "is_flag", False):
         if not isinstance(value, bool):
             raise UsageError(f"{where} must be true or false")
@@ -90,7 +90,7 @@ def _value(where: str, param: click.Parameter, value: Any) -> Any:
 
 def _monitors(path: str, oracles: Any) -> list[str]:
     if not isinstance(oracles, dict):
-        raise UsageError(f"{path}: oracles is a table: [oracles]")
+        raise UsageError(f"{path}: oracles must be a table: [oracles]")
     found = []
     for key, value in oracles.items():
         pattern = ORACLES.get(key)

@@ -1,4 +1,4 @@
-"""`netdissect info`: the facts of a capture file."""
+"""`netdissect info`: facts about a capture file."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def command(
 ) -> int:
     """Show what a capture file holds: format, times, protocols.
 
-    A display filter does not change the facts of the file; it counts the datagrams (of a
-    stream, the messages) that match.
+    With a display filter, only matching datagrams (over TCP, messages) are counted; the facts
+    about the file stay the same.
 
     \b
     netdissect info game.pcap.gz --json
@@ -53,8 +53,10 @@ def command(
 def _counts(
     session: Session, match: Match
 ) -> tuple[dict[str, tuple[int, int]], int, dict[str, Any] | None]:
-    """Return (datagrams, connections) by protocol, how many datagrams are of no known one, and what
-    became of the frames below the protocols, which a filter does not tell.
+    """Return the counts of a capture.
+
+    They are (datagrams, connections) by protocol, the datagrams of no known protocol, and the
+    counters of the layers below; the last is None with a filter.
     """
     if match.filter is None:
         found = session.analysis(on_report=lambda _: None)  # they are counted, not collected

@@ -1,4 +1,4 @@
-"""`netdissect join`: what the network between two captures did to each datagram."""
+"""`netdissect join`: what happened to each datagram between two captures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.capture_output import refuse_input_as_output
+from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
 from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.errors import EXIT
@@ -31,10 +32,10 @@ __all__ = ["command"]
     "target",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="Write all frames to a pcapng file, on one clock and with their fates as comments.",
+    help="Write all frames to one pcapng file, on one clock, with their fates as comments.",
 )
 @click.option(
-    "--datagrams", is_flag=True, help="With --json, also print an object per frame compared."
+    "--datagrams", is_flag=True, help="With --json, also print an object for each frame compared."
 )
 @options.part
 @options.facts
@@ -47,13 +48,13 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Join captures of one conversation: what the network between them did.
+    """Join captures of one conversation, and show what the network between them did.
 
-    Finds the datagrams that both captures have by their contents, and from them how the clocks
-    relate. Prints true loss, copies, reordering, one-way delay and the use of retransmissions
-    per direction. Captures that do not belong together are refused.
+    Matches datagrams by their contents, and aligns the clocks. Shows true loss, duplicates,
+    reordering, one-way delay, and how many retransmissions were needed, for each direction.
+    Captures that do not belong together are refused.
 
-    --from, --to and --around restrict the figures to what was sent in that time, --connection
+    --from, --to and --around restrict the figures to datagrams sent in that time, --connection
     to a connection of A.
 
     \b
@@ -62,11 +63,11 @@ def command(
     from netdissect.join import close_all, join_all, write_joined  # noqa: PLC0415
 
     if len(files) < 2:  # noqa: PLR2004 - nothing to join
-        raise click.UsageError("two captures are needed, the second of the other side")
+        raise click.UsageError("Give two captures, one from each side.")
     if "-" in files:
-        raise click.UsageError("captures are read more than once: name files, not `-`")
+        raise click.UsageError(NO_STDIN)
     if datagrams and not as_json:
-        raise click.UsageError("--datagrams is for --json")
+        raise click.UsageError("--datagrams needs --json.")
     refuse_input_as_output(target or "-", files)
     sandbox.confine()
     links = join_all(files, options=choices.options(), span=(part.start, part.end))
@@ -77,7 +78,7 @@ def command(
             write_joined(files, links, target)
         if as_json:
             print_json(_objects(links, datagrams=datagrams))
-        # Standard output holds the capture then.
+        # With `-w -`, standard output is the capture.
         elif target != "-":
             _show(links, look.screen())
         cut = any(
@@ -89,7 +90,7 @@ def command(
 
 
 def _keep(link: Link, connections: tuple[int, ...]) -> None:
-    """Leave out the conversations of other connections of the earlier capture."""
+    """Keep only the conversations of these connections of the link's first capture."""
     report = link.joined.report
     for number in connections:
         if not any(number in one.connections[0] for one in report.conversations):

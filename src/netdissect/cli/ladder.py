@@ -1,4 +1,4 @@
-"""`netdissect ladder`: a connection as a diagram of two lanes."""
+"""`netdissect ladder`: a connection as a sequence diagram."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def command(
     svg: str | None,
     mermaid: bool,
 ) -> int:
-    """Draw a connection as a diagram of two lanes.
+    """Draw a connection as a sequence diagram.
 
-    Each row has its time, with the time since the row before below it, and the label above its
-    arrow. `»` is a resend, `○` a network copy, and half an arrow with `╳` a datagram that its
-    receiver reports lost. Silence is a gap.
+    Each row shows its time, below it the time since the previous row, and the label above its
+    arrow. `»` marks a retransmission, `○` a duplicate, and half an arrow with `╳` a datagram that
+    the receiver reports lost. Silence is drawn as a gap.
 
-    With a capture of the other side as FILE2, arrows slope from when a datagram was sent to
-    when it arrived, and half an arrow is a datagram that was lost.
+    With a capture from the other side as FILE2, arrows slope from the time a datagram was sent to
+    the time it arrived, and half an arrow is a datagram that was lost.
 
     \b
     netdissect ladder game.pcap 1 --from 3s --to 5s
@@ -87,7 +87,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """What is drawn of one connection."""
+    """A connection's rows, ready to be drawn."""
 
     number: int
     rows: list[Row]
@@ -96,10 +96,10 @@ class _Drawing:
 
 
 def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | None:
-    """Return what one capture has of a connection; None where it has no connection at all.
+    """Return the drawing of a connection from one capture; None if it has no connection at all.
 
     Raises:
-        UsageError: nothing of the connection is wanted.
+        UsageError: no datagram of the connection matches.
 
     """
     from netdissect.render import ladder  # noqa: PLC0415
@@ -108,7 +108,7 @@ def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | N
     connection = request.connection or min(only, default=None)
     session.only = frozenset({connection or 1})
     found = _Found(session, request.match(session), connection)
-    # Read to the end, however few are drawn: later frames tell which of them were lost.
+    # Read to the end, even with --count: later frames show which of the datagrams were lost.
     records = list(found.records())[: request.limit]
     if not records:
         if not session.reports:
@@ -124,7 +124,7 @@ def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | N
 
 
 def _flown(session: Session, second: str, request: Request, screen: Screen) -> _Drawing | None:
-    """Return the same as two captures show it."""
+    """Return the drawing of a connection from two captures."""
     from netdissect.render import ladder  # noqa: PLC0415
 
     with CapturePair(session, second, request.display_filter) as both:
@@ -144,9 +144,9 @@ def _flown(session: Session, second: str, request: Request, screen: Screen) -> _
 
 
 def _nothing(number: int, *, narrowed: bool) -> UsageError:
-    """Return what to say where nothing of a connection is wanted."""
-    why = " in this span, or that matches" if narrowed else ""
-    return UsageError(f"connection {number} has no datagram to draw{why}")
+    """Return the error for a connection of which nothing is to be drawn."""
+    why = "matches the filter or lies in the span" if narrowed else "can be drawn"
+    return UsageError(f"no datagram of connection {number} {why}")
 
 
 def _object(connection: int, row: Row) -> dict[str, Any]:
@@ -164,18 +164,18 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
 
 
 _STREAM = "tcp"
-"""Space of the bytes of a TCP stream."""
+"""The space of the bytes of a TCP stream."""
 
 
 def _ends(row: Row) -> dict[str, Any]:
-    """Return the added keys of an arrow of two captures."""
+    """Return the additional keys of an arrow from two captures."""
     if row.names is None:
         return {}
     return {"arrived_ns": row.arrived_ns, "frames": list(row.names)}
 
 
 class _Found:
-    """The datagrams, events and proven losses of one connection, from one pass."""
+    """The datagrams, events and reported losses of one connection, from one pass."""
 
     def __init__(self, session: Session, match: Match, wanted: int | None) -> None:
         self.session = session
@@ -183,33 +183,32 @@ class _Found:
         self.wanted = wanted
         self.number = wanted or 1
         self.events: list[ConnectionEvent] = []
-        self._told_lost: list[tuple[int, int]] = []
+        self._reported_lost: list[tuple[int, int]] = []
+        """(direction, frame) of copies that their receiver reports lost."""
         self._segments: list[UnitRecord] = []
-        """Bytes of a TCP stream that were seen more than once."""
+        """Bytes of a TCP stream that were captured more than once."""
 
     def records(self) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
-        """Yield the datagrams that match, with the messages that do."""
+        """Yield the matching datagrams with their matching messages."""
         for item in self.session.of_connection(self.wanted, self.session.records_and_timeline()):
             if item.connection != self.number:
                 continue
             if isinstance(item, ConnectionEvent):
-                # Their own datagrams are arrows already.
+                # The datagrams of probes and acknowledgements are drawn as arrows.
                 if item.event not in {"probe", "ack"}:
                     self.events.append(item)
             elif isinstance(item, UnitRecord):
                 if item.space == _STREAM and any(copy.kind != "original" for copy in item.copies):
                     self._segments.append(item)
                 if item.extra.get("reported") == "lost":
-                    self._told_lost += [(item.direction, copy.frame) for copy in item.copies]
+                    self._reported_lost += [(item.direction, copy.frame) for copy in item.copies]
             elif self.match.datagram(item, self.session.first_ns):
                 yield item, self.match.messages(item)
 
     def events_between(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]]
     ) -> list[ConnectionEvent]:
-        """Return the events in the span of the datagrams drawn, and those that follow the last
-        one.
-        """
+        """Return the events in the span of the records, and all timeouts."""
         first, last = records[0][0].time_ns, records[-1][0].time_ns
         return [
             event
@@ -218,20 +217,22 @@ class _Found:
         ]
 
     def lost(self, records: list[tuple[DatagramRecord, list[MessageRecord]]]) -> frozenset[int]:
-        """Return the frames whose receiver has said that they never came. Next to that receiver the
-        capture shows that they came after all, too late to be taken.
+        """Return the frames that their receiver reports lost.
+
+        In a capture next to that receiver, such a frame did arrive, but too late to be used: it is
+        not drawn as lost.
         """
         facts = records[-1][0].facts
         near = {"client": Direction.S2C, "server": Direction.C2S}.get(
             facts.vantage if facts else ""
         )
-        return frozenset(frame for way, frame in self._told_lost if way != near)
+        return frozenset(frame for way, frame in self._reported_lost if way != near)
 
     def segments(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], *, whole: bool
     ) -> list[UnitRecord]:
-        """Return the repeated bytes: all, or those in the span of the datagrams drawn; none where
-        a filter asks for messages.
+        """Return the repeated bytes: all of them if `whole`, otherwise those in the span of the
+        records; none if there is a filter, which selects messages.
         """
         if self.match.filter is not None:
             return []
@@ -247,7 +248,7 @@ class _Found:
     def ends(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen
     ) -> tuple[str, str]:
-        """Return the names of the lanes."""
+        """Return the titles of the two lanes."""
         first = records[0][0]
         ends = (first.src, first.dst) if first.direction == 0 else (first.dst, first.src)
         return f"client {screen.name(ends[0])}", f"server {screen.name(ends[1])}"

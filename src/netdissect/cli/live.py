@@ -1,4 +1,4 @@
-"""A session over a running capture: signals, what is lost, and how it ended."""
+"""A session on a running capture: signals, dropped packets, exit status."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LATE = (
     "netdissect.render.units",
     "unicodedata",
 )
-"""Modules that every view of a capture needs only once it runs."""
+"""Modules that are otherwise imported only when the capture runs."""
 
 
 class LiveSession(Session):
-    """A capture that goes on until it is ended; use as a context manager, then ask for `status`."""
+    """A capture that runs until it is stopped; use as a context manager, then call `status`."""
 
     keeps_reports = False
-    """A capture may last for days, and nobody asks for the list."""
+    """A capture may run for days, and its list of reports is not used."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class LiveSession(Session):
 
         Args:
             feed: the capture.
-            choices: how datagrams are understood.
-            write: where it is written to; None for nowhere.
-            quiet: nothing on standard error but errors.
+            choices: how datagrams are decoded.
+            write: the file it is written to; None = not written.
+            quiet: print only errors on standard error.
 
         """
         super().__init__("-", choices, quiet=quiet, streams=True, reader=feed)
@@ -65,10 +65,10 @@ class LiveSession(Session):
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        """Let Ctrl-C and its kin end the capture, and the second one its output as well."""
+        """Install signal handlers: the first signal ends the capture, the second the output."""
         for number in interrupt.heard():
             self._before[number] = signal.signal(number, self._signalled)
-        if interrupt.take():  # while the capture was opened
+        if interrupt.take():  # a signal arrived while the capture was opened
             self._signalled(signal.SIGINT, None)
         return self
 
@@ -85,8 +85,8 @@ class LiveSession(Session):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        """Finish the file and say what was lost. What a user ends is no failure."""
-        # A signal in this very moment must not break off what follows.
+        """Finish the file and report dropped packets. An end by the user is not a failure."""
+        # A signal must not interrupt the cleanup.
         self._ended = False
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
@@ -96,7 +96,7 @@ class LiveSession(Session):
         finally:
             for which, before in self._before.items():
                 signal.signal(which, before)
-        # What a terminal gives that has gone.
+        # Writing to a closed terminal fails with EIO.
         hung_up = isinstance(error, OSError) and error.errno == errno.EIO
         return isinstance(error, KeyboardInterrupt) or hung_up
 
@@ -106,12 +106,12 @@ class LiveSession(Session):
         return self._ended
 
     def end_if_unseen(self) -> None:
-        """End the capture where nobody is left to see its lines."""
+        """Stop the capture if the terminal or the reader of the output is gone."""
         if not self._ended:
             interrupt.hang_up()
 
     def say(self, text: str) -> None:
-        """Print a line on standard error, unless there is nobody to read it."""
+        """Print a line on standard error, ignoring write errors."""
         if not self.quiet and text:
             with suppress(OSError):
                 print(f"netdissect: {safe(text)}", file=sys.stderr, flush=True)  # noqa: T201
@@ -121,7 +121,7 @@ class LiveSession(Session):
         kernel = "an unknown number" if feed.kernel_drops is None else f"{feed.kernel_drops:,}"
         plural = "" if feed.packets == 1 else "s"
         text = f"{feed.packets:,} packet{plural}, "
-        if feed.live:  # no kernel drops what is in a file
+        if feed.live:  # the kernel drops nothing that is read from a file
             text += f"{kernel} dropped by kernel, "
         text += f"{feed.own_drops:,} {'' if feed.live else 'dropped '}by netdissect"
         if feed.own_drops and self._write is not None:
@@ -131,19 +131,19 @@ class LiveSession(Session):
             self.say(f"not complete: {sentence}")
 
     def status(self) -> int:
-        """Return the exit status: EXIT.CUT_SHORT also where a packet is missing anywhere.
+        """Return the exit status: EXIT.CUT_SHORT also if any packet was dropped.
 
         Raises:
-            CaptureFileError: the interface was lost, or the file could not be written further.
+            CaptureFileError: the interface disappeared, or the file could not be written.
 
         """
         error = self.feed.error
         if isinstance(error, OSError):
-            # Who read the capture has seen enough.
+            # The program that read the capture has exited, which is not a failure.
             if self._write == "-" and error.errno == errno.EPIPE:
                 return EXIT.DONE
             reason = error.strerror or str(error)
-            raise CaptureFileError(f"{self._write}: {reason}; what was written before is whole")
+            raise CaptureFileError(f"{self._write}: {reason}; everything written before is intact")
         if error is not None:
             raise error
         if self.feed.fault is not None:
@@ -153,8 +153,8 @@ class LiveSession(Session):
 
 
 def load(choices: Choices, late: Iterable[str]) -> None:
-    """Find what is wrong with the choices before anything is captured; as root, also load all that
-    is imported late otherwise, as the user that this process becomes may not read root's files.
+    """Check the choices before anything is captured. As root, also import everything that is
+    otherwise imported late: the user that parses may not be able to read root's files.
     """
     choices.options()
     if os.geteuid() != 0:

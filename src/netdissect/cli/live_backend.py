@@ -1,4 +1,4 @@
-"""A running capture as `browse` asks for it: written to a file, and taken as it comes."""
+"""The backend of `browse` for a running capture, which is also written to a file."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from netdissect.render.safe import safe
 __all__ = ["LiveBackend", "live_backend"]
 
 KEPT_MB = 4000
-"""Megabytes of a capture that are kept, where the user says nothing."""
+"""Default number of megabytes of a capture that are kept."""
 FILES = 8
-"""Files that these lie in: when the newest is full, the oldest is removed."""
+"""Files that share these megabytes: when the newest is full, the oldest is deleted."""
 MAX_LISTED = 100_000
-"""Connections that are listed; beyond, the oldest leave."""
+"""Maximum number of connections in the list; beyond that, the oldest are evicted."""
 MAX_JUDGED = 1000
-"""Connections whose verdict is kept in full while the capture runs, those judged last."""
+"""Connections whose full report is kept while the capture runs: the latest ones."""
 
-_NOBODY = 1 << 30
-"""From here on connections are numbered that are read again and were not judged yet."""
+_UNLISTED = 1 << 30
+"""Offset of the numbers of connections that are not in the list yet."""
 _LAST_S = 3.0
-"""How long is waited for what was captured and not taken yet, when all is seen."""
-_TAKEN_S = 1.0
-"""How often connections are judged, at most; a tenth of the time at most goes into it."""
+"""Seconds to wait for captured packets that are still to be processed at the end."""
+_UPDATE_S = 1.0
+"""Minimum time between two updates of the list, in seconds; updates take at most 10% of the time.
+"""
 _LATE = (
     "netdissect.cli.capture_output",
     "netdissect.cli.plot_data",
@@ -58,13 +59,11 @@ _LATE = (
 """Modules that are needed only once the capture runs, beside those of `live.load`."""
 
 
-class _SoFar(Session):
-    """What is kept of a capture that runs: its connections have the numbers that they got as they
-    came.
-    """
+class _Snapshot(Session):
+    """The packets kept so far of a running capture; connections keep their live numbers."""
 
     def __init__(self, running: LiveBackend) -> None:
-        """Open what there is by now."""
+        """Open the packets that are kept now."""
         self._running = running
         self._kept = None if running.folder is None else Segments(running.folder)
         reader = None
@@ -73,12 +72,12 @@ class _SoFar(Session):
         super().__init__(running.file, running.choices, quiet=True, reader=reader)
 
     def reopen(self, *, quiet: bool = False) -> Session:
-        """Open it once more."""
+        """Open a newer snapshot."""
         del quiet
-        return _SoFar(self._running)
+        return _Snapshot(self._running)
 
     def first_look(self, **hooks: Any) -> Reports:
-        """Return the reports as they stand: what was judged last."""
+        """Return the current reports of the running capture."""
         del hooks
         found = Reports()
         for report in self._running.judged():
@@ -86,13 +85,13 @@ class _SoFar(Session):
         return found
 
     def with_first_look(self, options: Options, most: int | None = None) -> Options:
-        """Return the options with the numbers that there are."""
+        """Return the options with the live numbers of connections."""
         del most
         return replace(options, named=self._running.named, only=self.only)
 
     @property
     def first_ns(self) -> int | None:
-        """Return the time of the first frame, also where that is no longer kept."""
+        """Return the time of the first frame, even if that is no longer kept."""
         return self._running.loaded.first_ns or super().first_ns
 
     def __exit__(
@@ -108,7 +107,7 @@ class _SoFar(Session):
 
 
 class LiveBackend(FileBackend):
-    """A capture that is browsed while it runs."""
+    """A running capture for `browse`."""
 
     def __init__(
         self,
@@ -119,8 +118,15 @@ class LiveBackend(FileBackend):
         folder: Path | None = None,
         keep: int = KEPT_MB * 1_000_000,
     ) -> None:
-        """Take a running capture that is written to a file, or to a ring of files in a folder of
-        its own; `keep` is how many bytes of it can be browsed.
+        """Take a running capture.
+
+        Args:
+            file: the file that it is written to.
+            choices: how datagrams are decoded.
+            session: the running capture.
+            folder: folder of the ring of files that it is written to instead; None = one file.
+            keep: bytes that can be browsed, the newest ones.
+
         """
         super().__init__(file, choices, session, ring=keep)
         self.folder = folder
@@ -133,13 +139,13 @@ class LiveBackend(FileBackend):
         self._live = session
         self._entries: dict[int, Entry] = {}
         self._judged: dict[int, ConnectionReport] = {}
-        """Connections by number, those judged last at the end."""
+        """Number -> latest report; the connection that was updated last is at the end."""
         self._reports = Reports()
         self._began = time.monotonic()
         self._due = 0.0
         self._seen = (self._began, 0)
         self.finished = Event()
-        """Set when all that was captured has been taken."""
+        """Set when all captured packets have been processed."""
 
     def stop(self) -> None:
         """End the capture."""
@@ -147,16 +153,16 @@ class LiveBackend(FileBackend):
         self.feed.stop()
 
     def must_exit(self) -> bool:
-        """Return whether a signal asks the program to end, or its terminal has gone."""
+        """Return whether a signal has arrived, or the terminal is closed."""
         self._live.end_if_unseen()
         return self._live.ended
 
     def status(self) -> int:
-        """Return the exit status, as that of `sniff`."""
+        """Return the exit status, as `sniff` does."""
         return self._live.status()
 
     def read(self) -> None:
-        """Take the capture to its end."""
+        """Process the capture until it ends."""
         try:
             self._read()
         finally:
@@ -179,33 +185,33 @@ class LiveBackend(FileBackend):
         self._conclude(pipeline, self._reports)
 
     def decoded_as(self, rule: str) -> FileBackend:
-        """Refuse: the packets that came are decoded.
+        """Refuse, because the packets so far are decoded already.
 
         Raises:
             UsageError: always.
 
         """
         del rule
-        raise UsageError("a capture that runs is decoded as it comes: start it with -d")
+        raise UsageError("a running capture cannot be decoded again: start it with -d")
 
     def connection(self, number: int) -> ConnectionReport | None:
-        """Return the report of a connection, as it stands where it goes on."""
+        """Return the report of a connection, the current one if it is still open."""
         return super().connection(number) or self._judged.get(number)
 
     def judged(self) -> list[ConnectionReport]:
-        """Return the connections that were judged last, as they stand."""
+        """Return the current reports of the connections that were updated last."""
         return list(self._judged.values())
 
     def named(self, endpoints: tuple[str, str], frame: int, number: int) -> int:
-        """Return the number of a connection that is read again, maybe without its beginning."""
+        """Return the live number of a connection found in a snapshot, which may lack its start."""
         lives = self._lives.get(frozenset(endpoints))
         if lives is None:
-            return _NOBODY + number
-        # Behind all that begin with this very frame.
-        return lives[max(0, bisect_right(lives, (frame, _NOBODY)) - 1)][1]
+            return _UNLISTED + number
+        # The last connection that begins at or before this frame.
+        return lives[max(0, bisect_right(lives, (frame, _UNLISTED)) - 1)][1]
 
     def _again(self) -> Session:
-        return _SoFar(self)
+        return _Snapshot(self)
 
     @contextmanager
     def _blocks(self) -> Iterator[BlockReader]:
@@ -221,13 +227,13 @@ class LiveBackend(FileBackend):
         self._judge(report)
 
     def _judge(self, report: ConnectionReport) -> None:
-        """Keep what is known of a connection now, and where it stands in the list."""
+        """Update a connection's report and its entry in the list."""
         ends = frozenset((report.client, report.server))
         if report.connection not in self._entries:
             insort(self._lives.setdefault(ends, []), (report.first_frame, report.connection))
         self._entries[report.connection] = connection_entry(report)
         if len(self._entries) > MAX_LISTED:
-            # The oldest: a dict keeps the order in which keys came.
+            # The oldest entry is the first key of the dict.
             old = self._entries.pop(next(iter(self._entries)))
             ends = frozenset((old.client, old.server))
             left = [life for life in self._lives[ends] if life[1] != old.number]
@@ -240,7 +246,7 @@ class LiveBackend(FileBackend):
             del self._judged[next(iter(self._judged))]
 
     def _tick(self, pipeline: Pipeline) -> None:
-        """List what has come; from time to time say how it goes."""
+        """List new datagrams; update the connections if that is due."""
         index, loaded = self.index, self.loaded
         index.list_until(None)
         if self.folder is not None:
@@ -257,7 +263,7 @@ class LiveBackend(FileBackend):
         loaded.notes = self._losses()
         loaded.live = self._words(now)
         loaded.version += 1
-        self._due = now + max(_TAKEN_S, 10 * (time.monotonic() - now))
+        self._due = now + max(_UPDATE_S, 10 * (time.monotonic() - now))
 
     def _words(self, now: float) -> str:
         before, packets = self._seen
@@ -273,12 +279,12 @@ class LiveBackend(FileBackend):
         notes, size = [], f"{self._keep / 1e6:,.0f} MB"
         gone = self.index.first if self.folder is None else first_kept(self.folder) - 1
         if gone and self.folder is None:
-            notes.append(f"{gone:,} oldest datagrams left the view (--keep); the file has them.")
+            notes.append(f"The oldest {gone:,} datagrams are only in the file (--keep).")
         elif gone:
-            notes.append(f"{gone:,} oldest packets dropped: the newest {size} are kept (--keep).")
+            notes.append(f"The oldest {gone:,} packets were dropped; {size} are kept (--keep).")
         if self.feed.own_drops:
             notes.append(
-                f"{self.feed.own_drops:,} packets came too fast to be analysed; the file has them."
+                f"{self.feed.own_drops:,} packets came too fast to analyse; the file has them."
             )
         return notes
 
@@ -294,26 +300,26 @@ def live_backend(
     user: str | None,
     quiet: bool,
 ) -> Iterator[LiveBackend]:
-    """Capture on an interface, and end that when all is seen.
+    """Capture on an interface until the context ends.
 
     Args:
         interface: name or number.
-        choices: how datagrams are understood.
-        capture_filter: in libpcap's language; "" = everything.
-        write: file that is kept; None = files that are deleted at the end.
-        keep: megabytes of the capture that can be browsed, the newest; None = KEPT_MB.
-        user: whom root becomes; None = who called sudo, else nobody.
-        quiet: nothing on standard error but errors.
+        choices: how datagrams are decoded.
+        capture_filter: libpcap filter; "" = everything.
+        write: file to keep; None = temporary files that are deleted at the end.
+        keep: megabytes of the capture that can be browsed, the newest ones; None = KEPT_MB.
+        user: the user to parse as if run by root; None = the caller of sudo, otherwise nobody.
+        quiet: print only errors on standard error.
 
     Raises:
-        UsageError: root is to become nobody, who could not read the file that is kept.
-        NetdissectError: as `LiveFeed` says.
+        UsageError: root would parse as nobody, who cannot read the file again.
+        NetdissectError: as `LiveFeed`.
 
     """
     account = successor(user)
     if write is not None and account is not None and not account.owns_files:
         raise UsageError(
-            "root wants --user NAME with -w: who parses reads the file again, and nobody may not"
+            "as root, -w needs --user NAME: the file is read again, which `nobody` may not do"
         )
     load(choices, _LATE)
     folder = None
@@ -321,7 +327,7 @@ def live_backend(
         if write is None:
             folder = tempfile.mkdtemp(prefix="netdissect-")
             if account is not None:
-                # Who parses has to remove the oldest files, and to read the others again.
+                # The parsing user removes the oldest files, and reads the others again.
                 os.chown(folder, account.user, account.group)
                 account = account._replace(owns_files=True)
         target = write or os.path.join(str(folder), "live.pcapng")  # noqa: PTH118 - a text is wanted

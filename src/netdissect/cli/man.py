@@ -1,4 +1,4 @@
-"""`netdissect man`: the manual pages, made from the commands themselves."""
+"""`netdissect man`: manual pages, generated from the commands."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from netdissect.model.text import quoted
 __all__ = ["command", "page"]
 
 _STATUSES = (
-    ("0", "done; also Ctrl-C in live capture, also a closed standard output"),
+    ("0", "success; also Ctrl-C in a live capture, or a closed standard output"),
     ("1", "unexpected failure"),
-    ("2", "bad command line"),
-    ("3", "file missing, unreadable or no capture"),
-    ("4", "bad display or capture filter"),
-    ("5", "no permission or no such interface"),
-    ("6", "capture cut short; everything before the cut was shown"),
+    ("2", "error in the command line"),
+    ("3", "file missing, unreadable or not a capture, or disk full"),
+    ("4", "error in a display or capture filter"),
+    ("5", "no permission, or no such interface"),
+    ("6", "capture cut short (everything before the cut was shown), or packets were dropped"),
     (
         "7",
         "--fail-on matched, verify or diff found differences, or a target of fuzz or replay failed",
     ),
 )
 _ENVIRONMENT = (
-    ("NETDISSECT_UNCONFINED", "1 = read without the sandbox that netdissect doctor tells of"),
-    ("NO_COLOR", "no colour, whatever its value"),
-    ("PAGER", "what shows long output on a terminal, instead of less; empty or cat: nothing does"),
-    ("FORCE_COLOR", "colour also where standard output is no terminal"),
-    ("COLUMNS", "width of the output where --width is not given"),
-    ("TERM", "dumb or missing: no pager, and no colour either if it is dumb"),
-    ("LESS", "options of less, instead of FRX"),
-    ("HOME", "where ~ is"),
-    ("XDG_CONFIG_HOME", "folder of configuration files; ~/.config without it"),
-    ("XDG_CACHE_HOME", "folder of what is kept of plug-ins; ~/.cache without it"),
-    ("TMPDIR", "folder of temporary files; /tmp without it"),
-    ("SUDO_UID, SUDO_GID", "who called sudo, as whom root reads settings and parses"),
+    ("NETDISSECT_UNCONFINED", "1: read captures without the sandbox (see netdissect doctor)"),
+    ("NO_COLOR", "if set to anything: no colour"),
+    ("PAGER", "the program that shows long output on a terminal, default less; empty or cat: none"),
+    ("FORCE_COLOR", "if set to anything: colour even if standard output is not a terminal"),
+    ("COLUMNS", "width of the output if --width is not given"),
+    ("TERM", "dumb or missing: no pager; dumb: no colour either"),
+    ("LESS", "options of less, default FRX"),
+    ("HOME", "the home folder"),
+    ("XDG_CONFIG_HOME", "folder of configuration files, default ~/.config"),
+    ("XDG_CACHE_HOME", "folder of cached data of plug-ins, default ~/.cache"),
+    ("TMPDIR", "folder of temporary files, default /tmp"),
+    ("SUDO_UID, SUDO_GID", "the caller of sudo, as whom root reads settings and parses packets"),
 )
-"""Variables that are no setting, and what they do."""
+"""Environment variables other than settings, and their effect."""
 _FILES = (
     ("~/.config/netdissect/config.toml", "the user's settings (`netdissect config path`)"),
-    (PROJECT_NAME, "the project's settings, in the working folder or the nearest above it"),
-    ("~/.cache/netdissect", "readers made from the layers of plug-ins; may be deleted"),
+    (PROJECT_NAME, "the project's settings, in the working folder or the nearest folder above it"),
+    ("~/.cache/netdissect", "readers generated from the layers of plug-ins; may be deleted"),
 )
 
 
@@ -74,7 +74,7 @@ def page(name: str | None) -> str:
     found = cli.get_command(root, name)
     if found is None:
         near = did_you_mean(name, COMMANDS)
-        raise click.UsageError(f"No such command {quoted(name)}{near}.")
+        raise click.UsageError(f"no command is called {quoted(name)}{near}")
     context = click.Context(found, info_name=name, parent=root)
     return "".join(_lines(found, context, f"netdissect-{name}", {}))
 
@@ -82,7 +82,7 @@ def page(name: str | None) -> str:
 def _lines(
     found: click.Command, context: click.Context, title: str, commands: dict[str, tuple[str, str]]
 ) -> Iterator[str]:
-    # click's mark (backspace) before a block whose lines stay as they are.
+    # A backspace is click's mark of a block whose lines are not wrapped.
     text = (found.help or "").replace("\b\n", "\b").strip()
     first, _, rest = text.partition("\n\n")
     yield f'.TH "{title.upper()}" "1" "" "netdissect {__version__}" "User Commands"\n'
@@ -114,7 +114,7 @@ def _lines(
 
 
 def _list(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a section of terms and what they mean."""
+    """Yield a section with a list of terms and their meanings."""
     yield f".SH {title}\n"
     for term, meaning in rows:
         yield f".TP\n.B {_roff(term)}\n{_roff(meaning)}\n"
@@ -130,7 +130,7 @@ def _paragraph(block: str) -> str:
 
 
 def _roff(text: str) -> str:
-    """Return text that roff prints as it is."""
+    """Return text escaped for roff."""
     shown = text.replace("\\", "\\e").replace("-", "\\-").replace("\n", " ")
-    # A line that begins so would be a command to roff.
+    # At the start of a line, these characters introduce a roff request.
     return "\\&" + shown if shown.startswith((".", "'")) else shown

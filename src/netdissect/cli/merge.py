@@ -1,4 +1,4 @@
-"""`netdissect merge`: several captures as one."""
+"""`netdissect merge`: merges captures into one."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def command(files: tuple[str, ...], target: str, look: Look) -> int:
     if done.disordered:
         text += f"; {done.disordered:,} are out of order in their own file"
     if done.left_out:
-        text += f"; {done.left_out:,} blocks that are neither frame nor interface left out"
+        text += f"; {done.left_out:,} blocks other than frames and interfaces left out"
     return summarise(text, [reader for _, reader in readers], quiet=look.quiet)

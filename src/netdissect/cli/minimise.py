@@ -1,4 +1,4 @@
-"""`netdissect minimise`: the fewest steps that still make the target fail."""
+"""`netdissect minimise`: reduces a failure to the fewest steps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["command"]
 
 
 @click.command("minimise")
-@failed_before("Monitors, as for `fuzz`, with an exec: among them.")
+@failed_before("Monitors as for `fuzz`; one must be exec:.")
 @click.option(
     "--trials",
     type=options.Count(min=2),
     default=400,
     show_default=True,
     metavar="N",
-    help="Most replays to try.",
+    help="Maximum number of replays.",
 )
 @click.option(
     "--tries",
@@ -36,11 +36,11 @@ __all__ = ["command"]
     default=1,
     show_default=True,
     metavar="N",
-    help="Try each list N times before it counts as harmless: a race does not fail every time.",
+    help="Try each list N times before it counts as harmless, as races do not always fail.",
 )
 @answer
 @options.json_output
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors on standard error.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error.")
 def command(
     failure: Failure,
     where: Target,
@@ -51,10 +51,10 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Shrink the step list of a failure folder by delta debugging, then the bytes of what is left.
+    """Reduce the steps of a failure folder by delta debugging, then the bytes of the rest.
 
-    The target is restarted whenever it has failed. The result is the folder `minimal` inside
-    the failure folder, which `replay` takes, too.
+    The target is restarted after every failure. The result is the folder `minimal` inside
+    the failure folder, which can be replayed as well.
 
     \b
     netdissect minimise fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
@@ -111,4 +111,4 @@ def _show(failure: Any, result: Any, path: Path) -> None:
     if result.tries > 1:
         click.echo(f"failed in {result.failed} of {result.tries} tries")
     if not result.complete:
-        click.echo("the allowed trials ended the search: --trials allows more", err=True)
+        click.echo("stopped after the maximum number of trials (--trials)", err=True)

@@ -1,4 +1,4 @@
-"""`netdissect new-protocol`: a plug-in to begin with."""
+"""`netdissect new-protocol`: writes the skeleton of a plug-in."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["command"]
 def command(name: str, folder: Path) -> None:
     """Write a working plug-in for a protocol NAME into the new folder DIR.
 
-    It has two messages, one sequence space, a fuzz driver, a server, and tests that pass.
-    Change it into your protocol step by step; docs/plugins.md shows how.
+    It has two messages, one sequence space, a fuzz driver, a server, and passing tests.
+    docs/plugins.md shows how to turn it into your protocol step by step.
 
     \b
     netdissect new-protocol mygame mygame-plugin

@@ -1,4 +1,4 @@
-"""`netdissect plot`: a connection as a picture."""
+"""`netdissect plot`: plots a connection over time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 MAX_EXPORTED = 1_000_000
-"""Points of one kind that `-o` writes for other programs, and --json prints."""
+"""Maximum number of points of each kind in .csv, .json and --json."""
 MAX_COMPARED = 8
-"""Connections in one picture."""
-_TOO_MANY = f"at most {MAX_COMPARED} connections fit in one picture."
+"""Maximum number of connections in one plot."""
+_TOO_MANY = f"at most {MAX_COMPARED} connections fit in one plot."
 _ENDINGS = (".svg", ".html", ".csv", ".json")
 
 
@@ -49,17 +49,17 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         words = str(value).split(",")
         numbers = tuple(dict.fromkeys(parse_count(word) or 0 for word in words))
         if 0 in numbers:
-            self.fail(f"{quoted(value)} is no connection; write 1, or 1,3 for two.", param, ctx)
+            self.fail(f"{quoted(value)} is not a connection; write 1, or 1,3.", param, ctx)
         if len(numbers) > MAX_COMPARED:
             self.fail(_TOO_MANY, param, ctx)
         return numbers
 
 
 class _Drawing(NamedTuple):
-    """How a connection is wanted as a picture: the options that are about nothing else."""
+    """The options that are specific to plots."""
 
     output: str | None
-    """The file; None = the terminal."""
+    """File to write; None = draw on the terminal."""
     space: str | None
     interval: int | None
     """Nanoseconds."""
@@ -70,7 +70,7 @@ class _Drawing(NamedTuple):
 
     @property
     def exports(self) -> bool:
-        """Whether it is for a program."""
+        """Whether the output is points for other programs."""
         return self.as_json or (self.output or "").endswith((".csv", ".json"))
 
 
@@ -82,16 +82,16 @@ class _Drawing(NamedTuple):
     "--output",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write a picture (.svg, .html) or its points (.csv, .json) instead.",
+    help="Write the plot (.svg, .html) or its points (.csv, .json) to a file.",
 )
 @options.part
-@click.option("--space", metavar="NAME", help="Only the units of one space: reliable, notify ...")
-@click.option("--interval", type=LENGTH, metavar="TIME", help="Length of the intervals of `rate`.")
-@click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
+@click.option("--space", metavar="NAME", help="Only units of this space, such as reliable.")
+@click.option("--interval", type=LENGTH, metavar="TIME", help="Length of an interval of `rate`.")
+@click.option("--bytes", "octets", is_flag=True, help="Plot `rate` in bytes instead of units.")
 @click.option(
-    "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the picture in rows."
+    "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the plot in rows."
 )
-@click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
+@click.option("--ascii", "plain", is_flag=True, help="Use only ASCII characters.")
 @options.json_output
 @options.analysis
 @options.screen
@@ -105,14 +105,14 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Draw a connection: in the terminal, or with -o as a picture or a table.
+    """Plot a connection over time, on the terminal or into a file.
 
-    Kinds: acks, how long each unit waited for its acknowledgement; seq, sequence numbers around the
-    slowest unit; rate, units per span with those lost and sent again; rtt, round trips of units and
-    probes; queue, units waiting for an acknowledgement; gaps, when each side was silent;
-    snapshots, where the protocol has them.
+    Kinds: acks (how long each unit waited for its acknowledgement), seq (sequence numbers around
+    the slowest unit), rate (units per interval, lost and retransmitted ones marked), rtt
+    (round-trip times of units and probes), queue (units in flight), gaps (when each side was
+    silent), snapshots (if the protocol has them).
 
-    Without a number, the connection with the worst findings is drawn; `1,3` compares two.
+    Without a number, the connection with the worst findings is plotted; `1,3` compares two.
     Times count from the first frame of the connection.
 
     \b
@@ -122,9 +122,9 @@ def command(
     output = drawing.output
     one_view(("--json", drawing.as_json), ("-o", output is not None))
     if (drawing.octets or drawing.interval is not None) and kind != "rate":
-        raise UsageError("--bytes and --interval are for `rate`")
+        raise UsageError("--bytes and --interval only apply to `rate`")
     if output is not None and not output.endswith(_ENDINGS):
-        raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
+        raise UsageError(f"the name of the -o file must end in {', '.join(_ENDINGS)}")
     refuse_input_as_output(output or "-", [file])
     start, end = part.start, part.end
     if part.connections and connections is None:
@@ -135,7 +135,7 @@ def command(
 
     with Session(file, choices, quiet=look.quiet) as session:
         limit = MAX_EXPORTED if drawing.exports else MAX_POINTS
-        # Which connection is the worst is known only when all is read.
+        # The worst connection is known only when the whole capture has been read.
         ahead = None if connections else session.first_look()
         wanted = connections if ahead is None else worst_first(ahead)[:1]
         found = collect_plot_data(session, wanted, span=_span(start, end), limit=limit)
@@ -160,8 +160,8 @@ def command(
 
 
 def _span(start: int | None, end: int | None) -> tuple[int, int] | None:
-    """Return the span whose units are wanted in full; None where none was asked for."""
-    # 1 << 62 ns are 146 years.
+    """Return the requested span in nanoseconds; None if none was requested."""
+    # An open end is 1 << 62 ns: 146 years.
     return None if start is None and end is None else (start or 0, 1 << 62 if end is None else end)
 
 
@@ -173,17 +173,17 @@ def _history(histories: dict[int, History], number: int, session: Session) -> Hi
 
 
 def _nothing(kind: str, histories: Sequence[History], space: str | None) -> str:
-    """Return why there is nothing to draw."""
+    """Return the error for a plot without any points."""
     numbers = ", ".join(str(history.connection) for history in histories)
     who = f"connection {numbers} has" if len(histories) == 1 else f"connections {numbers} have"
     spaces = sorted({name for history in histories for _, name in history.tracks})
     if space is not None and space not in spaces:
         return f"{who} no space {quoted(space)}; known: {', '.join(spaces) or 'none'}"
-    return f"{who} nothing to draw as {quoted(kind)}"
+    return f"{who} nothing to plot as {quoted(kind)}"
 
 
 def _put(screen: Screen, drawn: Sequence[Chart], drawing: _Drawing) -> None:
-    """Draw charts where they are wanted."""
+    """Draw the charts on the screen or into a file, or print their points."""
     if drawing.as_json:
         print_json({"schema": 1, **row} for chart in drawn for row in rows(chart))
     elif drawing.output is None:
@@ -194,7 +194,7 @@ def _put(screen: Screen, drawn: Sequence[Chart], drawing: _Drawing) -> None:
 
 
 def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:
-    """Return charts as the text of a file."""
+    """Return the charts as the text of a file."""
     found: Iterator[dict[str, Any]] = (row for chart in drawn for row in rows(chart))
     if ending == ".svg":
         from netdissect.plot.svg import document  # noqa: PLC0415

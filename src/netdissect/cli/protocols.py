@@ -1,4 +1,4 @@
-"""`netdissect protocols`: what can be decoded."""
+"""`netdissect protocols`: the supported protocols and dialects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["command"]
 def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """List the protocols, their dialects, ports and message types.
 
-    With a protocol, its message types are listed, too.
+    Message types are only listed if a PROTOCOL is named.
 
     \b
     netdissect protocols teeworlds

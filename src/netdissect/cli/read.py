@@ -1,4 +1,4 @@
-"""`netdissect read`: the datagrams of a capture, as they come."""
+"""`netdissect read`: the datagrams of a capture, one line each."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.capture()
 @options.narrowed
 @options.count
-@click.option("-V", "tree", is_flag=True, help="Also show the whole tree, below each line.")
-@click.option("-x", "hexed", is_flag=True, help="Also show the bytes, below each line.")
+@click.option("-V", "tree", is_flag=True, help="Show the tree of fields below each line.")
+@click.option("-x", "hexed", is_flag=True, help="Show the bytes below each line.")
 @click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
 @click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
 @click.option(
     "-T",
     "table",
     type=click.Choice(["csv", "tsv"]),
-    help="Columns instead of lines; -e chooses them.",
+    help="Print a table for other programs; -e selects its columns.",
 )
 @click.option(
     "-e",
@@ -43,12 +43,12 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
     type=FIELD,
     help="A column for -T; may be repeated.",
 )
-@click.option("--csv-safe", is_flag=True, help="Put ' before cells that a spreadsheet would run.")
+@click.option("--csv-safe", is_flag=True, help="Prefix ' to cells that a spreadsheet would run.")
 @click.option(
     "-l",
     "flush",
     is_flag=True,
-    help="Flush every line; from standard input, also before its units are settled.",
+    help="Flush every line; on standard input, also show it before its units are settled.",
 )
 @options.secrets
 @options.report
@@ -66,8 +66,8 @@ def command(
 ) -> int:
     """Show the datagrams of a capture, one line each.
 
-    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the bytes.
-    With `--json` and `-T` there is one object or row per message.
+    Retransmissions, duplicates and findings are marked. `-V` adds the tree of fields, `-x` the
+    bytes. `--json` and `-T` print one object or row per message.
 
     \b
     netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
@@ -75,15 +75,15 @@ def command(
     """
     one_view(("--json", request.as_json), ("-T", table))
     if table and (tree or hexed):
-        raise click.UsageError("-V and -x show more below a line: -T has rows, -e chooses columns.")
+        raise click.UsageError("-V and -x cannot be combined with -T; select columns with -e.")
     if csv_safe and not table:
-        raise click.UsageError("--csv-safe is for -T csv and -T tsv.")
+        raise click.UsageError("--csv-safe needs -T csv or -T tsv.")
     if columns and not table:
-        raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
+        raise click.UsageError("-e needs -T csv or -T tsv.")
     with request.session(streams=True) as session:
         match = request.match(session)
         program = request.as_json or bool(table)
-        # A `conn.` column may show the vantage, which the first lines do not know for good.
+        # Early records may have another vantage than the final one, which `conn.` columns show.
         early = not any(name.startswith("conn.") for name in columns)
         found = wanted(
             session, match, everything=everything, shown=shown(secrets, program), early=early
@@ -102,15 +102,22 @@ def command(
 
 
 def shown(secrets: bool | None, program: bool) -> bool:
-    """Return whether passwords are shown: to programs, unless the user says otherwise."""
+    """Return whether passwords are shown: only in output for programs, unless the user decides."""
     return program if secrets is None else secrets
 
 
 def wanted(
     session: Session, match: Match, *, everything: bool, shown: bool = True, early: bool = False
 ) -> _Rows:
-    """Yield the datagrams that are wanted, each with the messages that are; without passwords
-    unless they are `shown`, the first ones `early`: see `Session.records`.
+    """Yield the matching datagrams, each with its matching messages.
+
+    Args:
+        session: the capture.
+        match: the filter.
+        everything: include datagrams of no known protocol.
+        shown: whether passwords are shown; otherwise they are masked.
+        early: as for `Session.records`.
+
     """
     from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
 
@@ -125,7 +132,7 @@ def wanted(
 
 
 def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
-    """Yield at most `limit` datagrams, or messages where these are the lines of output."""
+    """Yield at most `limit` datagrams, or messages if each message has its own line."""
     if limit is None:
         yield from rows
         return
@@ -133,14 +140,14 @@ def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
     for record, items in rows:
         taken = items[:left] if each_message else items
         yield record, taken
-        # A datagram without a message takes a line, too.
+        # A datagram without a message also takes a line.
         left -= max(1, len(taken)) if each_message else 1
         if left <= 0:
             return
 
 
 def print_messages(rows: _Rows, *, flush: bool) -> None:
-    """Print one JSON object a message; a datagram without any is one object."""
+    """Print one JSON object per message, or one for a datagram without messages."""
     from netdissect.export import json  # noqa: PLC0415
 
     objects = (json.message(record, item) for record, items in rows for item in (items or (None,)))
@@ -150,7 +157,7 @@ def print_messages(rows: _Rows, *, flush: bool) -> None:
 def print_lines(
     rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]
 ) -> None:
-    """Print lines for people; `parts` says whether one a message, with tree, with bytes."""
+    """Print lines for people; `parts`: (one line per message, tree, bytes)."""
     from netdissect.render.read import ReadView  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
@@ -171,7 +178,7 @@ def _print_table(
     from netdissect.render.safe import safe  # noqa: PLC0415
 
     if not columns:
-        raise click.UsageError("-T needs columns: -e frame.number -e msg.type")
+        raise click.UsageError("-T needs columns, such as -e frame.number -e msg.type.")
     getters = [compile_column(name, filter_names()) for name in columns]
 
     def cells() -> Iterator[list[Any]]:
@@ -181,6 +188,6 @@ def _print_table(
                 scope = Scope(record, group or None, None, session.first_ns or 0)
                 yield [get(scope) for get in getters]
 
-    # Programs get the text as it is; a terminal would obey control characters.
+    # A terminal would obey control characters in the text; programs get it unchanged.
     clean = safe if sys.stdout.isatty() else None
     write_rows(sys.stdout, columns, cells(), kind=kind, guard=guard, clean=clean)

@@ -1,4 +1,4 @@
-"""`netdissect replay`: a failure's steps sent again."""
+"""`netdissect replay`: sends the steps of a failure again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["command"]
 
 
 @click.command("replay")
-@failed_before("Monitors, as for `fuzz`.")
+@failed_before("Monitors as for `fuzz`.")
 @click.option(
-    "--exact", is_flag=True, help="Send the recorded bytes, without fresh tokens and numbers."
+    "--exact", is_flag=True, help="Send the recorded bytes without new tokens and numbers."
 )
 @click.option(
     "--tries",
@@ -30,7 +30,7 @@ __all__ = ["command"]
     default=1,
     show_default=True,
     metavar="N",
-    help="Replay N times and say how often the target failed: a race does not fail every time.",
+    help="Replay N times and count the failures, as races do not always fail.",
 )
 @options.json_output
 def command(
@@ -41,11 +41,10 @@ def command(
     tries: int,
     as_json: bool,
 ) -> None:
-    """Send the steps of a failure folder again, in new connections; exit status 7 if it fails
-    again.
+    """Send the steps of a failure folder again, in new connections.
 
-    Tokens, sequence numbers and acknowledgements are those of the new connections, except
-    where they were what was mutated.
+    The exit status is 7 if the target fails again. Tokens, sequence numbers and acknowledgements
+    are those of the new connections, except for mutated ones.
 
     \b
     netdissect replay fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
@@ -71,7 +70,7 @@ def command(
         )
         print_json([{**row, **found}])
     elif verdict is None:
-        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: the target is well")
+        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: the target did not fail")
     else:
         found_text = f"{verdict.kind}: {safe(verdict.detail)}"
         click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found_text}")

@@ -1,4 +1,4 @@
-"""`netdissect report`: a capture as one HTML file."""
+"""`netdissect report`: an HTML report on a capture."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from netdissect._version import __version__
 from netdissect.cli import options
 from netdissect.cli.capture_output import refuse_input_as_output
+from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
 from netdissect.cli.connection_numbers import check_connections, no_such_connection
 from netdissect.cli.output import Look, write_file
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
     from netdissect.report.subject import Capture, Subject
 
-__all__ = ["MAX_TOLD", "capture_of", "command", "write_report"]
+__all__ = ["MAX_DETAILED", "capture_of", "command", "write_report"]
 
-MAX_TOLD = 16
-"""Connections that get a part of their own at most."""
+MAX_DETAILED = 16
+"""Maximum number of connections with a section of their own."""
 
 
 @click.command("report")
@@ -46,7 +47,7 @@ MAX_TOLD = 16
 @click.option(
     "--redact",
     is_flag=True,
-    help="Replace addresses and names by words; leave out text and bytes from packets.",
+    help="Replace addresses and names, and leave out text and bytes from packets.",
 )
 @options.part
 @options.analysis
@@ -62,15 +63,15 @@ def command(
 ) -> int:
     """Write a report: one HTML file that says what happened.
 
-    It has the answer as its heading, six figures, plots on one time axis, findings, the slowest
-    messages, the story of the slowest one, and one frame bit by bit. With several connections it
-    begins with a table of verdicts, and each connection is a folded part, worst first. The file
-    needs nothing from the network.
+    Its heading is the verdict. Six figures, plots on one time axis, findings, the slowest
+    messages, the history of the slowest one, and one frame bit by bit follow. With several
+    connections, it begins with a table of verdicts and has a section for each, worst first. The
+    file loads nothing from the network.
 
-    --from, --to and --around zoom the plots and choose the slow messages that are listed;
-    figures and findings are those of whole connections.
+    --from, --to and --around zoom the plots and select the slow messages; figures and findings
+    are those of whole connections.
 
-    With a second capture of the same conversation, taken elsewhere, it also says what the
+    With a second capture of the same conversation, taken elsewhere, it also shows what the
     network between the two did to each datagram.
 
     \b
@@ -94,8 +95,15 @@ def write_report(
     redact: bool = False,
     part: Part | None = None,
 ) -> int:
-    """Write the report of a capture, and of a second one of the same conversation, or of a part of
-    it; return its size in bytes.
+    """Write the report on a capture and return its size in bytes.
+
+    Args:
+        session: the capture.
+        output: the file to write; `-` = standard output.
+        second: a second capture of the same conversation.
+        redact: replace addresses and names, and leave out text and bytes from packets.
+        part: the part of the capture to report on; None = all.
+
     """
     from netdissect.cli.plot_data import collect_plot_data, worst_first  # noqa: PLC0415
     from netdissect.report.document import document  # noqa: PLC0415
@@ -103,18 +111,18 @@ def write_report(
     ahead = session.first_look()
     part = part or Part()
     only = part.connections
-    wanted = only[:MAX_TOLD] or (None if ahead is None else worst_first(ahead)[:MAX_TOLD])
+    wanted = only[:MAX_DETAILED] or (None if ahead is None else worst_first(ahead)[:MAX_DETAILED])
     found = collect_plot_data(session, wanted, remember=True)
-    # Before anything is written: a wrong span leaves an older report alone.
+    # Check before writing, so that an invalid span does not destroy an older report.
     check_start(session.reader.info, part)
     check_connections(only, session.reports)
     numbers = [number for number in worst_first(session.reports) if not only or number in only]
     if second is None:
-        told = capture_of(session, found, numbers, redact=redact)
+        contents = capture_of(session, found, numbers, redact=redact)
     else:
-        told = _of_two(session, second, found, numbers, redact=redact)
-    told.part = part.start, part.end
-    return write_file(output, document(told, redact=redact))
+        contents = _of_two(session, second, found, numbers, redact=redact)
+    contents.part = part.start, part.end
+    return write_file(output, document(contents, redact=redact))
 
 
 def capture_of(
@@ -125,8 +133,15 @@ def capture_of(
     redact: bool,
     observed: Reports | None = None,
 ) -> Capture:
-    """Return what the report says, worst connections first; `observed`: the connections as two
-    captures show them.
+    """Return the contents of the report, worst connections first.
+
+    Args:
+        session: the capture, which has been read.
+        found: its plot data.
+        numbers: the connections to report on, worst first.
+        redact: replace addresses and names.
+        observed: reports from two joined captures, to use instead of the session's.
+
     """
     from collections import Counter  # noqa: PLC0415
 
@@ -145,7 +160,7 @@ def capture_of(
         report = reports.by_number(number)
         if report is None:
             raise no_such_connection(number, reports)
-        subject = _subject(report, found, told=place < MAX_TOLD)
+        subject = _subject(report, found, detailed=place < MAX_DETAILED)
         subjects.append(redactor.subject(subject) if redact else subject)
     return Capture(
         "capture" if redact else safe(Path(session.file).name, 120),
@@ -163,37 +178,37 @@ def capture_of(
 def _of_two(
     session: Session, second: str, found: PlotData, numbers: Sequence[int], *, redact: bool
 ) -> Capture:
-    """Return what the report says of a capture and one of the other side."""
+    """Return the contents of the report on two joined captures."""
     from netdissect.join import join  # noqa: PLC0415
     from netdissect.join.observed import Observed  # noqa: PLC0415
     from netdissect.plot.fates import delays  # noqa: PLC0415
 
     if "-" in {session.file, second}:
-        raise UsageError("captures are joined by reading them more than once: name files, not `-`")
+        raise UsageError(NO_STDIN)
     options = session.choices.options()
     with join(session.file, second, options=options) as joined:
         observed = Observed(joined, options.limits).reports()
-        told = capture_of(session, found, numbers, redact=redact, observed=observed)
-        told.join = joined.report
-        zero = told.info.first_time_ns or 0
+        contents = capture_of(session, found, numbers, redact=redact, observed=observed)
+        contents.join = joined.report
+        zero = contents.info.first_time_ns or 0
         ways = [one.ways for one in joined.report.conversations if one.ways]
         if len(ways) == 1:
-            told.delays = [
+            contents.delays = [
                 delays(joined.fates(way.sender), direction, zero, 0)
                 for direction, way in enumerate(ways[0])
             ]
-    return told
+    return contents
 
 
-def _subject(report: ConnectionReport, found: PlotData, *, told: bool) -> Subject:
-    """Return what is said of one connection; only those that are told have a part of their own."""
+def _subject(report: ConnectionReport, found: PlotData, *, detailed: bool) -> Subject:
+    """Return what the report says about one connection; `detailed`: it has its own section."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.report.subject import Subject  # noqa: PLC0415
 
     number = report.connection
     subject = Subject(report, report.diagnosis or diagnose(report))
-    if not told:
+    if not detailed:
         return subject
     subject.history = found.gallery.histories.get(number)
     worst_first, scene = found.scenes.get(number, (None, None))
@@ -207,8 +222,8 @@ def _subject(report: ConnectionReport, found: PlotData, *, told: bool) -> Subjec
 
 
 def _frame(subject: Subject, ending: Sequence[DatagramRecord]) -> DatagramRecord | None:
-    """Return the frame that is shown bit by bit: the first copy of the slowest unit that was sent
-    again, else its first copy, else what ended the connection.
+    """Return the frame to show bit by bit: the first retransmission of the slowest unit, otherwise
+    its first copy, otherwise the frame that ended the connection.
     """
     records = {record.frame: record for record in subject.scene}
     if subject.worst is not None:

@@ -14,8 +14,8 @@ __all__ = ["command"]
 def command(name: str | None) -> None:
     """Print the JSON Schema (draft 2020-12) of the lines that a command prints with --json.
 
-    Without a command, it describes the lines of all commands. Layouts of user messages, which
-    the option --schema takes, are something else (docs/schemas.md).
+    Without COMMAND, it describes the lines of all commands. The layouts of user messages for the
+    option --schema are a different format (docs/schemas.md).
 
     \b
     netdissect schema connections > connections.schema.json

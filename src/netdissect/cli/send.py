@@ -1,4 +1,4 @@
-"""`netdissect send`: one message built from fields, sent, and its answers decoded."""
+"""`netdissect send`: sends one message built from fields and decodes the answers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from netdissect.system.interrupt import at_once
 __all__ = ["command"]
 
 _MAX_ANSWERS = 256
-"""Answers printed at most: a server that floods is not a terminal's business."""
+"""Maximum number of answers printed, in case a server floods."""
 _ARROWS = {"c2s": ("→ sent", "c2s"), "s2c": ("← received", "s2c")}
-"""Direction -> what is said of it, and its style."""
+"""Direction -> (label, style)."""
 
 
 class _Sending(NamedTuple):
-    """How a message is sent."""
+    """The options that are specific to sending."""
 
     target: str
     i_own_this_host: bool
@@ -47,11 +47,11 @@ class _Sending(NamedTuple):
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to collect answers.",
+    help="How long to wait for answers.",
 )
-@click.option("--no-session", is_flag=True, help="Do not connect first: send from a bare socket.")
+@click.option("--no-session", is_flag=True, help="Send without connecting first.")
 @click.option(
-    "--exact", is_flag=True, help="Keep the numbers given instead of those of the connection."
+    "--exact", is_flag=True, help="Send the given numbers instead of those of the connection."
 )
 @options.json_output
 @options.screen
@@ -68,8 +68,8 @@ def command(
 ) -> None:
     """Send one message built from fields; wait for the answers and decode them.
 
-    It connects first, as a client of the protocol does, and puts the connection's token and
-    sequence numbers into the message. Fields are given as for `encode`.
+    It first connects like a client of the protocol, and puts the token and the sequence numbers
+    of the connection into the message. Fields are written as for `encode`.
 
     \b
     netdissect send riptide Heartbeat ping_id=9 rtt_ms=20 --target 127.0.0.1:7777
@@ -103,12 +103,12 @@ def command(
         click.echo(f"netdissect: {more:,} more answers are not shown", err=True)
     if not result.answers:
         click.echo(
-            f"netdissect: {'nobody listens there' if result.refused else 'no answer'}", err=True
+            f"netdissect: {'port unreachable' if result.refused else 'no answer'}", err=True
         )
 
 
 def _show(protocol: str, facts: PayloadFacts, payload: bytes, look: Look | None) -> None:
-    """Show a payload and who sent it; as JSON where nobody looks."""
+    """Show a payload and its direction on the screen, or as JSON if `look` is None."""
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
     from netdissect.render.tree import tree_lines  # noqa: PLC0415

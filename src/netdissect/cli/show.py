@@ -1,4 +1,4 @@
-"""`netdissect show`: one frame in full."""
+"""`netdissect show`: all fields of one frame."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["command"]
 @options.narrowed
 @options.count
 @click.option(
-    "-x", "hexed", is_flag=True, help="Also show the bytes: on the wire, and decompressed."
+    "-x", "hexed", is_flag=True, help="Also show the bytes, on the wire and decompressed."
 )
-@click.option("--field", metavar="NAME", help="Mark a field in the tree and in the bytes.")
+@click.option("--field", metavar="NAME", help="Highlight a field in the tree and in the bytes.")
 @options.secrets
 @options.report
 def command(
@@ -31,24 +31,24 @@ def command(
     field: str | None,
     secrets: bool | None,
 ) -> int:
-    """Show one frame, or with -Y those that match: every field with its place, and the bytes.
+    """Show every field of one frame (or with -Y, of those that match) with its offset and size.
 
-    The place of a field is byte.bit and its width; a quote after it means a second buffer, such
-    as decompressed bytes. Values in brackets are concluded, not read.
+    Offsets are byte.bit; a quote after an offset means that it refers to a second buffer, such as
+    decompressed bytes. Values in brackets are derived, not read from the bytes.
 
     \b
     netdissect show game.pcap 41 -x --field sequence_id
     netdissect show game.pcap -Y 'msg.resend' -c 3
     """
     if frame is None and request.display_filter is None:
-        raise click.UsageError("Missing argument FRAME, or -Y.")
+        raise click.UsageError("Give the number of a FRAME, or a filter with -Y.")
     from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.render.show import has_field, show_record  # noqa: PLC0415
 
     with request.session() as session:
         match = request.match(session)
-        # A frame in full also says what became of its units later.
+        # Show the later fate of the frame's units as well.
         if match.reports is None:
             match.look_ahead(session)
         found = islice(
@@ -60,18 +60,18 @@ def command(
             ),
             request.limit,
         )
-        # One ahead, so that a wrong number is refused before anything is printed.
+        # Fetch the first one now, so that a wrong number is refused before anything is printed.
         first = list(islice(found, 1))
         if not first and frame is not None:
             last = session.reader.info.frames
             if frame > last:
                 raise UsageError(f"there is no frame {frame}: the capture has 1 to {last}")
             why = (
-                "to show; it may be a fragment, or a TCP segment without data: SYN, ACK, FIN or RST"
+                "; it may be a fragment, or a TCP segment without data (SYN, ACK, FIN or RST)"
                 if request.display_filter is None
-                else "that matches"
+                else " that matches"
             )
-            raise UsageError(f"frame {frame} holds no datagram or message {why}")
+            raise UsageError(f"frame {frame} holds no datagram or message{why}")
         visible = shown(secrets, request.as_json)
         records = (record if visible else mask_passwords(record) for record in chain(first, found))
         if request.as_json:

@@ -1,4 +1,4 @@
-"""`netdissect slice`: a part of a capture."""
+"""`netdissect slice`: writes a part of a capture."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["command"]
 @click.command("slice")
 @options.capture()
 @write_option
-@click.option("--frames", metavar="LIST", help="Frames by number: 1-100,250,300-.")
-@click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
+@click.option("--frames", metavar="LIST", help="Frame numbers, such as 1-100,250,300-.")
+@click.option("--from", "start", type=SPAN, metavar="TIME", help="Start at this time: 3s, 250ms.")
 @click.option("--to", "end", type=SPAN, metavar="TIME", help="Stop at this time.")
 @options.around
 @click.option(
@@ -49,10 +49,10 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Write a part of a capture, byte for byte: bytes, times, interfaces and options stay.
+    """Write a part of a capture; bytes, times, interfaces and options stay unchanged.
 
-    Frames must match all options that are given. The file keeps its format. All fragments of a
-    datagram are kept together, and every segment of a TCP connection.
+    Frames must match all options that are given. The file keeps its format. With --connection
+    and -Y, all fragments of a datagram are kept, and --connection keeps every TCP segment.
 
     \b
     netdissect slice game.pcap --connection 2 --from 3s --to 9s -w part.pcap
@@ -62,22 +62,22 @@ def command(
     from netdissect.edit import parse_frames, slice_capture  # noqa: PLC0415
 
     if file == "-" and (connections or display_filter):
-        raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
+        raise UsageError("--connection and -Y read the capture twice: name a file instead of `-`")
     check_order(start, end)
     refuse_input_as_output(target, [file])
     sandbox.confine()
     ranges = [] if frames is None else parse_frames(frames)
-    # All frames: from 0 on, without an end.
+    # (0, None): all frames.
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     chosen = _chosen(file, choices, connections, display_filter)
-    times_ns: list[int] = []  # the first, and from it on the longest
+    times_ns: list[int] = []  # time of the first frame, and the longest time after it
 
     def wanted(block: Block) -> bool:
         if not times_ns and block.time_ns >= 0:
             times_ns.extend((block.time_ns, 0))
         since = block.time_ns - times_ns[0] if times_ns else 0
         if times_ns:
-            # Of a file without order the last frame is not the latest.
+            # In an unsorted file, the last frame may not be the latest.
             times_ns[1] = max(times_ns[1], since)
         return (
             low <= (block.frame if by_frame else since) <= (high or block.frame)
@@ -107,7 +107,7 @@ def command(
 def _chosen(
     file: str, choices: Choices, connections: tuple[int, ...], display_filter: str | None
 ) -> Callable[[int], bool] | None:
-    """Return whether a frame belongs to the connections and matches the filter; None = all do."""
+    """Return a test for the frames of the connections that match the filter; None = all do."""
     from netdissect.edit import FrameSet  # noqa: PLC0415
 
     sets = []

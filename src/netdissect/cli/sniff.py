@@ -1,4 +1,4 @@
-"""`netdissect sniff`: live capture, shown and written as it comes."""
+"""`netdissect sniff`: live capture."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["command"]
 
 _MAX_SNAP = 262_144  # libpcap MAXIMUM_SNAPLEN
 _REFRESH_S = 1.0
-"""Seconds between two looks at the figures by server."""
+"""Minimum time between two updates of the metrics, in seconds."""
 _BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
 _LATE = (
     "netdissect.export.json",
@@ -37,7 +37,7 @@ _LATE = (
     "rich.live",
     "rich.screen",
 )
-"""Modules that are needed only once the capture runs, beside those of `live.load`."""
+"""Modules that are otherwise imported only when the capture runs; see `live.load`."""
 
 
 @click.command("sniff")
@@ -64,7 +64,7 @@ _LATE = (
     "--write",
     metavar="FILE",
     type=FILE,
-    help="Write what is captured: pcapng, or pcap where FILE ends so; `-` is standard output.",
+    help="Write the packets as pcapng, or as pcap if FILE ends in .pcap; `-` is standard output.",
 )
 @click.option(
     "-c", "--count", "packets", type=options.COUNT, metavar="N", help="Stop after N packets."
@@ -82,7 +82,8 @@ _LATE = (
     "ring",
     multiple=True,
     metavar="COND",
-    help="Next file after filesize:KB, duration:SECONDS or packets:N; keep files:N; repeatable.",
+    help="Start a new file after filesize:KB, duration:SECONDS or packets:N, and keep the newest"
+    " files:N; may be repeated.",
 )
 @click.option(
     "-s",
@@ -91,7 +92,7 @@ _LATE = (
     type=click.IntRange(min=0, max=_MAX_SNAP),
     default=_MAX_SNAP,
     metavar="N",
-    help="Bytes to capture of each packet; 0 is all.",
+    help="Bytes to capture of each packet; 0 means all.",
 )
 @click.option(
     "-p",
@@ -101,7 +102,7 @@ _LATE = (
     help="Do not put the interface into promiscuous mode.",
 )
 @click.option(
-    "--backend", type=click.Choice(_BACKENDS), help="The program or system call that captures."
+    "--backend", type=click.Choice(_BACKENDS), help="The program or socket that captures."
 )
 @options.run_as
 @click.option(
@@ -109,32 +110,32 @@ _LATE = (
     "preferences",
     multiple=True,
     metavar="NAME:VALUE",
-    help="A preference for the backend tshark; may be repeated.",
+    help="A preference of tshark, with --backend tshark; may be repeated.",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Serve figures per server to Prometheus instead of showing datagrams: 127.0.0.1:9464.",
+    help="Serve metrics for Prometheus, such as on 127.0.0.1:9464, instead of showing datagrams.",
 )
 @click.option(
     "--live",
     is_flag=True,
-    help="Show a dashboard of connections and their timeline, controlled by keys.",
+    help="Show a dashboard of connections and their timeline.",
 )
 @click.option(
     "--hold",
     is_flag=True,
-    help="Hold lines back, too, until it is settled what became of their units.",
+    help="Hold lines back until the fate of their units is settled, as --json does.",
 )
 @click.option(
     "-l",
     "flush",
     is_flag=True,
-    help="Print records of --json at once; they lack what is only known later.",
+    help="Print --json records immediately, without what is only known later.",
 )
 @click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
-@click.option("-V", "tree", is_flag=True, help="Also show the whole tree, below each line.")
-@click.option("-x", "hexed", is_flag=True, help="Also show the bytes, below each line.")
+@click.option("-V", "tree", is_flag=True, help="Show the tree of fields below each line.")
+@click.option("-x", "hexed", is_flag=True, help="Show the bytes below each line.")
 @click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
 @options.secrets
 @options.json_output
@@ -154,10 +155,10 @@ def command(
     look: Look,
     **rest: Any,
 ) -> int:
-    """Capture on an interface; show datagrams as they come, write them, or both.
+    """Capture on an interface; show datagrams as they arrive, write them, or both.
 
-    Ctrl-C ends the capture; packet losses are reported at the end. With `-w`, `-q` shows no
-    datagrams. Only the capturing program holds the rights to capture; this one gives up its own
+    Ctrl-C ends the capture; dropped packets are reported at the end. With `-w`, `-q` shows no
+    datagrams. Only the capturing program has the right to capture; netdissect gives up its own
     before it parses.
 
     \b
@@ -170,18 +171,18 @@ def command(
         return 0
     if (interface is None) == (file is None):
         raise click.UsageError(
-            "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
+            "Give either -i INTERFACE (-D lists them) or -r FILE (`-` reads standard input)."
         )
     one_view(("--metrics", metrics is not None), ("--live", live), ("--json", as_json))
     written_only = look.quiet and write is not None and not live
-    # What is written to standard output leaves no room for lines.
+    # A capture on standard output leaves no room for lines.
     show = metrics is not None or (write != "-" and not written_only)
-    if display_filter is not None:  # what is wrong with it is said before anything is captured
+    if display_filter is not None:  # report errors in it before anything is captured
         from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
         from netdissect.filters import compile_filter  # noqa: PLC0415
 
         compile_filter(display_filter, filter_names())
-    # Read now: the user that this process becomes may not read the files of root.
+    # Read the settings now: the user that parses may not be able to read root's files.
     where, endpoint_names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
@@ -214,7 +215,7 @@ def _session(
     show: bool,
     rest: dict[str, Any],
 ) -> LiveSession:
-    """Begin to capture, and say how."""
+    """Start the capture, and report its backend."""
     from netdissect.pipeline.live import (  # noqa: PLC0415
         Autostop,
         LiveFeed,
@@ -226,19 +227,19 @@ def _session(
     autostop = Autostop.parse(rest["autostop"], packets=rest["packets"])
     ring = RingRule.parse(rest["ring"])
     if write is None and (ring or autostop.octets or autostop.files):
-        raise click.UsageError("-b, -a filesize: and -a files: want a file to write: -w FILE.")
+        raise click.UsageError("-b, -a filesize: and -a files: need a file to write: -w FILE.")
     if autostop.files and ring is None:
-        raise click.UsageError("-a files: wants -b, which says when a file is full.")
+        raise click.UsageError("-a files: needs -b, which says when a file is full.")
     if rest["preferences"] and rest["backend"] != "tshark":
-        raise click.UsageError("-o is a preference of tshark: --backend tshark.")
+        raise click.UsageError("-o needs --backend tshark.")
     if unlike := [text for text in rest["preferences"] if not text.partition(":")[1]]:
-        raise click.UsageError(f"-o wants NAME:VALUE, not {quoted(unlike[0])}.")
+        raise click.UsageError(f"-o needs NAME:VALUE, not {quoted(unlike[0])}.")
     request = LiveRequest(
         interface=interface,
         file=file,
         backend=rest["backend"],
         capture_filter=rest["capture_filter"],
-        # As for tcpdump and dumpcap, 0 is the most there is.
+        # As for tcpdump and dumpcap, 0 means the maximum.
         snap_octets=rest["snap"] or _MAX_SNAP,
         promiscuous=not rest["modest"],
         recorded=write is not None,
@@ -261,7 +262,7 @@ def _print(
     as_json: bool,
     screen: Screen,
 ) -> None:
-    """Print records as they come."""
+    """Print records as they arrive."""
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
     session.hold = rest["hold"] or ((as_json or match.waits) and not rest["flush"])
@@ -276,7 +277,7 @@ def _print(
 
 
 def _dashboard(session: LiveSession, match: Match, endpoint_names: dict[str, str]) -> None:
-    """Show connections and their timeline as they grow."""
+    """Show the live dashboard."""
     from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
     from netdissect.pipeline.live import Chosen, look, watch  # noqa: PLC0415
     from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
@@ -311,7 +312,7 @@ def _endpoint(address: str) -> Endpoint:
 
 
 def _serve(session: LiveSession, served: Endpoint) -> None:
-    """Let others read the figures by server while the capture goes on."""
+    """Serve metrics while the capture runs."""
     from netdissect.export.metrics import Facts  # noqa: PLC0415
     from netdissect.pipeline import Pipeline  # noqa: PLC0415
     from netdissect.pipeline.live import Totals, watch  # noqa: PLC0415
@@ -328,7 +329,7 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
             served.facts = Facts(
                 feed.packets, feed.own_drops, pipeline.other_datagrams, totals.now(pipeline)
             )
-            # A tenth of the time at most goes into figures, however many connections there are.
+            # Updates take at most 10% of the time, however many connections there are.
             due = now + max(_REFRESH_S, 10 * (monotonic() - now))
 
     session.say(f"metrics at http://{served.address}/metrics")

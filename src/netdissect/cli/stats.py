@@ -1,4 +1,4 @@
-"""`netdissect stats`: rates, loss and round trips over time."""
+"""`netdissect stats`: rates, loss and round-trip times per interval."""
 
 from __future__ import annotations
 
@@ -29,21 +29,24 @@ __all__ = ["command"]
 @options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @click.option(
-    "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
+    "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of an interval."
+    "  [default: 1s]",
 )
-@click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns for other programs.")
+@click.option(
+    "-T", "table", type=click.Choice(["csv", "tsv"]), help="Print a table for other programs."
+)
 @options.report
 def command(
     request: Request,
     interval: int,
     table: str | None,
 ) -> int:
-    """Show rates, loss and round trips per interval and direction.
+    """Show rates, loss and round-trip times per interval and direction.
 
-    Goodput counts the bytes of datagrams that carried more than copies. Units, loss and round
-    trips count in the span in which a unit was first sent. A dash is a figure that this capture
-    cannot tell. With a capture of the other side as FILE2, loss is what did not arrive there,
-    and the one-way delay is shown as well.
+    Goodput excludes datagrams that only carried further copies. Units, loss and round-trip times
+    count in the interval in which the unit was first sent. A dash means that the capture does not
+    show the figure. With a capture from the other side as FILE2, loss is what did not arrive
+    there, and the one-way delay is shown as well.
 
     \b
     netdissect stats game.pcap 1 --interval 500ms
@@ -80,7 +83,7 @@ def command(
 
 
 def _rows(session: Session, match: Match, connection: int | None, interval: int) -> list[Interval]:
-    """Return the spans."""
+    """Return the intervals of one capture."""
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
     table = Intervals(interval, partial=match.filter is not None)
@@ -101,20 +104,18 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         table.place((report,))
 
     session.count(table.count if connection is None else count, ended, table)
-    list(session.of_connection(connection, ()))  # says where there is no such connection
+    list(session.of_connection(connection, ()))  # raises if there is no such connection
     return table.rows()
 
 
 def _observed(session: Session, second: str, request: Request, interval: int) -> list[Interval]:
-    """Return the spans of what both captures show: units and datagrams as their senders' captures
-    have them.
-    """
+    """Return the intervals of two joined captures, with the times of each sender's capture."""
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
     with CapturePair(session, second, request.display_filter) as both:
         table = Intervals(interval)
         for flight in both.flights(request.connection):
-            # A copy that the network made was sent by nobody.
+            # No endpoint sent a duplicate made by the network.
             if flight.sent_ns is not None and not flight.copy:
                 record = flight.record.with_time(flight.sent_ns)
                 _datagram(table, record, record.kinds or ())

@@ -1,4 +1,4 @@
-"""`netdissect survey`: many captures as one dataset, and what it answers."""
+"""`netdissect survey`: collects many captures in one dataset, and summarises it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["command"]
 
 _SHOW = "show"
 _NAMED = 10
-"""Failures that are named on standard error; the dataset has all."""
+"""Failed captures that are named on standard error; the dataset has all of them."""
 
 
 class _Work(NamedTuple):
-    """How captures become a dataset."""
+    """The options on how captures become a dataset."""
 
     out: str | None
-    """Its folder."""
+    """Folder of the dataset."""
     follow: bool
     units: bool
     interval: int
@@ -46,21 +46,21 @@ class _Work(NamedTuple):
 
 
 class _Questions(NamedTuple):
-    """What a dataset is asked."""
+    """The options on what to show of a dataset."""
 
     summary: bool
     against: str | None
-    """An older dataset."""
+    """An older dataset to compare with."""
     limits: tuple[str, ...]
     limit: int | None
-    """Lines of an answer at most."""
+    """Maximum number of rows in each table."""
     as_json: bool
 
 
 @click.command("survey")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=offer_files)
 @click.option(
-    "--out", metavar="DATASET", type=FILE, help="Folder of the dataset; created, or added to."
+    "--out", metavar="DATASET", type=FILE, help="Folder of the dataset to create or extend."
 )
 @click.option(
     "--follow-rotation",
@@ -68,15 +68,21 @@ class _Questions(NamedTuple):
     is_flag=True,
     help="Read files whose names differ in a number or a time as one capture, in time order.",
 )
-@click.option("--units", is_flag=True, help="Keep every reliable unit, not only the counts.")
+@click.option("--units", is_flag=True, help="Store every reliable unit, not only counts.")
 @click.option(
-    "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
+    "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of an interval."
+    "  [default: 1m]",
 )
 @click.option(
-    "--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; one per core."
+    "--workers",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Number of processes; by default one per core.",
 )
-@click.option("--scheduler", metavar="URL", help="A running Dask scheduler: tcp://host:8786.")
-@click.option("--summary", is_flag=True, help="Afterwards, show the summary of the dataset.")
+@click.option(
+    "--scheduler", metavar="URL", help="Use a running Dask scheduler, such as tcp://host:8786."
+)
+@click.option("--summary", is_flag=True, help="Show a summary of the dataset afterwards.")
 @click.option(
     "--against", metavar="DATASET", type=FILE, help="Show what has changed since another dataset."
 )
@@ -85,8 +91,8 @@ class _Questions(NamedTuple):
     "limits",
     multiple=True,
     metavar="LIMIT",
-    help="End with status 7 if the dataset is beyond it, such as 'loss>5%' or, with --against,"
-    " 'loss.rise>1%'; may be repeated.",
+    help="Exit with status 7 if the dataset exceeds this limit, such as 'loss>5%' or, with"
+    " --against, 'loss.rise>1%'; may be repeated.",
 )
 @options.count
 @options.json_output
@@ -97,11 +103,11 @@ class _Questions(NamedTuple):
 def command(
     sources: tuple[str, ...], work: _Work, asked: _Questions, choices: Choices, look: Look
 ) -> int:
-    """Read many captures into one dataset of Parquet tables, and show what it answers.
+    """Read many captures into one dataset of Parquet tables, and summarise it.
 
     A SOURCE is a file, a folder, a pattern, or a URL such as s3://bucket/captures.
-    Captures that are already in the dataset are skipped; one that cannot be read becomes a
-    row with its error.
+    Captures that are already in the dataset are skipped; those that cannot be read are listed
+    with their error.
 
     `survey show DATASET` summarises a dataset: the worst servers, links, clients, releases and
     hours, and the distribution of loss and lag.
@@ -113,15 +119,15 @@ def command(
     wanted, out, against = _limits(asked.limits, asked.against), work.out, asked.against
     if sources[0] == _SHOW:
         if len(sources) != 2 or out is not None:  # noqa: PLR2004 - `show` and the dataset
-            raise UsageError("survey show wants one DATASET (a file of that name: ./show)")
+            raise UsageError("survey show needs one DATASET (for a file of that name: ./show)")
         out = sources[1]
         _need("duckdb")
         status = EXIT.DONE
     else:
         if not out:
-            raise UsageError("where to? --out DATASET")
+            raise UsageError("name the dataset to write: --out DATASET")
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
-        # What Dask was at when it was interrupted is nobody's fault; what fails is said here.
+        # Hide Dask's errors about an interruption; failures are reported here.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         status = _Run(out, choices, work, look).run(sources)
         if not (asked.summary or against or wanted):
@@ -129,7 +135,7 @@ def command(
     with ExitStack() as stack:
         from netdissect.survey.show import opened  # noqa: PLC0415
 
-        atexit.unregister(gc.freeze)  # DuckDB says aloud what of it is not freed at the exit
+        atexit.unregister(gc.freeze)  # DuckDB reports objects that are not freed at exit
 
         answers = stack.enter_context(opened(out))
         older = None if against is None else stack.enter_context(opened(against))
@@ -145,7 +151,7 @@ def command(
 
 
 def _need(*modules: str) -> None:
-    """Say what to install where an extra is missing."""
+    """Raise UsageError if a module of the extra `survey` is missing."""
     from importlib.util import find_spec  # noqa: PLC0415
 
     missing = [name for name in modules if find_spec(name) is None]
@@ -154,17 +160,17 @@ def _need(*modules: str) -> None:
 
 
 class _Run:
-    """One run over sources."""
+    """One run over the sources."""
 
     def __init__(self, out: str, choices: Choices, work: _Work, look: Look) -> None:
-        choices.options()  # what is wrong with them is said now, not by every worker
+        choices.options()  # raises for invalid choices now, not in every worker
         self.out = out
         self.choices = choices
         self.work = work
         self.look = look
 
     def run(self, words: tuple[str, ...]) -> int:
-        """Read the sources and say what became of them."""
+        """Read the sources into the dataset, and report the outcome."""
         from netdissect.survey.dataset import Dataset  # noqa: PLC0415
         from netdissect.survey.run import survey  # noqa: PLC0415
         from netdissect.survey.sources import join_rotated, sources_of  # noqa: PLC0415
@@ -207,10 +213,10 @@ class _Run:
         skipped = sum(outcome.status == "skipped" for outcome in done)
         read = len(done) - len(failed) - skipped
         self._say(
-            f"{read:,} captures read, {skipped:,} known already, {len(failed):,} failed; "
+            f"{read:,} captures read, {skipped:,} already known, {len(failed):,} failed; "
             f"{sum(outcome.connections for outcome in done):,} connections added to {self.out}"
         )
-        # One of them read is a result: among thousands of captures some are always broken.
+        # Not a failure if any could be read: among thousands of captures, some are broken.
         return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE
 
 

@@ -22,10 +22,10 @@ from netdissect.render.console import Screen
 __all__ = ["MAX_KEPT_OCTETS", "command"]
 
 MAX_KEPT_OCTETS = 16_000_000
-"""Captures up to this size are read once, and their units kept meanwhile."""
+"""Size in bytes up to which a capture is read once and its units are kept in memory."""
 
 MAX_SORTED = 10_000
-"""Units in another order than that of time, at most."""
+"""Maximum number of units that are sorted otherwise than by time."""
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
 _ONLY: dict[str, Callable[[_Item], bool]] = {
@@ -37,7 +37,7 @@ _ONLY: dict[str, Callable[[_Item], bool]] = {
 
 
 def _latency(unit: UnitRecord) -> float:
-    """Return how long a unit took, from its first copy; of one that was not acknowledged 0."""
+    """Return the time from a unit's first copy to its acknowledgement, ns; 0 = unacknowledged."""
     return 0.0 if unit.acked_time_ns is None else unit.acked_time_ns - unit.copies[0].time_ns
 
 
@@ -54,17 +54,17 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 @click.option(
     "--only",
     type=click.Choice(list(_ONLY)),
-    help="Only units that were sent again, never acknowledged ...",
+    help="Only units that were retransmitted, or never acknowledged; or only units, or events.",
 )
-@click.option("--sort", type=click.Choice(list(_SORTS)), help="Units in this order, worst first.")
+@click.option("--sort", type=click.Choice(list(_SORTS)), help="Sort units by this, worst first.")
 @click.option(
     "--slowest",
     type=click.IntRange(1, MAX_SORTED),
     metavar="N",
-    help="The N units that took longest.",
+    help="Show the N units that took longest to be acknowledged.",
 )
 @click.option(
-    "--probes", is_flag=True, help="Also show pings and heartbeats; --json always has them."
+    "--probes", is_flag=True, help="Also show pings and heartbeats, as --json always does."
 )
 @options.report
 def command(
@@ -74,15 +74,15 @@ def command(
     slowest: int | None,
     probes: bool,
 ) -> int:
-    """Show what happened to every reliable unit, in time.
+    """Show what happened to every reliable unit, in time order.
 
-    Two lanes show the whole connection at a glance. Then there is a line per unit: when it was
-    sent, how often, when it was acknowledged and how long that took; below it, each resend with
-    the time when its sender's timer was due and how much later it came. In between are the
-    events of the connection, such as state changes and timeouts.
+    An overview of two lanes shows the whole connection. A line per unit follows: when and how
+    often it was sent, when it was acknowledged, and how long that took. Below it are its
+    retransmissions, each with the time at which the sender's timer was due and how late it came.
+    Events of the connection, such as state changes and timeouts, are in between.
 
-    With a capture of the other side as FILE2, units are shown as their senders sent them, with
-    what became of each copy on the way.
+    With a capture from the other side as FILE2, units are shown as they were sent, with the fate
+    of each copy on the way.
 
     \b
     netdissect timeline game.pcap 1 --only resent
@@ -116,7 +116,7 @@ def command(
 
 
 def _items(session: Session, request: Request) -> Iterator[_Item]:
-    """Yield units and events, of one capture or as two of them show it."""
+    """Yield units and events, from one capture or from two joined ones."""
     if request.second is not None:
         with CapturePair(session, request.second, request.display_filter) as both:
             yield from both.timeline(request.connection)
@@ -130,17 +130,17 @@ def _items(session: Session, request: Request) -> Iterator[_Item]:
 
 @dataclass(slots=True)
 class _Shown:
-    """What is to have a line of its own; the lanes show everything."""
+    """Selects and sorts the units and events that get a line; the overview shows all of them."""
 
     limit: int | None
     only: str | None
     probes: bool
     sort: str | None
     units: int = 0
-    """How many were sorted."""
+    """Number of units sorted."""
 
     def ordered(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Yield the items as they come, or the worst units first, `MAX_SORTED` at most."""
+        """Yield the items in time order, or at most `MAX_SORTED` units, worst first."""
         if self.sort is None:
             return iter(items)
         return iter(
@@ -154,13 +154,13 @@ class _Shown:
                 yield item
 
     def hit(self) -> dict[str, int]:
-        """Return the bound that was hit, and how many units nobody sees for that."""
-        # Who names a number has got what was asked for.
+        """Return {limit: number of units left out} if there were too many units to sort."""
+        # With --count, the user has got as many as requested.
         more = self.units - MAX_SORTED if self.limit is None else 0
         return {"MAX_SORTED": more} if more > 0 else {}
 
     def of(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Yield the items that are wanted."""
+        """Yield the selected items."""
         wanted = (item for item in items if self.only is None or _ONLY[self.only](item))
         if not self.probes:
             wanted = (
@@ -172,8 +172,8 @@ class _Shown:
 def _print(session: Session, request: Request, shown: _Shown, screen: Screen) -> None:
     """Print the overview of each connection, then its units and events.
 
-    A large file is read once for the connections, once for the lanes and once for the lines, so
-    that nothing of it need be kept.
+    A large file is read three times (connections, overview, lines), so that nothing is kept in
+    memory.
     """
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
 
@@ -193,7 +193,7 @@ def _print(session: Session, request: Request, shown: _Shown, screen: Screen) ->
 def _print_pair(
     session: Session, second: str, request: Request, shown: _Shown, screen: Screen
 ) -> None:
-    """Print the same of two captures."""
+    """Print the overview, the units and the events of two joined captures."""
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
 
     with CapturePair(session, second, request.display_filter) as both:

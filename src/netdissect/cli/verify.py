@@ -1,4 +1,4 @@
-"""`netdissect verify`: whether tshark and netdissect read the same."""
+"""`netdissect verify`: compares netdissect's decoding with tshark's."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def command(
     as_json: bool,
     look: Look,
 ) -> int:
-    """Compare frames, addresses, lengths and TCP facts with tshark's, and kNet's fields as well.
+    """Compare frames, addresses, lengths, TCP facts and kNet's fields with those of tshark.
 
-    Ends with status 7 if they differ.
+    Exits with status 7 if they differ.
 
     \b
     netdissect verify game.pcap && echo agreed
@@ -40,7 +40,7 @@ def command(
     from netdissect.verify import compare  # noqa: PLC0415
 
     with Session(file, quiet=look.quiet) as session:
-        # For what is said of the file itself: how far it goes, and whether it is cut short.
+        # Read to the end first, to know the length of the file and whether it is cut short.
         deque(session.reader, maxlen=0)
         with at_once():
             result = compare(file, frames=_frames(file, display_filter))
@@ -53,7 +53,7 @@ def command(
 
 
 def _frames(file: str, display_filter: str | None) -> set[int] | None:
-    """Return the frames that a filter leaves; None for all."""
+    """Return the frames that match a filter; None = all."""
     if display_filter is None:
         return None
     with Session(file, quiet=True) as session:

@@ -1,3 +1,1 @@
-"""Prints reports for people: Rich tables, trees and streamed lines. Pure functions of the model's
-values.
-"""
+"""Prints reports for people as tables, trees and lines, from values of the model alone."""

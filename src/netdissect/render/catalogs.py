@@ -1,4 +1,4 @@
-"""Lists of what exists by name, and the facts of a capture file."""
+"""Prints catalogues (protocols, fields, settings, checks), capture facts and comparisons."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ __all__ = [
 ]
 
 _SETTING_COLUMNS = 40
-"""Settings up to this width have their remarks in one column."""
+"""Maximum width of a setting for its remark to be aligned with the others."""
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
-    """Print protocols with their dialects; with `types` also what each dialect's messages are
-    called.
-    """
+    """Print protocols with their dialects, and with `types` the message types of each dialect."""
     for info in infos:
         if info.disabled:
             screen.line((info.name, "title"), ("  disabled: ", "bad"), (safe(info.disabled), ""))
             continue
-        ports = _port_text(info.default_ports) or "none of its own"
+        ports = _port_text(info.default_ports) or "no default"
         screen.line(
             (info.name, "title"),
             (f"  {info.title}", ""),
@@ -53,7 +51,7 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
 
 
 def _port_text(ports: Iterable[int]) -> str:
-    """Return ports in order; three and more in a row as a span."""
+    """Return ports in order; three or more consecutive ones as a range."""
     spans: list[list[int]] = []
     for port in sorted(ports):
         if spans and port == spans[-1][-1] + 1:
@@ -67,7 +65,7 @@ def _port_text(ports: Iterable[int]) -> str:
 
 
 def _words(screen: Screen, words: Iterable[str], indent: int) -> None:
-    """Print words in lines as wide as the screen, 100 columns on a pipe."""
+    """Print words in lines as wide as the screen, but at most 100 columns."""
     width = min(screen.width, 100) - indent
     line = ""
     for word in words:
@@ -80,7 +78,7 @@ def _words(screen: Screen, words: Iterable[str], indent: int) -> None:
 
 
 def show_fields(screen: Screen, infos: Iterable[FieldInfo]) -> None:
-    """Print fields, one a line."""
+    """Print fields, one per line."""
     for info in infos:
         unit = f" [{info.unit}]" if info.unit else ""
         screen.line(
@@ -92,7 +90,7 @@ def show_fields(screen: Screen, infos: Iterable[FieldInfo]) -> None:
 
 
 _USUAL = frozenset({"frames", "udp", "tcp", "tcp_connections"})
-"""Counters of what is in every capture."""
+"""Counters that every capture has, which are not worth printing."""
 
 
 def show_info(
@@ -102,8 +100,15 @@ def show_info(
     other: int,
     flow: Mapping[str, Any],
 ) -> None:
-    """Print the facts of a capture file and what is in it; `flow`: what became of the frames below
-    the protocols, by the names of the counters.
+    """Print the facts of a capture file and its contents.
+
+    Args:
+        screen: where to print.
+        info: the facts.
+        protocols: name -> (datagrams, connections).
+        other: datagrams of no known protocol.
+        flow: counters of the layers below the protocols.
+
     """
     clock = Clock("u")
     span = None
@@ -118,8 +123,8 @@ def show_info(
         ("first", clock.show(info.first_time_ns)),
         ("last", clock.show(info.last_time_ns)),
         ("span", "" if span is None else duration(span)),
-        ("left out", ", ".join(f"{n} for {limit}" for limit, n in info.limits_hit.items())),
-        ("lost by the capture", "" if info.drops is None else str(info.drops)),
+        ("limits reached", ", ".join(f"{limit} {n}" for limit, n in info.limits_hit.items())),
+        ("dropped by capture", "" if info.drops is None else str(info.drops)),
         (
             "damaged",
             ""
@@ -128,12 +133,12 @@ def show_info(
         ),
     ]
     below = {name: count for name, count in flow.items() if count and name not in _USUAL}
-    # A number for each link type: their sum is told.
+    # There is one number for each link type: print the sum.
     below |= (
         {"unknown_link": sum(below["unknown_link"].values())} if "unknown_link" in below else {}
     )
     counts = (f"{count} {name.replace('_', ' ')}" for name, count in below.items())
-    facts.append(("below the protocols", ", ".join(counts)))
+    facts.append(("lower layers", ", ".join(counts)))
     facts += [("comment", comment) for comment in info.comments]
     for name, value in facts:
         if value:
@@ -153,8 +158,8 @@ def show_settings(
     *,
     origin: bool,
 ) -> None:
-    """Print settings as (name, value, origin, meaning), in TOML; what has no value, and what was
-    ignored, is a remark.
+    """Print settings, given as (name, value, origin, meaning), as TOML with remarks; settings
+    without a value and ignored ones are comments.
     """
     rows = [
         (f"{'# ' if value is None else ''}{name} = {_setting(value)}", where if origin else meaning)
@@ -179,12 +184,12 @@ def _setting(value: Any) -> str:
 
 
 def _quoted(text: Any) -> str:
-    """Return a TOML basic string."""
+    """Return text as a TOML basic string."""
     return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def show_changes(screen: Screen, rows: Iterable[tuple[str, Changed]]) -> None:
-    """Print what differs: a head for each place, then a line a field."""
+    """Print differences: a heading for each place, then one line per field."""
     last = None
     for where, change in rows:
         if where != last:
@@ -204,7 +209,7 @@ def _value(value: Any) -> str:
 
 
 def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str]]) -> None:
-    """Print checks as (name, good, text, remedy); remedies stand on lines of their own, ready to
+    """Print checks, given as (name, good, text, remedy). Remedies are on separate lines, ready to
     paste.
     """
     for name, good, text, remedy in found:
@@ -217,7 +222,7 @@ def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str
 def show_comparison(
     screen: Screen, compared: int, equal: Mapping[str, int], differences: Sequence[Difference]
 ) -> None:
-    """Print what was compared with tshark, how often it agreed, and every difference."""
+    """Print how many facts of each kind agree with tshark, and every difference."""
     unequal: dict[str, int] = {}
     for item in differences:
         unequal[item.what] = unequal.get(item.what, 0) + 1

@@ -1,4 +1,4 @@
-"""A table in the house style for any number of rows: it is shown every row twice and holds none."""
+"""A table for any number of rows: every row is passed twice, and none is stored."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _GAP = 2
 
 
 class Columns:
-    """Columns as wide as what stands in them. `measure` every row, then print `head` and `row`s.
+    """Columns as wide as their contents: `measure` every row, then print `head` and each `row`.
 
-    Looks like `Screen.table`, which takes 0.3 ms a row and holds them all.
+    Looks like `Screen.table`, which takes 0.3 ms per row and stores all rows.
     """
 
     def __init__(self, *heads: str, right: Container[str] = ()) -> None:
-        """Take the heads; `right` names the columns of numbers."""
+        """Take the headings; `right`: headings of columns that are aligned to the right."""
         self._heads = heads
         self._right = [head in right for head in heads]
         self._widths = [cells(head) for head in heads]
 
     @property
     def width(self) -> int:
-        """Return the columns of the screen that the rows measured so far take."""
+        """Return the width of the rows measured so far, in screen columns."""
         return sum(self._widths) + _GAP * (len(self._widths) - 1)
 
     def measure(self, row: Sequence[Line]) -> None:
-        """Make room for a row."""
+        """Widen the columns for a row."""
         for index, cell in enumerate(row):
             self._widths[index] = max(self._widths[index], _width(cell))
 
@@ -40,7 +40,7 @@ class Columns:
         yield [("─" * self.width, "")]
 
     def row(self, row: Sequence[Line]) -> Line:
-        """Return the line of a row."""
+        """Return a row as a line with aligned columns."""
         line: Line = []
         room = 0
         for cell, width, right in zip(row, self._widths, self._right, strict=True):

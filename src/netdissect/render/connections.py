@@ -1,6 +1,4 @@
-"""Connections as a table on wide screens, as a few lines each on narrow ones, and one of them in
-full.
-"""
+"""Prints connections as a table (wide screens) or a few lines each, or one connection in full."""
 
 from __future__ import annotations
 
@@ -33,13 +31,13 @@ from netdissect.render.units import (
 __all__ = ["best_rtt", "connection_brief", "show_connection", "show_connections"]
 
 _TABLE_FROM = 120
-"""Narrower screens never hold the table; wider ones only if it fits."""
+"""Minimum screen width for the table, which is still only used if it fits."""
 _REASON_COLUMNS = 16
-"""Columns in the table of the reason why a connection ended."""
+"""Columns for the reason why a connection ended, if the table does not fit otherwise."""
 _FEW = 4
-"""A space with less than this part of another's samples does not stand for the connection."""
+"""A space needs 1/4 of the samples of the largest space to represent the connection's RTT."""
 _VALUE_COLUMNS = 16
-"""What a space's column holds; a longer value, such as the hash of a stream, stands below."""
+"""Maximum width of a value in a space's column; longer ones are printed below the table."""
 
 _HEADS = (
     "c",
@@ -54,7 +52,7 @@ _HEADS = (
     "←",
     "bytes →",
     "←",
-    "resent",
+    "retrans",
     "loss →",
     "←",
     "late",
@@ -67,7 +65,7 @@ _NUMBERS = frozenset(_HEADS[6:14]) | {"c", "←", "loss →", "late", "RTT"}
 def show_connections(
     screen: Screen, reports: Sequence[ConnectionReport], clock: Clock, *, explain: bool = False
 ) -> None:
-    """Print all connections; with `explain` also what their recognition rests on."""
+    """Print all connections; with `explain` also why each was recognised as its protocol."""
     if not reports:
         screen.text("No connection of a known protocol.")
     elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
@@ -82,9 +80,9 @@ def show_connections(
 
 
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
-    """Print the table and return True, unless more than reasons would have to be cut."""
+    """Print the table and return True; return False if it does not fit even with short reasons."""
     for short in (UNLIMITED, _REASON_COLUMNS):
-        # Every time is shown for the measure as well, which moves the clock of style d.
+        # Measuring formats every time, which would advance a clock of style d: use a copy.
         columns, measured = Columns(*_HEADS, right=_NUMBERS), copy(clock)
         rows = (_row(screen, report, measured, short) for report in reports)
         if _fits(columns, rows, screen.width):
@@ -97,7 +95,7 @@ def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) ->
 
 
 def _fits(columns: Columns, rows: Iterable[list[Line]], width: int) -> bool:
-    """Measure rows until they do not fit, and return whether all of them do."""
+    """Measure the rows; return whether all of them fit."""
     for row in rows:
         columns.measure(row)
         if columns.width > width:
@@ -106,7 +104,7 @@ def _fits(columns: Columns, rows: Iterable[list[Line]], width: int) -> bool:
 
 
 def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> list[Line]:
-    """Return what stands in the columns of the table, the reason of the end in `short` columns."""
+    """Return the cells of a row; `short`: columns for the reason why the connection ended."""
     return [
         [(str(report.connection), "")],
         [(dialect_text(report.dialects), "protocol")],
@@ -126,7 +124,9 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
 
 
 def _answer(report: ConnectionReport) -> tuple[str, str, str]:
-    """Return loss of both directions, and by how much 95% of what was sent again was late."""
+    """Return the loss of both directions, and the 95th percentile of the delay that
+    retransmissions added.
+    """
     found = report.diagnosis
     if found is None:
         return "?", "?", "-"
@@ -136,7 +136,7 @@ def _answer(report: ConnectionReport) -> tuple[str, str, str]:
 
 
 def _resent(report: ConnectionReport) -> str:
-    """Return what was sent again, of what is sent again at all where it is lost."""
+    """Return the number of retransmissions, and their share of copies in spaces that retransmit."""
     spaces = [
         space
         for space in report.spaces
@@ -151,10 +151,11 @@ def _resent(report: ConnectionReport) -> str:
 
 
 def best_rtt(report: ConnectionReport) -> RttSummary | None:
-    """Return the round trips with the most samples: probes first, they are answered at once.
+    """Return the round-trip times that represent the path best.
 
-    Next to one side only its own are whole, the other's are the time that it took to answer; and
-    of its spaces that is nearest the network which is answered quickest.
+    Probes are preferred, as they are answered immediately, then the space with most samples. In a
+    capture next to one side, only that side's measurements cover the whole path, and the space
+    that is acknowledged fastest is closest to the path's own delay.
     """
     probes = [probe.rtt for probe in report.probes if _whole(report, probe)]
     spaces = [space.rtt for space in report.spaces if _whole(report, space)]
@@ -166,7 +167,7 @@ def best_rtt(report: ConnectionReport) -> RttSummary | None:
 
 
 def _whole(report: ConnectionReport, measured: ProbeReport | SpaceReport) -> bool:
-    """Return whether there are samples, and none that were taken next to their receiver."""
+    """Return whether there are samples, and the capture was not taken next to their receiver."""
     return bool(measured.rtt.samples) and report.vantage != SIDES[1 - measured.direction]
 
 
@@ -185,7 +186,7 @@ def _state(report: ConnectionReport) -> str:
 
 
 def _ending(report: ConnectionReport, short: int) -> str:
-    """Return how a connection ended; `short` has the columns of the reason in a table."""
+    """Return how a connection ended, with its reason cut to `short` columns."""
     if report.close:
         by, reason = report.close.get("by"), str(report.close.get("reason") or "closed")
         return (f"{by}: " if by else "") + fit(safe(reason), short)
@@ -211,7 +212,7 @@ def _found(report: ConnectionReport, *, words: bool = False) -> Line:
 
 
 def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> Iterator[Line]:
-    """Yield a connection in a few lines that fit 80 columns."""
+    """Yield a summary of a connection in a few lines."""
     lasted = duration((report.last_time_ns - report.first_time_ns) / 1e6)
     yield [
         (f"connection {report.connection}  ", "title"),
@@ -223,7 +224,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         ("   ", ""),
         ("state ", "dim") if report.state == "unknown" else ("", ""),
         (_state(report), STATE_STYLES.get(report.state, "")),
-        # The verdict says it, where there is one.
+        # The verdict, if there is one, says how it ended.
         (f", {_ending(report, UNLIMITED)}" if report.diagnosis is None else "", ""),
         (f", from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
         (f", {seen_at(report.vantage)}{incomplete}", "dim"),
@@ -239,7 +240,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
 
 
 def _direction_lines(report: ConnectionReport, direction: Direction, width: int) -> Iterator[Line]:
-    """Yield what one side sent; a space that no longer fits begins a new line."""
+    """Yield what one side sent; a space that does not fit starts a new line."""
     count = report.datagrams[direction]
     what = ("segment" if report.transport == "tcp" else "datagram") + "s" * (count != 1)
     amount = f"{count} {what}, {octets(report.octets[direction])}"
@@ -249,7 +250,7 @@ def _direction_lines(report: ConnectionReport, direction: Direction, width: int)
             continue
         part: Line = [(f"{space.space} {space.units}", "")]
         if space.retransmissions:
-            part.append((f", {space.retransmissions} resent", "resend"))
+            part.append((f", {space.retransmissions} retransmitted", "resend"))
         if space.unacked:
             part.append((f", {space.unacked} unacked", "bad"))
         used = sum(cells(safe(text)) for text, _ in (*line, *part))
@@ -269,7 +270,7 @@ def show_connection(
     explain: bool = False,
     everything: bool = False,
 ) -> None:
-    """Print what is known about one connection; `everything`: rows of nothing but 0 as well."""
+    """Print everything about one connection; `everything`: including rows that are all 0."""
     for line in connection_brief(screen, report, clock):
         screen.line(*line, hang=HANG)
     screen.text()
@@ -322,10 +323,10 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
 
 
 def timeout_text(verdict: Any, clock: Clock) -> str:
-    """Return in words what an idle timer did."""
+    """Return a sentence on what an idle timer did."""
     if verdict.last_heard_ns is None:
-        return "its peer was never heard in this capture"
-    heard = f"heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
+        return "no datagram from its peer in this capture"
+    heard = f"last heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
     if verdict.due_ns is None:
         return f"{heard}; no idle timeout"
     outcome = {True: "fired", False: "did not fire", None: "unknown"}[verdict.fired]
@@ -336,12 +337,12 @@ def timeout_text(verdict: Any, clock: Clock) -> str:
 
 
 def _named(key: str) -> str:
-    """Return a key of a report in words; its unit stands beside the value."""
+    """Return a key of a report as words, without its unit."""
     return key.removesuffix("_ms").replace("_", " ").replace("octets", "bytes")
 
 
 def _measured(key: str, value: Any) -> str:
-    """Return the value of a key in words."""
+    """Return the value of a key as text, with its unit."""
     times = key.endswith("_ms") and isinstance(value, (int, float))
     return duration(value) if times else _fact(value)
 
@@ -371,8 +372,8 @@ def _messages(screen: Screen, report: ConnectionReport) -> None:
 _SPACE_ROWS: tuple[tuple[str, str], ...] = (
     ("units", "units"),
     ("copies", "copies seen"),
-    ("retransmissions", "sent again"),
-    ("duplicates", "network copies"),
+    ("retransmissions", "retransmissions"),
+    ("duplicates", "duplicates"),
     ("acked", "acknowledged"),
     ("unacked", "not acknowledged"),
     ("unknown", "unknown"),
@@ -383,15 +384,15 @@ _SPACE_ROWS: tuple[tuple[str, str], ...] = (
     ("rtt.samples", "RTT samples"),
     ("rtt.ambiguous", "RTT ambiguous"),
 )
-"""Attribute of a space -> its row; the columns are the spaces, so that 80 columns hold them."""
+"""(attribute of a space, row heading). Each space is a column, so the table fits 80 columns."""
 _RTT_ROWS = (
     ("RTT min", "minimum"), ("RTT median", "p50"), ("RTT p95", "p95"), ("RTT max", "maximum"),
 )  # fmt: skip
 
 
 def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) -> None:
-    """Print the spaces side by side, as many at once as the screen holds."""
-    # 20 columns for what the rows are called, 18 for each space.
+    """Print the spaces side by side, as many at once as fit the screen."""
+    # 20 columns for the row headings, 18 for each space.
     at_once = max(1, (screen.width - 20) // 18) if not screen.wide else max(1, len(spaces))
     for start in range(0, len(spaces), at_once):
         group = spaces[start : start + at_once]

@@ -1,8 +1,7 @@
-"""The one place that decides where output goes, how wide it is and whether it has colour.
+"""The one place that decides where output goes, how wide it is, and whether it has colour.
 
-A `Screen` prints two things: streamed lines made of (text, style) segments, cheap enough for a
-million rows, and Rich tables for short results. Every segment passes `safe()` here, so no view can
-forget it.
+A `Screen` prints lines of (text, style) segments, which are cheap enough for a million rows, and
+Rich tables for short results. Every segment passes `safe()` here, so that no view can forget it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Line: TypeAlias = "list[tuple[str, str]]"
 """One line of output: (text, name of a style, "" for none) from left to right."""
 
 UNLIMITED = 100_000
-"""Width of a pipe in columns: nothing is ever wrapped or cut there."""
+"""Width of a pipe in columns, where nothing is wrapped or cut."""
 
 STYLES: Mapping[str, str] = {
     "time": "2",
@@ -66,16 +65,16 @@ STYLES: Mapping[str, str] = {
     "warn": "33",
     "error": "1;31",
 }
-"""Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" =
-plain. The client is cyan and the server magenta, as in pictures; what was sent or copied again is
-yellow, what is bad red: these mean the same everywhere, and each has its sign beside it."""
+"""Style name -> SGR parameters; "" = plain. Only the 16 colours of the terminal's theme are used.
+The same everywhere: the client is cyan, the server magenta, retransmissions and duplicates yellow,
+anything bad red. Each colour comes with a sign or word of the same meaning."""
 
 
 _WORD = re.compile(" *[^ ]+| +")
 
 
 def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = None) -> bool:
-    """Return whether to colour: the flag, then NO_COLOR, then FORCE_COLOR, then "is it a terminal".
+    """Return whether to use colour: decided by --color, NO_COLOR, FORCE_COLOR, then the terminal.
 
     Args:
         mode: `auto`, `always` or `never`, from `--color`.
@@ -94,7 +93,7 @@ def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = 
 
 
 def cells(text: str) -> int:
-    """Return how many terminal columns a text takes."""
+    """Return the width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415 - only for text outside ASCII
@@ -103,7 +102,7 @@ def cells(text: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """Return the text cut to `width` columns, with an ellipsis where something is missing."""
+    """Return the text cut to `width` columns, with an ellipsis at the end if it was cut."""
     if width <= 0:
         return ""
     if cells(text) <= width:
@@ -119,12 +118,12 @@ def fit(text: str, width: int) -> str:
 
 
 _CLAUSE = re.compile("[;:,](?= )|[.]$| (?=after |when |without )")
-"""Where a sentence may end."""
+"""Places where a sentence can be shortened."""
 
 
 def fit_clauses(text: str, width: int) -> str:
-    """Return as many clauses of a sentence as `width` columns hold, what it says first: a narrow
-    screen leaves out, it does not cut. Where not even one fits, as many words, with an ellipsis.
+    """Return as many whole clauses of a sentence as fit into `width` columns; if not even the
+    first one fits, as many words, with an ellipsis.
     """
     if cells(text) <= width:
         return text
@@ -143,8 +142,8 @@ def fit_clauses(text: str, width: int) -> str:
 
 
 def fit_end(text: str, width: int) -> str:
-    """Return the end of the text in `width` columns, with an ellipsis where something is missing:
-    of an address the port stays.
+    """Return the end of the text in `width` columns, with an ellipsis at the start if it was cut:
+    the port is the most useful part of an address.
     """
     if cells(text) <= width:
         return text
@@ -154,7 +153,7 @@ def fit_end(text: str, width: int) -> str:
 
 
 def merged(segments: Iterable[tuple[str, str]]) -> Line:
-    """Return a line in which neighbours of one style are one segment."""
+    """Return a line in which adjacent segments of the same style are joined."""
     line: Line = []
     for text, style in segments:
         if line and line[-1][1] == style:
@@ -165,12 +164,12 @@ def merged(segments: Iterable[tuple[str, str]]) -> Line:
 
 
 def line_plain(line: Line) -> str:
-    """Return a streamed line as text without styles, made safe."""
+    """Return a line as safe text without styles."""
     return "".join(safe(part) for part, _ in line)
 
 
 def line_text(line: Line) -> Text:
-    """Return a streamed line as a Rich `Text`, for tables, trees and pictures."""
+    """Return a line as a Rich `Text`, for tables and pictures."""
     from rich.text import Text  # noqa: PLC0415
 
     text = Text(no_wrap=True)
@@ -199,7 +198,7 @@ def rich_style(name: str) -> str:
 
 
 class Screen:
-    """Where views print."""
+    """The output that views print on."""
 
     def __init__(
         self,
@@ -211,13 +210,13 @@ class Screen:
         names: Mapping[str, str] | None = None,
         styles: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the stream as it is now: tests and pagers replace it.
+        """Take the stream.
 
         Args:
-            stream: standard output by default.
+            stream: None = the current standard output, which tests and pagers replace.
             color: `auto`, `always` or `never`.
-            width: columns; None = the terminal's, or `UNLIMITED` where there is none.
-            flush: hand every line on at once (live capture, reading from a pipe).
+            width: columns; None = the terminal's, or `UNLIMITED` if it is not a terminal.
+            flush: flush every line (live capture, reading from a pipe).
             names: the user's names of endpoints ("address:port") and addresses.
             styles: SGR parameters that replace those of STYLES.
 
@@ -228,28 +227,31 @@ class Screen:
         self.names = names or {}
         self.styles = {**STYLES, **(styles or {})}
         self.terminal = self.stream.isatty()
-        # Nothing is drawn in fewer columns.
+        # No view supports fewer than 20 columns.
         self._width = UNLIMITED if width is None else max(width, 20)
         self._resizes = width is None and self.terminal
         self._console: Console | None = None
 
     @property
     def width(self) -> int:
-        """Return the columns there are; those of a terminal as it is now, for its window may
-        change while a capture runs.
-        """
+        """Return the number of columns; that of a terminal is read anew, as it may be resized."""
         return max(shutil.get_terminal_size().columns, 20) if self._resizes else self._width
 
     @property
     def wide(self) -> bool:
-        """Return True where a row may be longer than a person's window."""
+        """Return whether lines may have any length, as on a pipe."""
         return self.width >= UNLIMITED
 
     def line(
         self, *segments: tuple[str, str], cut: bool = False, hang: int | None = None
     ) -> None:
-        """Print one line; where the screen is less wide, with `cut` no more of it, with `hang`
-        several rows, broken between words, those after the first indented by so many columns.
+        """Print one line.
+
+        Args:
+            segments: the line.
+            cut: cut the line at the width of the screen.
+            hang: wrap the line between words, and indent the following rows by so many columns.
+
         """
         if hang is not None and not self.wide:
             for row in wrapped(segments, self.width, hang):
@@ -258,8 +260,8 @@ class Screen:
         self.row(segments, cut=cut)
 
     def row(self, segments: Sequence[tuple[str, str]], *, cut: bool = False) -> None:
-        """Print one line as `line` does, of segments that stand in a list."""
-        # A signal ends the output here: after a whole line, never in one.
+        """Print one line without wrapping; like `line`, but takes a sequence."""
+        # A signal ends the output here, between lines.
         check()
         parts = segments
         if cut and (width := self.width) < UNLIMITED:
@@ -270,15 +272,15 @@ class Screen:
             text = "".join([part for part, _ in parts])
             if not is_plain(text):
                 text = "".join([safe(part) for part, _ in parts])
-            # What pads the last column would stand at the end of every line of a file.
+            # Without colour, drop the padding of the last column.
             text = text.rstrip(" ")
         self.stream.write(text + "\n")
         if self.flush:
             self.stream.flush()
 
     def name(self, endpoint: str) -> str:
-        """Return the user's name of an endpoint, or of its address with the port, or what was
-        given.
+        """Return the user's name of an endpoint, or that of its address plus the port; the
+        endpoint itself if it has no name.
         """
         if not self.names:
             return endpoint
@@ -294,19 +296,17 @@ class Screen:
         return f"\x1b[{code}m{shown}\x1b[0m" if code and shown else shown
 
     def text(self, text: str = "", style: str = "") -> None:
-        """Print text of this program, which may have several lines."""
+        """Print a fixed text, which may have several lines."""
         for row in text.split("\n"):
             self.line((row, style))
 
     def print(self, item: RenderableType) -> None:
-        """Print something of Rich's: a table or a tree."""
+        """Print a Rich table or tree."""
         self.console.print(item, soft_wrap=False)
 
     @property
     def console(self) -> Console:
-        """Return the Rich console on the same stream: no markup, no emoji codes, no
-        highlighting.
-        """
+        """Return the Rich console on the same stream, without markup, emoji and highlighting."""
         if self._console is None:
             from netdissect.render.piped import Piped  # noqa: PLC0415 - most output needs no Rich
 
@@ -324,7 +324,7 @@ class Screen:
         return self._console
 
     def table(self, *columns: str, right: Iterable[str] = (), title: str | None = None) -> Any:
-        """Return an empty table in the house style; `right` names the columns of numbers."""
+        """Return an empty table; `right`: headings of the columns of numbers."""
         from rich.box import SIMPLE_HEAD  # noqa: PLC0415
         from rich.table import Table  # noqa: PLC0415
         from rich.text import Text  # noqa: PLC0415
@@ -339,7 +339,7 @@ class Screen:
             title_justify="left",
         )
         for column in columns:
-            # Text goes on below and numbers stay whole: in a table nothing is cut.
+            # Nothing is cut: text wraps, and numbers stay on one line.
             table.add_column(
                 column,
                 justify="right" if column in numeric else "left",
@@ -350,8 +350,9 @@ class Screen:
 
 
 def wrapped(segments: Iterable[tuple[str, str]], width: int, hang: int) -> Iterator[Line]:
-    """Yield a line in rows of at most `width` columns, broken between words; only a longer word is
-    a longer row. Rows after the first are indented by `hang` columns.
+    """Wrap a line between words into rows of at most `width` columns; a longer word is not split.
+
+    Rows after the first are indented by `hang` columns.
     """
     words: list[Line] = []
     for part, style in segments:
@@ -366,7 +367,7 @@ def wrapped(segments: Iterable[tuple[str, str]], width: int, hang: int) -> Itera
         if used + size > width and used > hang:
             yield row
             row, used = [(" " * hang, "")], hang
-            # The space before a word is the break itself.
+            # Drop the space at the line break.
             first, style = word[0]
             size -= len(first) - len(first.lstrip(" "))
             word[0] = first.lstrip(" "), style
@@ -376,7 +377,7 @@ def wrapped(segments: Iterable[tuple[str, str]], width: int, hang: int) -> Itera
 
 
 def narrowed(segments: Iterable[tuple[str, str]], width: int) -> Line:
-    """Return as much of a line as `width` columns hold."""
+    """Return a line cut to `width` columns."""
     line: Line = []
     left = width
     for part, style in segments:

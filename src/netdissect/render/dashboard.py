@@ -1,8 +1,7 @@
-"""The dashboard of a running capture: connections, and the end of their timeline; keys sort, find,
-choose one and look closer.
+"""The dashboard of a running capture: connections, and the end of their timeline.
 
-It draws at most four times a second, in the thread that parses, so nothing draws while the terminal
-is given back. A program of its own restores the terminal even where this one is killed.
+It draws at most four times a second, in the thread that parses, so that nothing draws while the
+terminal is restored. A separate program restores the terminal if this one is killed.
 """
 
 from __future__ import annotations
@@ -54,47 +53,47 @@ if TYPE_CHECKING:
 __all__ = ["REFRESH_S", "Dashboard", "Wanted", "compose", "press"]
 
 REFRESH_S = 0.25
-"""Least time between two pictures."""
+"""Minimum time between two frames, in seconds."""
 _FIXED_ROWS = 6
-"""Lines that are neither connections nor timeline: head, titles, gaps and foot."""
+"""Lines that show neither connections nor timeline: header, headings, gaps and footer."""
 _SPARE_ROWS = 3
-"""Lines that the counts at the end and the shell's prompt take."""
+"""Lines left free at the end for the final counts and the shell's prompt."""
 _NAME_COLUMNS, _NARROW_NAME_COLUMNS = 21, 12
 _TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
 _WIDE_FROM = 130
-"""Columns from which types in the timeline have all their room."""
+"""Minimum screen width for the full width of types in the timeline."""
 _VERDICT_COLUMNS = 22
-"""Least room of a verdict; what is left of the line is its."""
+"""Minimum width of a verdict, which gets the rest of the line."""
 _OUTCOME_COLUMNS = len("✗ not acked")
 _MAX_TEXT = 60
-"""Characters of what is searched for."""
+"""Maximum length of the search text."""
 _KEYS = ("s sort", "↑↓ select", "Enter detail", "/ find", "p pause")
-"""What keys do, that which matters least last; to quit always stands."""
+"""Key hints, the least important last; the hint on quitting is always shown."""
 _LABELS = tuple(severity.label for severity in Severity)
 
 Look = Callable[[ViewRequest], LiveView]
-"""What is wanted -> the capture as it stands."""
+"""Returns the current state of the capture, as far as the wish asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user has asked for with keys so far."""
+    """The state of the dashboard that the user controls with keys."""
 
     order: str = ORDERS[0]
     text: str = ""
-    """What endpoints, dialect or state must hold."""
+    """Search text: a part of endpoints, dialect or state."""
     typing: bool = False
-    """True while `text` is typed."""
+    """Whether the search text is being typed."""
     selected: int | None = None
-    """Number of a connection."""
+    """Number of the selected connection."""
     detail: bool = False
-    """Whether the selected one has the screen."""
+    """Whether only the selected connection is shown."""
     paused: bool = False
     quits: bool = False
 
 
 def press(wanted: Wanted, key: str, shown: list[int]) -> Wanted:
-    """Return what is wanted after a key; `shown` are the numbers of the connections on screen."""
+    """Return the state after a key; `shown`: the numbers of the connections on screen."""
     if wanted.typing:
         return _typed(wanted, key)
     here = wanted.selected if wanted.selected in shown else None
@@ -133,7 +132,7 @@ class Dashboard(Closing):
         names: Mapping[str, str] | None = None,
         end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the terminal, the user's names of endpoints, and what ends the capture."""
+        """Take the user's names of endpoints, and the function that ends the capture."""
         from rich.console import Console  # noqa: PLC0415 - nothing else of a capture needs Rich
         from rich.live import Live  # noqa: PLC0415
 
@@ -159,15 +158,15 @@ class Dashboard(Closing):
         self._end = end
         self._wanted = Wanted()
         self._view: LiveView | None = None
-        """What is on the screen."""
+        """The view on screen."""
         self._listed: list[int] = []
-        """Connections that stood in the list last."""
-        self._wish: ViewRequest | None = None
-        """What was asked for last: a key has its answer also while the picture stands still."""
+        """Numbers of the connections in the list on screen."""
+        self._request: ViewRequest | None = None
+        """The wish that `_view` answers: while paused, the view is only updated if it changes."""
 
     def __enter__(self) -> Self:
-        with suppress(OSError):  # nobody, whom root becomes, may not run a Python below /root
-            self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
+        with suppress(OSError):  # the user nobody cannot run a Python below /root
+            self._guard = start_script(  # in a session of its own, so that it outlives this program
                 guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
             )
         self._keyboard.open()
@@ -175,11 +174,11 @@ class Dashboard(Closing):
         return self
 
     def close(self) -> None:
-        """Give the terminal back, with the last picture on it."""
+        """Restore the terminal and print the last frame on it."""
         try:
             self._live.stop()
         finally:
-            # Last: until here it may still be needed.
+            # The guard is released last.
             if self._guard is not None:
                 self._guard.communicate(b".")
             self._keyboard.close()
@@ -187,16 +186,16 @@ class Dashboard(Closing):
             self._screen.line(*line)
 
     def keep(self, look: Look) -> None:
-        """Take the last picture, which is left on the first screen when this one is gone."""
+        """Keep the last frame, which `close` prints on the normal screen."""
         self._wanted = replace(self._wanted, paused=False, typing=False)
-        # Without the foot: no key does anything any more.
+        # Without the footer, as keys no longer work.
         *lines, _ = self._picture(look, time.monotonic(), _SPARE_ROWS)
         while lines and not lines[-1]:
             lines.pop()
         self._kept = lines
 
     def refresh(self, look: Look) -> None:
-        """Draw the capture as it stands, unless it was drawn just before and no key was pressed."""
+        """Process keys, and draw the capture if a key was pressed or a frame is due."""
         keys = self._keyboard.pressed()
         for key in keys:
             self._wanted = press(self._wanted, key, self._listed)
@@ -206,20 +205,21 @@ class Dashboard(Closing):
         if now < self._due and not keys:
             return
         self._live.update(_group(self._picture(look, now)), refresh=True)
-        # Counted from the end: a slow terminal gets fewer pictures, never a queue of them.
+        # Measured from the end of drawing, so that a slow terminal gets fewer frames.
         self._due = time.monotonic() + REFRESH_S
 
     def _picture(self, look: Look, now: float, spare: int = 0) -> list[Line]:
         width, height = self._console.size
         height = max(_FIXED_ROWS, height - spare)
         wanted = self._wanted
-        wish = ViewRequest(
+        request = ViewRequest(
             max(1, (height - _FIXED_ROWS) // 2), max(0, height - _FIXED_ROWS), wanted.order,
             wanted.text, wanted.selected if wanted.detail else None,
         )  # fmt: skip
-        if self._view is None or not wanted.paused or (wish != self._wish and not wanted.typing):
-            self._view, self._wish = look(wish), wish
-            if wish.only is None:
+        changed = request != self._request and not wanted.typing
+        if self._view is None or not wanted.paused or changed:
+            self._view, self._request = look(request), request
+            if request.only is None:
                 self._listed = [one.connection for one in self._view.connections]
             self._rates.update(self._view, now)
         keys = self._keyboard.there
@@ -230,7 +230,7 @@ class Dashboard(Closing):
 
 
 class Rates:
-    """Packets per second, of everything and of each connection shown, between two pictures."""
+    """Packets per second between two frames, in total and of each connection shown."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -241,7 +241,7 @@ class Rates:
         self._counts: dict[int, int] = {}
 
     def update(self, view: LiveView, now: float) -> None:
-        """Take the next picture, drawn at `now` (seconds)."""
+        """Take the view of the next frame, drawn at `now` (seconds)."""
         counts = {one.connection: sum(one.datagrams) for one in view.connections}
         if self._at is not None and now > self._at:
             span = now - self._at
@@ -262,15 +262,15 @@ def compose(
     screen: Screen,
     wanted: Wanted | None = None,
 ) -> list[Line]:
-    """Return the lines of one picture of (columns, lines), none longer and no more of them.
+    """Return the lines of one frame, which fit the screen.
 
     Args:
-        view: the capture as it stands.
-        size: columns and lines.
-        rates: packets a second.
-        clock: how times are written.
-        screen: for the user's names.
-        wanted: what was asked for with keys; None where there is no keyboard.
+        view: the current state of the capture.
+        size: columns and lines of the screen.
+        rates: packets per second.
+        clock: formats times.
+        screen: knows the user's names.
+        wanted: the state controlled by keys; None if there is no keyboard.
 
     """
     width, height = size
@@ -329,7 +329,7 @@ def _head(view: LiveView, rates: Rates, width: int) -> Line:
 
 
 def _fitted(facts: list[tuple[int, str, str]], width: int) -> Line:
-    """Return as many facts (rank, text, style) as fit; the highest rank goes first, 0 never."""
+    """Return the facts (rank, text, style) that fit; the highest rank is dropped first, 0 never."""
     while (most := max(rank for rank, _, _ in facts)) and (
         sum(cells(safe(text)) + 2 for _, text, _ in facts) - 2 > width
     ):
@@ -343,13 +343,13 @@ class _Column:
 
     title: str
     width: int
-    """Columns; below 0 for text, which stands to the left."""
+    """Width; negative if aligned to the left."""
     rank: int
-    """Those of the highest rank go first where the window is narrow."""
+    """On a narrow screen, columns of the highest rank are dropped first."""
     cell: Callable[[ConnectionSnapshot, Rates, Screen], tuple[str, str]]
 
     def text(self, content: str) -> str:
-        """Return what stands in the table, with the space after it."""
+        """Return the padded content, with a space after it."""
         if self.width < 0:
             return f"{fit(content, -self.width):<{-self.width}} "
         return f"{content:>{self.width}} "
@@ -397,7 +397,7 @@ _COLUMNS = (
     _Column("dgrams →", 9, 10, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
     _Column("←", 9, 10, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
     _Column("/s", 6, 9, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
-    _Column("resent", 6, 8, lambda one, _r, _s: (
+    _Column("retrans", 7, 8, lambda one, _r, _s: (
         f"{one.retransmissions:,}", "resend" if one.retransmissions else "dim")),
     _Column("loss →", 7, 1, lambda one, _r, _s: _loss(one, 0)),
     _Column("←", 7, 1, lambda one, _r, _s: _loss(one, 1)),
@@ -410,7 +410,7 @@ _COLUMNS = (
 
 
 def _chosen_columns(width: int) -> list[_Column]:
-    """Return the columns that fit whole beside the verdict."""
+    """Return the columns that fit beside the verdict."""
     columns = list(_COLUMNS)
     while rank := max(column.rank for column in columns):
         if sum(abs(column.width) + 1 for column in columns) + _VERDICT_COLUMNS <= width:
@@ -445,12 +445,12 @@ def _table(
         lines.append(line)
     if not connections:
         lines.append([("no connection of a known protocol yet" if not wanted.text
-                       else f"no connection with {wanted.text}", "dim")])  # fmt: skip
+                       else f"no connection matches {wanted.text}", "dim")])  # fmt: skip
     return lines
 
 
 def _verdict(one: ConnectionSnapshot) -> tuple[str, str]:
-    """Return the sentence of all other views; what is open needs none but that something is bad."""
+    """Return the verdict and its style; for an open connection only what is wrong with it."""
     found = one.diagnosis
     if found is None:
         return "", ""
@@ -460,7 +460,7 @@ def _verdict(one: ConnectionSnapshot) -> tuple[str, str]:
 
 
 def _losing(one: ConnectionSnapshot) -> str:
-    """Return in few words that an open connection loses much; nothing where it does not."""
+    """Return a short text if an open connection loses many datagrams, otherwise an empty one."""
     found = one.diagnosis
     if found is None or found.cause.what != "loss" or found.ending.how not in {"open", "unknown"}:
         return ""
@@ -471,7 +471,7 @@ def _losing(one: ConnectionSnapshot) -> str:
 
 
 def _detail(one: ConnectionSnapshot, width: int) -> list[Line]:
-    """Return what is known of the selected connection."""
+    """Return the details of the selected connection."""
     lines: list[Line] = [[]]
     found = one.diagnosis
     if found is not None:
@@ -482,7 +482,7 @@ def _detail(one: ConnectionSnapshot, width: int) -> list[Line]:
             late = found.lag.added[way]
             line = [("   loss ", "dim"), (loss_line(way, part), direction_style(way))]
             if late.p95 is not None:
-                line += [("; sent again: 95% within ", "dim"), (duration(late.p95), "")]
+                line += [("; retransmitted: 95% within ", "dim"), (duration(late.p95), "")]
             lines.append(line)
         lines.append([("   round-trip time ", "dim"), (duration(found.lag.path_ms), "")])
     worst_first = zip(reversed(_LABELS), reversed(one.anomalies), strict=True)
@@ -492,9 +492,7 @@ def _detail(one: ConnectionSnapshot, width: int) -> list[Line]:
 
 
 def _moments(width: int) -> dict[str, int]:
-    """Return the columns of the timeline that fit whole, and the room of each; what is left is the
-    outcome's.
-    """
+    """Return the columns of the timeline that fit: name -> width; the outcome gets the rest."""
     columns = {"time": 14, "#": 6, "unit": 17, "type": _NARROW_TYPE_COLUMNS + 1, "copies": 7,
                "took": 12}  # fmt: skip
     for name in ("type", "took", "copies"):

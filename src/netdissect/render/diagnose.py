@@ -1,4 +1,4 @@
-"""The answer about connections, one block each."""
+"""Prints diagnoses, one block per connection."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from netdissect.render.units import (
 __all__ = ["HANG", "brief_lines", "loss_line", "loss_text", "show_diagnoses"]
 
 HANG = 3
-"""Columns before what is said of a connection."""
+"""Indentation of the lines about a connection, in columns."""
 
 _NAME_COLUMNS = 10
 _WORST = 3
-"""Latest units that are listed."""
+"""Maximum number of late units that are listed."""
 _SPREAD = 4
-"""Units of which shares mean something."""
+"""Minimum number of late units for which percentiles are shown."""
 _LEAST_SHARE = 0.0005
-"""What is less would be rounded to nothing."""
+"""Minimum share that is shown as a percentage: less would be rounded to 0.0%."""
 _BAD = 600
 _DOUBTFUL = 400
+"""Minimum badness of a verdict that is shown as bad, or as doubtful."""
 
 
 def show_diagnoses(
     screen: Screen, reports: Iterable[ConnectionReport], clock: Clock, file: str
 ) -> None:
-    """Print a block a connection, in the order given; `file` stands in the commands."""
+    """Print one block per connection, in the given order; `file` is used in suggested commands."""
     number = 0
     for number, report in enumerate(reports, 1):
         if report.diagnosis is None:
@@ -49,7 +50,7 @@ def show_diagnoses(
         found = report.diagnosis
         screen.line(*_title(screen, report, found), hang=HANG)
         screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
-        # Of a question and its answer there is no more to say.
+        # There is nothing more to say about a mere query and its answer.
         brief = found.ending.how == "info-only"
         for name, text in () if brief else _facts(report, found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
@@ -66,14 +67,14 @@ def style_of(found: Diagnosis) -> str:
 
 
 def brief_lines(found: Diagnosis) -> Iterator[Line]:
-    """Yield the first lines of the answer, for the head of a connection."""
+    """Yield the verdict and, if there was trouble, its cause: the head of a connection."""
     yield [("   ", ""), (found.verdict, style_of(found))]
     if found.cause.what in ("silence", "one-way", "loss", "no-answer", "slow-receiver"):
         yield [("   ", ""), (f"{found.cause.confidence}: ", "dim"), (found.cause.text, "")]
 
 
 def loss_text(part: Loss) -> str:
-    """Return the loss of a direction in a few columns."""
+    """Return the loss of a direction as a short text: `5.2%`, `<=5.2%` or `?`."""
     if part.share is None:
         return "?"
     return ("<=" if part.is_limit else "") + percent(part.share)
@@ -113,7 +114,7 @@ def _facts(
                 # Of the silence, or of what was not answered, that the line above is about.
                 yield f"{when} it", "; ".join(known)
     lag = found.lag
-    path = "round-trip time " + ("not known" if lag.path_ms is None else duration(lag.path_ms))
+    path = "round-trip time " + ("unknown" if lag.path_ms is None else duration(lag.path_ms))
     if lag.p95_ms is not None and lag.p95_ms != lag.path_ms:
         path += f", 95% within {duration(lag.p95_ms)}"
     yield (
@@ -139,33 +140,33 @@ def _facts(
 
 
 _HOW = {
-    "said": "with a goodbye",
-    "timed-out": "by a timeout",
-    "silent": "in silence",
-    "quality": "without a goodbye",
+    "said": "closed",
+    "timed-out": "timed out",
+    "silent": "fell silent",
+    "quality": "closed without notice for poor quality",
     "gave-up": "given up",
     "never-answered": "never answered",
     "info-only": "no connection",
-    "open": "not yet",
+    "open": "still open",
     "unknown": "not in the capture",
-    "dropped": "forgotten",
-    "unreachable": "nobody listens",
+    "dropped": "dropped without notice",
+    "unreachable": "port unreachable",
 }
-"""`Ending.how` -> what is said of it."""
+"""`Ending.how` -> phrase."""
 _WHAT = {
     "silence": "silence of the {}",
     "one-way": "no answer to what the {} sent",
     "no-answer": "no answer",
-    "slow-receiver": "a program that does not read",
+    "slow-receiver": "receiver does not read",
     "quality": "poor quality",
     "none": "none seen",
 }
-"""`Cause.what` -> what is said of it."""
+"""`Cause.what` -> phrase."""
 
 
 def _how(ending: Ending) -> str:
     """Return how a connection ended, and by whom."""
-    how = "with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
+    how = "closed with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
     if ending.by in {None, "nobody"} or ending.how == "unreachable":
         return how
     if ending.by == "both":
@@ -185,18 +186,18 @@ def _cause(cause: Cause, clock: Clock) -> str:
 
 
 def loss_line(way: int, part: Loss) -> str:
-    """Return the loss of a direction, of how much, and who says so."""
+    """Return the loss of a direction with its basis."""
     basis = {
-        "bound": ", sent again or not acknowledged",
-        "inferred": ", numbers missing",
-        "joined": ", as both captures show",
-        "observed": ", numbers missing",
-        "told": ", as the receiver reports",
+        "bound": ", retransmitted or unacknowledged",
+        "inferred": ", from missing numbers",
+        "joined": ", from both captures",
+        "observed": ", from missing numbers",
+        "told": ", reported by the receiver",
     }
     if part.share is None:
-        return f"{arrow_of(Direction(way))} not known"
+        return f"{arrow_of(Direction(way))} unknown"
     if not part.lost:
-        word = {"bound": "sent again", "told": "reported lost"}.get(part.basis, "missing")
+        word = {"bound": "retransmitted", "told": "reported lost"}.get(part.basis, "missing")
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
     share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
@@ -205,8 +206,8 @@ def loss_line(way: int, part: Loss) -> str:
 
 def _late(way: int, late: AddedDelay) -> str:
     unit = "segment" if late.worst and late.worst[0].space == "tcp" else "message"
-    # An answer may have been lost, and not the copy that it was for.
-    again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} sent again, acknowledged"
+    # Either a copy or its acknowledgement may have been lost: late means late acknowledged.
+    again = f"{arrow_of(Direction(way))} {counted(late.units, unit)} retransmitted, acknowledged"
     if late.units < _SPREAD:
         return f"{again} at most {duration(late.maximum)} late"
     return (

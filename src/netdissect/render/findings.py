@@ -1,4 +1,4 @@
-"""Anomalies and the catalogue that explains them."""
+"""Prints findings, and the catalogue that explains them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["show_anomalies", "show_catalogue", "show_code"]
 
 _TEXT_COLUMNS = 78
 _INDENT = 12
-"""Columns before a message that stands below its code."""
+"""Indentation of a message that is printed below its code, in columns."""
 
 
 def show_anomalies(
@@ -33,23 +33,23 @@ def show_anomalies(
     """Print a summary by code, worst first, then the findings in order.
 
     Args:
-        screen: where.
-        found: all findings that are reported.
-        clock: how times are shown.
-        totals: code -> how often it occurred, unreported repeats included; None = not known.
-        times: the same of each connection.
-        limit: how many findings stand below the summary; None = all.
-        file: what stands in the commands; None = none that can be read again.
+        screen: where to print.
+        found: all reported findings.
+        clock: formats times.
+        totals: code -> number of occurrences, including unreported repeats; None = unknown.
+        times: (connection, code) -> number of occurrences.
+        limit: maximum number of findings below the summary; None = all.
+        file: the capture, for suggested commands; None = it cannot be read again.
 
     """
     if not found:
-        screen.text("Nothing found.")
+        screen.text("No findings.")
         return
     codes: dict[str, list[Anomaly]] = {}
     for item in found:
         codes.setdefault(item.code, []).append(item)
     table = screen.table(
-        "", "code", "group", "times", "first frame", right=("times", "first frame")
+        "", "code", "group", "count", "first frame", right=("count", "first frame")
     )
     for code, items in sorted(
         codes.items(), key=lambda pair: (-max(a.severity for a in pair[1]), pair[0])
@@ -72,9 +72,10 @@ def show_anomalies(
 def _grouped(
     found: Sequence[Anomaly], times: Mapping[tuple[int | None, str], int]
 ) -> list[tuple[Anomaly, str, str]]:
-    """Return the first finding of each code in a direction of a connection, the arrow of its
-    direction where the other one has its own words, and on the first of the two how often it was
-    found beside them; what belongs to no connection stands for itself.
+    """Group findings by code and connection; return (finding, arrow, note on repeats) to print.
+
+    The first finding of each group is kept, and the first in the other direction if its message
+    differs; both then have an arrow. Findings that belong to no connection are not grouped.
     """
     groups: dict[tuple[str, int], dict[int | None, Anomaly]] = {}
     most: Counter[tuple[str, int]] = Counter()
@@ -98,7 +99,7 @@ def _grouped(
 
 
 def _commands(screen: Screen, found: Sequence[Anomaly], file: str | None) -> None:
-    """Print what to ask next, about the worst of the findings."""
+    """Print commands that explain and show the worst finding."""
     worst = max(found, key=lambda item: (item.severity, item.frame is not None))
     screen.text()
     screen.line((f"netdissect explain {worst.code}", "dim"))
@@ -107,8 +108,8 @@ def _commands(screen: Screen, found: Sequence[Anomaly], file: str | None) -> Non
 
 
 def _times(items: Sequence[Anomaly], total: int) -> str:
-    """Return how often a code occurred; with `+` where that is not known but at least so often:
-    of repeats only the 1st, 10th, 100th ... is reported.
+    """Return how often a code occurred; `N+` if only a minimum is known, because of repeats only
+    the 1st, 10th, 100th and so on are reported.
     """
     most: Counter[int] = Counter()
     for item in items:
@@ -120,7 +121,7 @@ def _times(items: Sequence[Anomaly], total: int) -> str:
 
 
 def _finding(screen: Screen, item: Anomaly, clock: Clock, way: str, again: str) -> None:
-    """Print one finding; what does not fit beside its code goes below it."""
+    """Print one finding; its message is printed below the code if it does not fit beside it."""
     label = item.severity.label
     frame = "" if item.frame is None else f"#{item.frame}"
     who = "" if item.connection is None else f"connection {item.connection}  "
@@ -143,7 +144,7 @@ def _finding(screen: Screen, item: Anomaly, clock: Clock, way: str, again: str) 
 
 
 def show_code(screen: Screen, row: CodeRow) -> None:
-    """Print what a code means."""
+    """Print the explanation of a code."""
     label = row.severity.label
     screen.line((row.code, "title"), (f"  {label}", label), (f", {row.group}", "dim"))
     screen.text(row.title)
@@ -153,7 +154,7 @@ def show_code(screen: Screen, row: CodeRow) -> None:
 
 
 def show_catalogue(screen: Screen, rows: Iterable[CodeRow]) -> None:
-    """Print all codes, one a line."""
+    """Print all codes, one per line."""
     for row in rows:
         label = row.severity.label
         screen.line(

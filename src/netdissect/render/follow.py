@@ -1,4 +1,4 @@
-"""The lines of `follow`: one reliable message each, one colour a side."""
+"""The lines of `follow`: one reliable message each, one colour per side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FollowView:
     """Prints messages as they are delivered."""
 
     def __init__(self, screen: Screen, clock: Clock, form: str) -> None:
-        """Take where to print and how: `line`, `hex` or `tree`."""
+        """Take the screen and the form: `line`, `hex` or `tree`."""
         self.screen = screen
         self.clock = clock
         self.form = form

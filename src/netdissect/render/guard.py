@@ -1,7 +1,7 @@
-"""A program that gives the terminal back where the one that drew on it was killed.
+"""A program that restores the terminal if the program that draws on it is killed.
 
-It waits for one byte on its standard input: whoever ends properly sends it. Where the input ends
-without it, the screen behind comes back, the cursor shows again, and so does what is typed.
+It waits for one byte on standard input, which the drawing program sends when it ends properly. If
+the input ends without that byte, it leaves the alternate screen and restores cursor and echo.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import suppress
 __all__ = ["RESTORE", "main"]
 
 RESTORE = b"\x1b[?1049l\x1b[?25h\x1b[0m"
-"""Leave the alternate screen, show the cursor, forget colours. Source: xterm control sequences."""
+"""Leave the alternate screen, show the cursor, reset colours. Source: xterm control sequences."""
 
 
 def main() -> None:
-    """Wait for the end of the one who started this."""
+    """Wait until the parent ends."""
     if not os.read(0, 1):
         os.write(1, RESTORE)
         with suppress(termios.error):

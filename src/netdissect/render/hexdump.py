@@ -14,13 +14,12 @@ _ROW_COLUMNS = 6 + 3 * _WIDE_ROW + 1 + 2 + _WIDE_ROW
 
 
 def hex_rows(data: bytes, *, width: int, mark: tuple[int, int] | None = None) -> Iterator[Line]:
-    """Yield the rows of a hex view, 16 bytes each, 8 where the screen is narrow.
+    """Yield the rows of a hex dump: 16 bytes each, or 8 on a narrow screen.
 
     Args:
         data: bytes to show.
         width: columns of the screen.
-        mark: half-open range of bytes that belong to the chosen field; they stand in brackets and
-            reversed.
+        mark: half-open range of bytes to highlight, in brackets and reverse video.
 
     """
     size = _WIDE_ROW if width >= _ROW_COLUMNS else _NARROW_ROW

@@ -1,4 +1,4 @@
-"""Two captures joined, for people: clocks, then both directions of each conversation."""
+"""Prints two joined captures: their clocks, then both directions of each conversation."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ __all__ = ["KINDS", "capture_letter", "clock_lines", "show_join"]
 
 _SHOWN_BURSTS = 3
 _HANG, _DEEP = 3, 7
-"""Columns before what does not fit in a row."""
+"""Indentation of wrapped lines, in columns."""
 _LIMITS = {
-    "MAX_FLOWS": "packets of flows beyond the most that are told apart were not compared",
-    "MAX_WAITING": "datagrams were settled early, too many waited at once",
-    "MAX_JUMPS": "places where a clock may have been set were too many to be remembered",
-    "MAX_WEIGHED": "equal datagrams were too many within one delay to be weighed",
+    "MAX_FLOWS": "packets were not compared: they belong to too many flows",
+    "MAX_WAITING": "datagrams were settled early: too many were waiting at once",
+    "MAX_JUMPS": "possible clock steps were ignored: there are too many",
+    "MAX_WEIGHED": "identical datagrams were not weighed: too many within one delay",
 }
+"""Limit -> what its excess, a number, means."""
 KINDS = {
-    "relayed": "relayed: other addresses or ports on the two sides",
+    "relayed": "relayed: different addresses or ports on the two sides",
     "routed": "routed: the same addresses on both sides",
-    "proxied": "proxied: one stream in two TCP connections, so no segment has a fate of its own",
-    "same place": "seen twice at the same place",
+    "proxied": "proxied: one stream in two TCP connections, whose segments cannot be compared",
+    "same place": "captured twice at the same place",
 }
-"""`JoinedConnection.kind` in words."""
+"""`JoinedConnection.kind` -> phrase."""
 
 
 def capture_letter(index: int) -> str:
-    """Return what a capture is called: A, B ..."""
+    """Return the letter of a capture: A, B ..."""
     return chr(ord("A") + index)
 
 
 def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A", "B")) -> None:
-    """Print two captures, joined."""
+    """Print what two joined captures show; `letters` name the captures."""
     width = max(len(info.path) for info in report.captures)
     for letter, info in zip(letters, report.captures, strict=True):
         screen.line(
@@ -50,34 +51,37 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
         )
     for line in clock_lines(report.clock, letters):
         screen.line((line, ""), hang=_HANG)
-    screen.line((f"Both ran for {duration(report.overlap_ms)}.", ""))
+    screen.line((f"The captures overlap for {duration(report.overlap_ms)}.", ""))
     if report.same_place:
         screen.line(
-            ("Both were taken at the same place: what one of them lacks is not loss.", "note"),
+            ("Both were taken at the same place: datagrams missing in one are not loss.", "note"),
             hang=_HANG,
         )
     for count, letter in zip(report.apart, letters, strict=True):
         if count:
             screen.line(
-                (f"{count} datagrams of {letter} are in no flow of the other.", "dim"), hang=_HANG
+                (f"{count} datagrams of {letter} belong to flows that the other does not have.",
+                 "dim"),
+                hang=_HANG,
             )
     for limit, what in _LIMITS.items():
         if limit in report.limits_hit:
             screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"), hang=_HANG)
-    others = [f"{n} for {name}" for name, n in report.limits_hit.items() if name not in _LIMITS]
+    others = [f"{name} {n}" for name, n in report.limits_hit.items() if name not in _LIMITS]
     if others:
-        screen.line((f"Left out: {', '.join(others)}.", "note"), hang=_HANG)
+        screen.line((f"Limits reached: {', '.join(others)}.", "note"), hang=_HANG)
     for conversation in report.conversations:
         _conversation(screen, conversation, letters)
 
 
 def clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
-    """Return how two clocks relate, a sentence each."""
+    """Return sentences about the offset, the drift and the steps of two clocks."""
     side = "ahead of" if clock.offset_ms >= 0 else "behind"
     found = [
         f"The clock of {letters[1]} is {_exact(abs(clock.offset_ms))} {side} that of {letters[0]}"
         + (
-            ", with no bound: only one direction was seen, and its least delay counts as none."
+            ", without a bound: only one direction was captured, and its smallest delay is taken"
+            " as 0."
             if clock.bound_ms is None
             else f" (±{_exact(clock.bound_ms)}; smallest delays {duration(clock.least_delay_ms[0])}"
             f" and {duration(clock.least_delay_ms[1])})."
@@ -96,7 +100,7 @@ def clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
 
 
 def _exact(milliseconds: float) -> str:
-    """Return a span with microseconds where it is short, seconds where it is long."""
+    """Return a span with microsecond precision, in ms or s."""
     if abs(milliseconds) < 1000:  # noqa: PLR2004 - a second
         return f"{milliseconds:.3f} ms"
     return f"{milliseconds / 1000:,.6f} s"
@@ -123,7 +127,7 @@ def _conversation(screen: Screen, one: JoinedConnection, letters: tuple[str, str
 
 
 def _title(one: JoinedConnection, direction: int, sender: int, letters: tuple[str, str]) -> str:
-    """Return who sends to whom."""
+    """Return the heading of a direction: who sends to whom."""
     places = f"{letters[sender]} to {letters[1 - sender]}"
     if one.client is None:
         return places
@@ -148,9 +152,9 @@ def _way(
     fates += [
         text
         for count, text in (
-            (way.outside, f"{way.outside} while {other} did not run"),
-            (way.unseen, f"{way.unseen} arrived but missed by {other}"),
-            (way.doubtful, f"{way.doubtful} lost or missed by {other}"),
+            (way.outside, f"{way.outside} while {other} was not capturing"),
+            (way.unseen, f"{way.unseen} delivered but not captured by {other}"),
+            (way.doubtful, f"{way.doubtful} lost or not captured by {other}"),
         )
         if count
     ]
@@ -158,10 +162,10 @@ def _way(
     more = [
         f"{count} {text}"
         for count, text in (
-            (way.copies, "copied by the network"),
+            (way.copies, "duplicated by the network"),
             (way.reordered, "out of order"),
-            (way.appeared, "that nobody was seen sending"),
-            (way.ambiguous, "ambiguous: equal datagrams that cannot be told apart"),
+            (way.appeared, "of unknown origin"),
+            (way.ambiguous, "ambiguous (identical datagrams)"),
         )
         if count
     ]
@@ -192,8 +196,8 @@ def _bursts(screen: Screen, way: WayReport) -> None:
         f" ({duration((burst.end_ns - burst.start_ns) / 1e6)})"
         for burst in way.bursts[:_SHOWN_BURSTS]
     ]
-    more = f"; {way.burst_count} such bursts" if way.burst_count > len(shown) else ""
-    screen.line((f"     lost in a row: {', '.join(shown)}{more}", ""), hang=_DEEP)
+    more = f"; {way.burst_count} bursts in total" if way.burst_count > len(shown) else ""
+    screen.line((f"     burst loss: {', '.join(shown)}{more}", ""), hang=_DEEP)
 
 
 def _resends(resends: ResendReport) -> str:
@@ -201,7 +205,7 @@ def _resends(resends: ResendReport) -> str:
     if resends.unknown:
         told += f", {resends.unknown} unknown"
     if resends.copied:
-        told += f"; {resends.copied} further copies made by the network"
+        told += f"; {resends.copied} duplicates made by the network"
     return told
 
 
@@ -210,11 +214,11 @@ def _stream(screen: Screen, direction: int, stream: StreamReport) -> None:
     sent = stream.octets[stream.toward]
     arrived = stream.octets[1 - stream.toward]
     if stream.equal:
-        says = f"{octets(sent)}, the same on both sides"
+        says = f"{octets(sent)}, identical on both sides"
     elif stream.equal is None:
-        says = f"{octets(sent)} and {octets(arrived)}; a gap in a capture leaves open whether equal"
+        says = f"{octets(sent)} and {octets(arrived)}; not comparable: a capture has a gap"
     else:
-        says = f"{octets(sent)} and {octets(arrived)}, differing from byte {stream.differs_at} on"
+        says = f"{octets(sent)} and {octets(arrived)}, different from byte {stream.differs_at} on"
     screen.line((f"   {arrow_of(direction)} ", style), (says, style), hang=_DEEP)
     if stream.delay.samples:
         middle = rtt_range(stream.delay.minimum, stream.delay.p50, stream.delay.maximum)

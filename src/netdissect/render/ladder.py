@@ -1,6 +1,6 @@
-"""A connection as a sequence diagram of two lanes: in the terminal and as Mermaid.
+"""A connection as a sequence diagram, in the terminal and as Mermaid text.
 
-Both draw the same rows, as `plot/ladder.py` does, so they show the same thing.
+Both draw the same rows, as does `plot/ladder.py` for SVG.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ SILENCE_MS = 1000.0
 
 _TIME_COLUMNS = 12
 _FRAME_COLUMNS = 8
-_LABEL_LIMIT = 120  # characters; a remark may quote a text from a packet
+_LABEL_LIMIT = 120
+"""Maximum length of a label in characters, as it may quote text from a packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One arrow, or one remark across both lanes."""
+    """One arrow, or a remark across both lanes."""
 
     time_ns: int
     direction: int | None
@@ -50,15 +51,15 @@ class Row:
     label: str
     """Safe text."""
     mark: str
-    """`""`, `resend`, `duplicate`, `lost` (never arrived, proven), `appeared` (nobody was seen
-    sending it) or `event`."""
+    """`""`, `resend`, `duplicate`, `unknown` (one of the two), `lost` (proven), `appeared` (its
+    sending was not captured) or `event`."""
     frame: int | None
     arrived_ns: int | None = None
-    """When it arrived, as a second capture shows; `time_ns` is then when it was sent. None where it
-    did not, or there is one capture."""
+    """Time of arrival in the second capture, if there is one and it arrived; `time_ns` is then the
+    time it was sent."""
     names: tuple[str, str] | None = None
-    """Of two captures: names of its frame next to the client and next to the server, "" where it
-    has none there."""
+    """With two captures: the names of its frame next to the client and next to the server, "" if it
+    was not captured there."""
 
 
 def rows(
@@ -67,12 +68,12 @@ def rows(
     lost: frozenset[int] = frozenset(),
     segments: Iterable[UnitRecord] = (),
 ) -> list[Row]:
-    """Return the rows of a connection, in time.
+    """Return the rows of a connection in time order.
 
     Args:
-        records: its datagrams with the messages that are wanted.
-        events: state changes and timeouts, drawn across both lanes.
-        lost: frames whose datagram is proven not to have arrived.
+        records: its datagrams with the messages to show.
+        events: state changes and timeouts, drawn as remarks.
+        lost: frames whose datagram provably did not arrive.
         segments: bytes of a TCP stream, whose further copies are drawn.
 
     """
@@ -90,13 +91,13 @@ def rows(
         )
         for event in events
     ]
-    # A remark stands after the arrow that caused it.
+    # A remark follows the arrow that caused it.
     return sorted(found, key=lambda row: (row.time_ns, row.frame or 0, row.direction is None))
 
 
 def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Row]:
-    """Return the arrows of messages, marked where a further copy of bytes completed them, and one
-    for each other segment that repeats bytes.
+    """Return the arrows of messages, marked if a further copy of bytes completed them, and an
+    arrow for each other segment that repeats bytes.
     """
     again: dict[int, Row] = {}
     for unit in segments:
@@ -115,14 +116,14 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
 
 
 _MARKS = {"retransmission": "resend", "duplicate": "duplicate", "unknown": "unknown"}
-"""Kind of a further copy -> mark of its row."""
+"""Kind of a further copy -> mark."""
 
 
 def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[Row]:
-    """Return the rows of a connection that two captures show, in time.
+    """Return the rows of a connection from two captures, in time order.
 
     Args:
-        flights: its datagrams from sender to receiver, with the messages that are wanted.
+        flights: its datagrams with their fates, and the messages to show.
 
     """
     found: list[Row] = []
@@ -134,7 +135,7 @@ def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[R
         partner = flight.fate.partner
         if partner is not None:
             frames[1] = f"{'AB'[1 - flight.capture]}#{partner}"
-        # The record is of the sender's capture, but for what only its receiver's has.
+        # The record comes from the sender's capture, unless only the receiver's has it.
         of_sender = flight.fate.fate.sent or flight.arrived_ns is None
         sender_first = of_sender == (record.direction == Direction.C2S)
         names = (frames[0], frames[1]) if sender_first else (frames[1], frames[0])
@@ -171,14 +172,14 @@ def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[i
 def ladder_lines(
     drawn: Iterable[Row], ends: tuple[str, str], clock: Clock, *, width: int
 ) -> Iterator[Line]:
-    """Yield the drawing: absolute time above the time since the row before, the label above its
-    arrow.
+    """Yield the lines of the diagram, two per arrow: the time and the label above the time since
+    the previous row and the arrow.
 
     Args:
-        drawn: rows in time.
-        ends: names of the client's and the server's lane.
-        clock: how times are written.
-        width: columns, brought into MIN_WIDTH to MAX_WIDTH.
+        drawn: rows in time order.
+        ends: titles of the client's and the server's lane.
+        clock: formats times.
+        width: columns, limited to MIN_WIDTH to MAX_WIDTH.
 
     """
     width = min(MAX_WIDTH, max(MIN_WIDTH, width))
@@ -188,7 +189,7 @@ def ladder_lines(
     for row in drawn:
         if last is None:
             if row.names is not None:
-                # The right side has times and frames of its own.
+                # With two captures, the right side has its own times and frames.
                 inner = max(MIN_WIDTH // 2, inner - _TIME_COLUMNS - _FRAME_COLUMNS)
                 margin = " " * _FRAME_COLUMNS
             yield [(margin, ""), *_heads(ends, inner)]
@@ -216,7 +217,7 @@ def _heads(ends: tuple[str, str], inner: int) -> Line:
 
 
 def _end(name: str, width: int) -> str:
-    """Return the name of a lane; of an address that is too long the end, with the port."""
+    """Return the title of a lane; a long address is cut at its start, so that the port is shown."""
     shown = safe(name)
     side, _, address = shown.partition(" ")
     left = width - cells(side) - 2
@@ -271,8 +272,8 @@ def _drawn(row: Row, clock: Clock, since: str, inner: int) -> Iterator[Line]:
 
 
 def _slanted(row: Row, clock: Clock, above: Line, below: Line) -> Iterator[Line]:
-    """Yield a row of two captures: when it was sent beside its sender's lane, when it arrived a
-    line lower beside its receiver's.
+    """Yield a row from two captures: the time sent beside the sender's lane, and one line lower the
+    time of arrival beside the receiver's.
     """
     near, far = row.names or ("", "")
     seen_sent, came = row.mark != "appeared", row.arrived_ns is not None
@@ -295,8 +296,8 @@ def _slanted(row: Row, clock: Clock, above: Line, below: Line) -> Iterator[Line]
 
 
 def _shaft(row: Row, inner: int) -> str:
-    """Return the arrow: `»` for a resend, `○` for a network copy, `?` where it may be either, half
-    of it and `╳` for a loss.
+    """Return the arrow: with `»` for a retransmission, `○` for a duplicate, `?` if it may be
+    either; half an arrow and `╳` for a loss.
     """
     sign = {"resend": "»", "duplicate": "○", "unknown": "?"}.get(row.mark, "─")
     if row.names is not None:
@@ -310,11 +311,11 @@ def _shaft(row: Row, inner: int) -> str:
 
 
 def _slope(row: Row, inner: int, sign: str) -> str:
-    """Return an arrow that falls from its sender's time to its receiver's; half of one where it was
-    lost, a dotted end where nobody knows.
+    """Return an arrow that slopes down to the receiver; half an arrow if the datagram did not
+    arrive, ending in `╳` if it was lost and in `?` if that is unknown.
     """
     size = inner // 2 if row.arrived_ns is None else inner - 1
-    # From left to right it falls; turned round, from right to left.
+    # Drawn from left to right, and reversed for the other direction.
     steps = "⎺⎻─⎼⎽"
     body = "".join(steps[at * len(steps) // size] for at in range(size))
     body = body[:2] + sign * 2 + body[4:] if sign != "─" else body
@@ -327,11 +328,11 @@ def _slope(row: Row, inner: int, sign: str) -> str:
 
 
 SIGNS = {"resend": "» ", "duplicate": "○ ", "unknown": "? ", "lost": "╳ "}
-"""Mark -> what stands before the label of its arrow in a picture."""
+"""Mark -> prefix of the label in a picture."""
 
 
 def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
-    """Return the diagram in Mermaid's language."""
+    """Return the diagram as Mermaid text."""
     lines = [
         "sequenceDiagram",
         f"    participant C as {_mermaid(ends[0])}",
@@ -352,13 +353,14 @@ def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
 
 
 _WORDS = {
-    "resend": "resend: ", "duplicate": "copy: ", "unknown": "resend or copy: ", "lost": "lost: "
+    "resend": "retransmission: ", "duplicate": "duplicate: ",
+    "unknown": "retransmission or duplicate: ", "lost": "lost: ",
 }  # fmt: skip
-"""Mark -> what stands before the label in Mermaid's language."""
+"""Mark -> prefix of the label in Mermaid text."""
 
 
 def _mermaid(text: str) -> str:
-    """Return text without the characters that mean something to Mermaid, as its entity codes."""
+    """Return text with all characters that are special in Mermaid as entity codes."""
     shown = safe(text, _LABEL_LIMIT)
     return "".join(
         char if char.isalnum() or char in " .:=_+-,/()[]" else f"#{ord(char)};" for char in shown

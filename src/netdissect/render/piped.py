@@ -1,4 +1,4 @@
-"""Rich's console as this program uses it."""
+"""Rich's console with this program's handling of a closed output."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["Piped"]
 
 
 class Piped(Console):
-    """A console that leaves a closed output to the command, which ends well there."""
+    """A console that does not exit on a closed output, which is not a failure here."""
 
     def on_broken_pipe(self) -> None:
-        """Raise what a command ends well on."""
+        """Raise BrokenPipeError, for which commands exit with status 0."""
         raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""The lines of `read`: one a datagram, or one a message."""
+"""The lines of `read`: one per datagram, or one per message."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from netdissect.render.units import COPIES, Clock, direction_style, duration
 __all__ = ["ReadView", "frame_note", "record_title"]
 
 _ADDRESSES_FROM = 120
-"""Screens at least this wide show both addresses on every line; narrower ones a number, explained
-when it first appears."""
+"""Minimum screen width for both addresses on every line. Narrower screens show the number of the
+connection, with a line that introduces it when it first appears."""
 
 
 class ReadView:
-    """Prints records as they come and remembers which connections it has introduced."""
+    """Prints records, and introduces each connection when it first appears."""
 
     def __init__(
         self,
@@ -33,14 +33,14 @@ class ReadView:
         tree: bool = False,
         hexed: bool = False,
     ) -> None:
-        """Take where to print and how much of each datagram.
+        """Take the screen and the options.
 
         Args:
             screen: where to print.
-            clock: how times are written.
-            messages: one line a message instead of one a datagram.
-            tree: the whole tree below each line.
-            hexed: the bytes below each line.
+            clock: formats times.
+            messages: print one line per message instead of one per datagram.
+            tree: print the tree of fields below each line.
+            hexed: print the bytes below each line.
 
         """
         self.screen = screen
@@ -51,7 +51,7 @@ class ReadView:
         self._introduced: set[int] = set()
 
     def show(self, record: DatagramRecord, items: list[MessageRecord]) -> None:
-        """Print one record; `items` are its messages that are wanted."""
+        """Print one record; `items`: those of its messages to show."""
         if self.messages and items:
             for item in items:
                 self._line(record, [item], f"{item.index}")
@@ -110,10 +110,8 @@ class ReadView:
             yield from hex_rows(record.payload, width=self.screen.width)
 
 
-_VERBS = {
-    "retransmission": "resend", "duplicate": "duplicate", "unknown": "copy"
-}  # fmt: skip
-"""Kind of a further copy -> its word."""
+_WORDS = {"retransmission": "retransmission", "duplicate": "duplicate", "unknown": "copy"}
+"""Kind of a further copy -> word in its mark; `copy`: retransmission or duplicate."""
 
 
 def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
@@ -121,13 +119,13 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
     notes: list[Annotation | Finding] = []
     for item in items:
         facts = item.reliability
-        if facts is not None and facts.kind is not None and facts.kind in _VERBS:
-            text = _again(facts, _VERBS[facts.kind], several=len(items) > 1)
+        if facts is not None and facts.kind is not None and facts.kind in _WORDS:
+            text = _copy_mark(facts, _WORDS[facts.kind], several=len(items) > 1)
             marks.append((text, COPIES[facts.kind][1]))
         notes += item.annotations
     notes += [found for found in record.findings if found.code not in record.faults]
     if notes:
-        # Of equal codes the first one's severity; in the order in which they were found.
+        # One mark per code, with the severity of the first finding, in order of first findings.
         worst = {note.code: note.severity.label for note in reversed(notes) if note.severity > 0}
         for code, label in reversed(worst.items()):
             marks.append((f"  [{SEVERITY_LETTERS[label]} {code}]", label))
@@ -138,15 +136,15 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
     return marks
 
 
-def _again(facts: Reliability, verb: str, *, several: bool) -> str:
+def _copy_mark(facts: Reliability, word: str, *, several: bool) -> str:
     which = f" {facts.space} {facts.seq}" if several else ""
     origin = f" of #{facts.of_frame}" if facts.of_frame is not None else ""
     since = f", +{duration(facts.since_ms)}" if facts.since_ms is not None else ""
-    return f"  [{verb}{which}{origin}{since}]"
+    return f"  [{word}{which}{origin}{since}]"
 
 
 def frame_note(record: DatagramRecord) -> str:
-    """Return what is known of a datagram in one line of plain text, for a comment in a capture."""
+    """Return everything about a datagram in one line of plain text, for a comment in a capture."""
     way = "" if record.direction is None else f" {Direction(record.direction).label}"
     whose = "" if record.connection is None else f"c{record.connection}{way} "
     name = record.dialect or record.protocol or record.transport
@@ -161,7 +159,7 @@ def frame_note(record: DatagramRecord) -> str:
 
 
 def record_title(record: DatagramRecord, clock: Clock) -> Line:
-    """Return the head of `show`: which frame this is and where it travelled."""
+    """Return the heading of `show`: frame, time, addresses, connection."""
     who = f"c{record.connection} " if record.connection is not None else ""
     direction = "" if record.direction is None else f" {Direction(record.direction).label}"
     line: Line = [

@@ -1,8 +1,8 @@
 """Makes text from packets, file names and peers harmless for a terminal.
 
-Rich and Textual pass ESC through, so a chat line can set the window title, clear the screen or,
-with a bidirectional override, show something else than it says. Every string that did not come from
-this program goes through `safe()` before it is printed.
+Rich and Textual pass ESC through, so a chat line could set the window title, clear the screen or,
+with a bidirectional override, display something else than it says. Every string that does not come
+from this program passes `safe()` before it is printed.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from netdissect.model.text import escape
 __all__ = ["LINE_LIMIT", "is_plain", "safe"]
 
 LINE_LIMIT = 4096
-"""Characters of one value that are shown at most; the rest is counted, not printed."""
+"""Maximum number of characters shown of one value; the rest is only counted."""
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
-# Printable in Python's eyes, and yet invisible or reordering: fillers and joiners.
+# Printable according to Python, but invisible or reordering: fillers and joiners.
 _INVISIBLE = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
     + "".join(chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F)))
 )
 
 _PLAIN = re.compile("[ -~←→–…]*").fullmatch
-"""Matches text with no more than ASCII and the signs of this program's own lines."""
+"""Matches text of ASCII characters and the signs of this program's own lines."""
 _OFTEN = 64
-"""Characters of a text at most that may come again, such as an arrow between two addresses."""
+"""Maximum length of texts that are cached because they recur, such as a pair of addresses."""
 _MAX_COMBINING = 2
-"""Combining marks that may follow each other: more would paint over the lines above."""
+"""Maximum number of consecutive combining marks: more would paint over the lines above."""
 
 
 def safe(text: str, limit: int = LINE_LIMIT) -> str:
-    r"""Return `text` with everything that a terminal could obey or hide written as an escape.
+    r"""Return `text` with everything that a terminal would obey or hide written as an escape.
 
     Control characters (C0, DEL, C1), line and paragraph separators, bidirectional and zero-width
     characters, unassigned and private code points and lone surrogates become `\xNN`, `\uNNNN` or
     `\UNNNNNNNN`; line feed, return and tab become `\n`, `\r`, `\t`. A backslash stays as it is: the
-    result is for reading, programs use JSON. Longer text than `limit` is cut with a note of what is
-    missing.
+    result is for people, and programs use JSON. Text longer than `limit` is cut, with a note on how
+    much is missing.
     """
     cut = len(text) - limit
     if cut > 0:
@@ -54,8 +54,8 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether it is cheap to tell that `safe` leaves a text as it is, and each part of it;
-    the arrow between two addresses is nothing odd.
+    """Return whether a quick check shows that `safe` would not change the text or any part of it;
+    False may be wrong.
     """
     if not text.isascii():
         text = text.replace("→", "-")

@@ -1,4 +1,4 @@
-"""One datagram in full: where it travelled, its tree, what became of its units, its bytes."""
+"""Prints one datagram in full: addresses, fields, fate of its units, bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["has_field", "show_record"]
 
 
 def has_field(record: DatagramRecord, field: str | None) -> bool:
-    """Return whether there is a field of this name (or dotted path) to mark."""
+    """Return whether the record has a field of this name (or dotted path)."""
     tree = record.dissection
     return field is not None and tree is not None and find_node(tree, field) is not None
 
@@ -30,9 +30,9 @@ def show_record(
     Args:
         screen: where to print.
         record: what to print.
-        clock: how times are written.
-        hexed: the bytes too.
-        field: name (or dotted path) of a field to mark.
+        clock: formats times.
+        hexed: also print the bytes.
+        field: name (or dotted path) of a field to highlight.
 
     Raises:
         UsageError: there is no such field.
@@ -62,7 +62,7 @@ def show_record(
 
 
 def _fate(item: MessageRecord) -> Iterator[Line]:
-    """Yield what the tracker knows of a message's unit."""
+    """Yield the fate of a message's unit."""
     facts = item.reliability
     if facts is None:
         return
@@ -71,7 +71,7 @@ def _fate(item: MessageRecord) -> Iterator[Line]:
         _, style, word = COPIES[facts.kind]
         line.append((f", {word}, first in #{facts.of_frame}", style))
         if facts.since_ms is not None:
-            line.append((f", {duration(facts.since_ms)} after the copy before", "dim"))
+            line.append((f", {duration(facts.since_ms)} after the previous copy", "dim"))
     if facts.acked_in is not None:
         line.append((f", acknowledged in #{facts.acked_in}", "good"))
         if facts.rtt_ms is not None:

@@ -1,4 +1,4 @@
-"""Rates, loss and round trips over time: a sparkline per figure, and a row per span."""
+"""Prints rates, loss and round-trip times: a sparkline per figure, and a row per interval."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SPARK_COLUMNS = 100
 
 
 def sparkline(values: Sequence[float | None], columns: int) -> str:
-    """Return a bar per span; several spans share a bar where there are more than columns. A gap is
-    a space.
+    """Return one bar per value, or the maximum of several values per bar if there are more values
+    than columns. Unknown values are spaces.
     """
     if not values:
         return ""
@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float | None], columns: int) -> str:
 _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float], str]], ...] = (
     ("datagrams/s", lambda row: row.datagrams * 1e9 / row.span_ns, lambda value: f"{value:.0f}"),
     ("bytes/s", lambda row: row.octets * 1e9 / row.span_ns, octets),
-    ("resent", lambda row: row.resend_share, percent),
+    ("retrans", lambda row: row.resend_share, percent),
     ("lost", lambda row: row.loss_share, percent),
     ("RTT", lambda row: row.rtt_ms, duration),
     ("delay", lambda row: row.delay_ms, duration),
@@ -45,18 +45,18 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
 
 
 _CELLS = (
-    ("datagrams", 9), ("bytes", 7), ("goodput/s", 9), ("units", 5), ("resent", 11), ("lost", 10),
+    ("datagrams", 9), ("bytes", 7), ("goodput/s", 9), ("units", 5), ("retrans", 11), ("lost", 10),
     ("RTT", 8), ("delay", 8),
 )  # fmt: skip
-"""Columns beside time and direction."""
-_DROPPED = ("goodput/s", "units", "bytes", "resent", "RTT", "delay")
-"""Those that a narrow screen does not have, first to last."""
-# The time, a gap, and the arrow.
+"""(heading, width) of the columns after time and direction."""
+_DROPPED = ("goodput/s", "units", "bytes", "retrans", "RTT", "delay")
+"""Columns to leave out on a narrow screen, in this order."""
 _FIXED = 14
+"""Width of time, gap and arrow."""
 
 
 def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks: bool) -> None:
-    """Print a sparkline per figure and direction, then one line per span and direction."""
+    """Print a sparkline per figure and direction, then one line per interval and direction."""
     if not rows:
         screen.text("No datagram of a known protocol.")
         return
@@ -65,7 +65,7 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
     observed = any(row.observed for row in rows)
     shown = _columns(screen.width, observed=observed)
     if observed:
-        screen.line(("lost: datagrams, as both captures show", "dim"))
+        screen.line(("lost: datagrams that the second capture lacks", "dim"))
     head = "".join(f" {name:>{width}}" for name, width in shown.items())
     screen.line((f"{'from':>12}  {head}", "dim"))
     for row in rows:
@@ -73,7 +73,7 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
 
 
 def _columns(width: int, *, observed: bool) -> dict[str, int]:
-    """Return the columns that fit, by name; the delay is known only to two captures."""
+    """Return the columns that fit: heading -> width; the delay needs two captures."""
     shown = {name: size for name, size in _CELLS if observed or name != "delay"}
     for name in _DROPPED:
         if _FIXED + sum(size + 1 for size in shown.values()) <= width:
@@ -88,13 +88,13 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
         for way in Direction:
             values = [figure(row) for row in rows if row.direction == way]
             known = [value for value in values if value is not None]
-            if not known or (name in {"resent", "lost"} and not any(known)):
+            if not known or (name in {"retrans", "lost"} and not any(known)):
                 continue
             screen.line(
                 (f"{name:>12} ", "dim"),
                 (f"{arrow_of(way)} ", way.label),
                 (sparkline(values, columns), way.label),
-                (f"  most {show(max(known))}", "dim"),
+                (f"  max {show(max(known))}", "dim"),
             )
     screen.text()
 
@@ -106,7 +106,7 @@ def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str,
         "bytes": (octets(row.octets), ""),
         "goodput/s": (octets(row.goodput), ""),
         "units": (f"{row.units}", ""),
-        "resent": (
+        "retrans": (
             _counted(row.retransmissions, row.resend_share),
             "resend" if row.retransmissions else "dim",
         ),
@@ -122,7 +122,7 @@ def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str,
 
 
 def _counted(number: int, share: float | None) -> str:
-    """Return a number with its share, or a dash where the share is of nothing."""
+    """Return a number with its share, or a dash if the share is unknown."""
     if share is None:
         return "-"
     return f"{number} ({percent(share)})" if number else "0"

@@ -1,4 +1,4 @@
-"""One line that says what a datagram says."""
+"""The one-line summary of a datagram."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["datagram_summary"]
 
 
 def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
-    """Return the line of a datagram: its own where the protocol makes one, else those of its
-    messages.
+    """Return the summary of a datagram: its own if the protocol provides one and all messages are
+    shown, otherwise those of the messages.
     """
     if record.protocol is None:
         return f"{record.length} bytes"

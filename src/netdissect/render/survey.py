@@ -1,4 +1,4 @@
-"""Answers about many captures: small tables, one after another."""
+"""Prints the summary of a survey as a series of small tables."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from netdissect.render.units import duration, percent
 __all__ = ["show_sections"]
 
 _TEXT_LIMIT = 100
-"""Characters of one cell."""
+"""Maximum number of characters in a cell."""
 _SECOND = "%Y-%m-%d %H:%M:%S"
 _DAY = "%Y-%m-%d"
-"""How times are written where a table with seconds is wider than the screen."""
+"""Format of times if the table is too wide with `_SECOND`."""
 
 
 def show_sections(screen: Screen, sections: Iterable[Section]) -> None:
-    """Print tables under their titles; one without rows is left out."""
+    """Print tables below their titles; empty ones are left out."""
     first = True
     for section in sections:
         if not section.rows:

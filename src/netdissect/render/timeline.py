@@ -1,6 +1,4 @@
-"""The timeline: an overview of both lanes at a glance, then every reliable unit and event in
-time.
-"""
+"""Prints the timeline: an overview of both directions, then every reliable unit and event."""
 
 from __future__ import annotations
 
@@ -37,30 +35,30 @@ __all__ = [
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
 _OVERVIEW_COLUMNS = 120
-"""Columns of the lanes at most; more would not tell more."""
+"""Maximum width of the overview."""
 _LABEL_COLUMNS = 10
 _TYPE_COLUMNS = 18
 _TICK_COLUMNS = 12
 
-_LEGEND_OF_TWO = "· sent  » again  ○ copy  ✗ lost on the way, observed  ! event"
+_LEGEND_OF_TWO = "· sent  » retransmission  ○ duplicate  ✗ lost on the way, observed  ! event"
 _SIGNS = (
     "#5 frame 5  reliable 5 unit 5 of the space reliable\n"
     "~ since the first copy: the acknowledgement may be for any copy"
 )
-"""The space is that of the first unit."""
+"""`reliable` is replaced by the space of the first unit."""
 LEGEND = (
-    "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event\n"
-    f"x lost, not repeated by design  {_SIGNS}"
+    "· sent  » retransmission  ○ duplicate  ? unknown  ✗ never acked  ! event\n"
+    f"x lost, not retransmitted by design  {_SIGNS}"
 )
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _LEGEND_OF_LEVELS = (
-    f"· all once  {_LEVELS} share of a cell sent again or never acked  ! event\n{_SIGNS}"
+    f"· all sent once  {_LEVELS} share retransmitted or never acked  ! event\n{_SIGNS}"
 )
 _DENSE = 6
-"""Copies in a cell from which on a mark for the worst of them would say too much."""
+"""Maximum number of copies in a cell for marks; with more, the overview shows shares instead."""
 _SENT = frozenset("·»○")
-"""Marks of a copy; the others are of what became of it."""
+"""Marks of copies; the other marks show the fate of a unit."""
 
 _RANKS: dict[str, tuple[int, str]] = {
     " ": (0, ""),
@@ -71,7 +69,7 @@ _RANKS: dict[str, tuple[int, str]] = {
     "x": (3, "warn"),
     "✗": (5, "bad"),
 }
-"""Mark in a lane -> (rank: the highest of a column is shown, style)."""
+"""Mark -> (rank, style); a cell shows the mark of the highest rank."""
 
 _OUTCOMES = {
     "acked": ("✓ acked", "good"),
@@ -82,9 +80,9 @@ _OUTCOMES = {
 
 
 class Overview:
-    """Two lanes of marks, one a direction, and one of events, over the whole life of a connection.
+    """The overview of a connection: a lane of marks for each direction, and a lane of events.
 
-    Takes units and events in any order, and keeps none of them.
+    Takes units and events in any order, and does not keep them.
     """
 
     __slots__ = (
@@ -93,13 +91,13 @@ class Overview:
     )  # fmt: skip
 
     def __init__(self, report: ConnectionReport, width: int) -> None:
-        """Take the connection and the columns of the screen."""
+        """Take the connection and the width of the screen."""
         self._first_ns = report.first_time_ns
         self._span_ns = max(1, report.last_time_ns - report.first_time_ns)
         self._columns = max(10, min(_OVERVIEW_COLUMNS, width - _LABEL_COLUMNS - 2))
         self._lanes = {way: [" "] * self._columns for way in Direction}
         self._counts = {way: [[0, 0, 0] for _ in range(self._columns)] for way in Direction}
-        """Per cell: copies, those sent again, those that were lost and are missed."""
+        """For each cell: copies, retransmissions, losses."""
         self._flags = [" "] * self._columns
         self._marked = False
         self._space = ""
@@ -129,7 +127,7 @@ class Overview:
         return min(self._columns - 1, max(0, at))
 
     def show(self, screen: Screen) -> None:
-        """Print the lanes; nothing where there is no mark."""
+        """Print the lanes and the legend; nothing if there are no marks."""
         if not self._marked:
             return
         screen.line((" " * _LABEL_COLUMNS + ruler(self._span_ns, self._columns), "dim"))
@@ -160,10 +158,10 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
 
 
 def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
-    """Return a lane of which each cell shows how much of it was sent again or lost."""
+    """Return a lane whose cells show the share of copies that were retransmissions or lost."""
     line: Line = []
     for (sent, again, lost), mark in zip(cells, lane, strict=True):
-        # One copy may count twice: as sent again, and as lost.
+        # One copy may count twice: as a retransmission and as lost.
         bad = min(sent, again + lost)
         if not bad:
             line.append(("·" if sent else mark, "dim"))
@@ -174,8 +172,8 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
 
 
 def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
-    """Return a ruler with a label every 12 columns or more, at round seconds; it begins at one."""
-    axis = [" "] * (columns + _TICK_COLUMNS)  # the last label may reach beyond the lane
+    """Return a ruler with labels at round seconds, at least 12 columns apart."""
+    axis = [" "] * (columns + _TICK_COLUMNS)  # the last label may exceed the lane
     least_ns = span_ns * _TICK_COLUMNS / columns
     step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
     step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
@@ -190,13 +188,13 @@ def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
 def show_items(
     screen: Screen, items: Iterable[Item], clock: Clock, *, several: bool = False
 ) -> int:
-    """Print units and events in the order given, below a header, and return how many.
+    """Print units and events below a heading, and return their number.
 
     Args:
         screen: where to print.
-        items: units and events, already in order.
-        clock: how times are written.
-        several: name the connection on every line.
+        items: units and events, in the order to print.
+        clock: formats times.
+        several: print the number of the connection on every line.
 
     """
     shown = 0
@@ -225,7 +223,7 @@ class _Row(NamedTuple):
 
     line: Line
     details: Sequence[tuple[str, str]] = ()
-    """What may be left out where there is no room for it, the last first."""
+    """Parts that are left out if they do not fit, the last one first."""
 
 
 def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[_Row]:
@@ -233,7 +231,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
     if unit.outcome == "unacked" and unit.best_effort:
-        text, style = "x not acked, not repeated by design", "warn"
+        text, style = "x not acked, not retransmitted by design", "warn"
     again = len(unit.copies) > 1
     line = [
         (who, "dim"),
@@ -261,33 +259,33 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         and first
     ):
         due = seconds(unit.next_resend_due_ns - first.time_ns)
-        yield _Row([(f"{who}{'':>13}  next resend was due at +{due} s, not seen", "dim")])
+        yield _Row([(f"{who}{'':>13}  next retransmission was due at +{due} s, not seen", "dim")])
 
 
 def _took(unit: UnitRecord) -> str:
     if unit.rtt_ms is not None:
         return duration(unit.rtt_ms)
     if unit.acked_time_ns is not None and unit.copies:
-        # The ack may answer any of the copies: time since the first, and a mark that says so.
+        # The acknowledgement may be for any copy: show the time since the first one, with a mark.
         mark = "~" if unit.rtt_ambiguous else ""
         return mark + duration((unit.acked_time_ns - unit.copies[0].time_ns) / 1e6)
     return "-"
 
 
 def _letter(unit: UnitRecord) -> str:
-    """Return which of two captures the frames of a unit are of; nothing where there is one."""
+    """Return the letter of the capture that a unit's frames refer to; "" if there is only one."""
     capture = unit.extra.get("capture")
     return "" if capture is None else "AB"[capture]
 
 
 def _fate(copy: Copy) -> str:
-    """Return what a second capture shows of a copy."""
+    """Return the fate of a copy, from a second capture."""
     if copy.fate == "delivered" and copy.delay_ms is not None:
-        return f"on the way for {duration(copy.delay_ms)}"
+        return f"delivered after {duration(copy.delay_ms)}"
     return {
         "lost": "lost on the way",
-        "unseen": "arrived, not captured there",
-        "outside": "the other capture did not run",
+        "unseen": "delivered, not captured there",
+        "outside": "the other capture was not running",
         "doubtful": "lost or not captured there",
     }.get(copy.fate or "", copy.fate or "")
 
@@ -304,9 +302,9 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
     details = []
     if copy.due_ns is not None:
         late = (copy.time_ns - copy.due_ns) / 1e6
-        word = "later" if late >= 0 else "sooner"
+        word = "late" if late >= 0 else "early"
         due = duration((copy.due_ns - first.time_ns) / 1e6)
-        details.append(f"timer due +{due}, sent {duration(abs(late))} {word}")
+        details.append(f"timer due +{due}, {duration(abs(late))} {word}")
     if copy.attempts_left is not None:
         details.append(f"{copy.attempts_left} attempts left")
     details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
@@ -323,8 +321,8 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
 
 
 def _put(screen: Screen, row: _Row, indent: int) -> None:
-    """Print a line without the last of its details that do not fit; what is bad of those gets a
-    line of its own.
+    """Print a line without the details that do not fit; those that report something bad get a line
+    of their own.
     """
     kept = [*row.line, *row.details]
     least = len(row.line)
@@ -352,7 +350,7 @@ def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
 
 
 def show_timeouts(screen: Screen, report: ConnectionReport, clock: Clock) -> None:
-    """Print what the idle timers of both sides did."""
+    """Print what the idle timers of both sides did, one line each."""
     for verdict in report.timeouts:
         style = "bad" if verdict.fired else "dim"
         screen.line((f"{verdict.side} timer: ", style), (timeout_text(verdict, clock), ""))
@@ -365,14 +363,14 @@ def show_timeline(
     shown: Iterable[Item],
     clock: Clock,
 ) -> None:
-    """Print for each connection its overview, then the units and events of all.
+    """Print the overview of each connection, then the units and events of all of them.
 
     Args:
         screen: where to print.
         reports: the connections.
-        items: everything that is to stand in the lanes.
-        shown: what is to have a line, taken after `items`.
-        clock: how times are written.
+        items: units and events for the overviews.
+        shown: units and events to print, iterated after `items`.
+        clock: formats times.
 
     """
     if not reports:
@@ -394,16 +392,17 @@ _COLUMNS: tuple[tuple[int, str, int], ...] = (
     (1, "sent", 13), (2, "", 2), (3, "unit", 15), (4, "type", 19), (5, "copies", 7),
     (6, "took", 12),
 )  # fmt: skip
-"""(place in the line of a unit, heading, columns)."""
+"""(index of the segment in a unit's line, heading, width)."""
 _OUTCOME, _OUTCOME_COLUMNS = 7, 16
-"""Where the outcome stands in that line, and its room."""
+"""Index of the outcome in that line, and its width."""
 _DISPENSABLE = (4, 5, 1)
-"""Places that are left out where there is no room, the first of them first."""
+"""Columns to leave out on a narrow screen, in this order."""
 _LEAST_TYPE = 8
+"""Minimum width of the column of the type."""
 
 
 def _fitting(width: int) -> tuple[tuple[int, str, int], ...]:
-    """Return the columns that there is room for, that of the type as wide as may be."""
+    """Return the columns that fit, with the type's column narrowed if necessary."""
     columns = _COLUMNS
     for place in _DISPENSABLE:
         over = sum(size for *_, size in columns) + _OUTCOME_COLUMNS - width
@@ -416,7 +415,7 @@ def _fitting(width: int) -> tuple[tuple[int, str, int], ...]:
 
 
 def unit_head(width: int, order: str) -> str:
-    """Return the heading of `unit_line`; `order`: how the units are sorted."""
+    """Return the heading for `unit_line`, ending with `order`, the order of the units."""
     text = ""
     for place, name, size in _fitting(width):
         text += {1: f"{name:>11}  ", 5: f"{name:>6} ", 6: f"{name:>10}  "}.get(
@@ -426,7 +425,7 @@ def unit_head(width: int, order: str) -> str:
 
 
 def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
-    """Return the line of a unit without what there is no room for."""
+    """Return the line of a unit, without the columns that do not fit."""
     columns = _fitting(width)
     size = {place: size for place, _, size in columns}
     parts = next(_unit(unit, clock, "", size.get(4, _TYPE_COLUMNS + 1) - 1)).line
@@ -437,7 +436,7 @@ def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
         if place in size or not place:
             line.append((text, style))
     outcome, room = parts[_OUTCOME:], width - sum(cells(text) for text, _ in line)
-    if sum(cells(text) for text, _ in outcome) > room:  # its sign says it, too
+    if sum(cells(text) for text, _ in outcome) > room:  # its sign alone
         outcome[0] = outcome[0][0][0], outcome[0][1]
     while len(outcome) > 1 and sum(cells(text) for text, _ in outcome) > room:
         outcome.pop()

@@ -1,4 +1,4 @@
-"""A dissection as an indented tree, each field with its place."""
+"""A dissection as an indented tree of fields with their offsets."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = [
 ]
 
 SEVERITY_LETTERS = {severity.label: severity.name[0] for severity in Severity}
-"""Shown beside the colour, for screens and eyes without it."""
+"""Severity -> letter, shown in addition to the colour."""
 
-_DEPTH_LIMIT = 64  # as the walker
-_HEX_LIMIT = 32  # bytes of one value; the dump has the rest
-_NESTED = 4
+_DEPTH_LIMIT = 64  # the same as the walker's
+_HEX_LIMIT = 32  # bytes of one value; the hex dump has the rest
+_NESTED = 4  # levels of nested lists and dicts in one value
 _TEXT_LIMIT = 400  # characters of one value
 
 
 def value_text(value: Any, display: str = "") -> str:
-    """Return a field's value for people; bytes as hex with their count where they are many."""
+    """Return a field's value for people; long bytes are cut, with their number."""
     if isinstance(value, (bytes, bytearray)):
         text = _octets_text(bytes(value))
         display = "" if display == value.hex() else display
@@ -60,7 +60,7 @@ def _octets_text(data: bytes) -> str:
 
 
 def _several(value: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int = 0) -> str:
-    """Return the members of a value that is no field of its own: `control=false resend=true`."""
+    """Return the members of a structured value: `control=false resend=true`."""
     if isinstance(value, dict):
         parts = [
             f"{safe(str(name), _TEXT_LIMIT)}={_member(part, depth)}" for name, part in value.items()
@@ -83,12 +83,12 @@ def tree_lines(
     indent: int = 0,
     chosen: FieldNode | None = None,
 ) -> Iterator[Line]:
-    """Yield the tree, one field a line.
+    """Yield the tree, one field per line.
 
     Args:
         dissection: what to show.
         indent: columns before the tree.
-        chosen: node to mark.
+        chosen: node to highlight.
 
     """
     for node, depth in walk(dissection.root, 0):
@@ -100,7 +100,7 @@ def tree_lines(
 
 
 def walk(node: FieldNode, depth: int = 0) -> Iterator[tuple[FieldNode, int]]:
-    """Yield a node and all below it with their depths, in the order of the lines."""
+    """Yield a node and its descendants with their depths, in the order of the lines."""
     yield node, depth
     if depth < _DEPTH_LIMIT:
         for child in node.children:
@@ -130,9 +130,9 @@ def _place(node: FieldNode) -> str:
         return " " * 14
     octet, bit = divmod(node.bit_offset, 8)
     width, rest = divmod(node.bit_length, 8)
-    # Larger ones that begin inside a byte are runs of bytes that are not aligned.
+    # From 64 bits on, a field that is not aligned is a run of bytes.
     size = f"{node.bit_length}b" if rest or (bit and node.bit_length < 64) else f"{width}B"  # noqa: PLR2004
-    # A stroke for each step away from the bytes on the wire.
+    # One quote for each level of derived buffers.
     mark = "'" * node.buffer
     return f"{octet:>6}.{bit}{mark:<1}{size:>6}"
 
@@ -171,9 +171,7 @@ def find_node(dissection: Dissection, path: str) -> FieldNode | None:
 def hex_views(
     dissection: Dissection, *, width: int, chosen: FieldNode | None = None
 ) -> Iterator[Line]:
-    """Yield the hex view of every buffer: the bytes on the wire first, then what was made of
-    them.
-    """
+    """Yield the hex dump of every buffer: the bytes on the wire first, then derived ones."""
     for index, buffer in enumerate(dissection.buffers):
         title = "on the wire" if index == 0 else buffer.name
         yield [(f"{len(buffer.data)} bytes {title}", "title")]

@@ -1,4 +1,4 @@
-"""How times, durations, amounts and directions are written for people."""
+"""Formats times, durations, amounts and directions for people."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 COPIES = {
-    "retransmission": ("»", "resend", "sent again"),
-    "duplicate": ("○", "duplicate", "copied by the network"),
-    "unknown": ("?", "note", "sent again or copied by the network"),
+    "retransmission": ("»", "resend", "retransmitted"),
+    "duplicate": ("○", "duplicate", "duplicated by the network"),
+    "unknown": ("?", "note", "retransmitted, or duplicated by the network"),
 }
-"""Kind of a further copy -> its sign, its style, and what became of its unit."""
+"""Kind of a further copy -> (sign, style, what happened)."""
 STATE_STYLES = {
     "open": "good", "closed": "dim", "timed_out": "bad", "rejected": "bad", "silent": "bad",
     "unknown": "note",
 }  # fmt: skip
 """State of a connection -> its style."""
 _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
-"""Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
+"""(limit in milliseconds, divisor, decimals, unit): durations have three significant figures."""
 _KILO = 1000
 _LABELS = tuple(direction.label for direction in Direction)
 
@@ -50,17 +50,17 @@ def arrow_of(direction: int | None) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """Return a number of things: `1 byte`, `2 bytes`."""
+    """Return a number with its noun: `1 byte`, `2 bytes`."""
     return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def seen_at(vantage: str) -> str:
-    """Return where a capture was taken."""
+    """Return a phrase that says where a capture was taken."""
     return "capture point unknown" if vantage == "unknown" else f"captured at the {vantage}"
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:
-    """Return the dialect; where the directions differ, the client's and then the server's."""
+    """Return the dialect; if the directions differ, the client's and the server's."""
     there, back = dialects
     if there == back:
         return there
@@ -69,16 +69,16 @@ def dialect_text(dialects: tuple[str, str]) -> str:
 
 
 class Clock:
-    """Writes times in one of the styles of `-t`: r, d, a, u, e."""
+    """Formats times in one of the styles of `-t`: r, d, a, u, e."""
 
     def __init__(self, style: str = "r", first_ns: int | None = None) -> None:
-        """Take the style and the time of the first frame (None: the first time shown)."""
+        """Take the style and the time of the first frame (None = the first time formatted)."""
         self.style = style
         self.first_ns = first_ns
         self._last_ns: int | None = None
 
     def show(self, time_ns: int | None) -> str:
-        """Return a time; its precision never depends on its value."""
+        """Return a time with a fixed number of decimals."""
         if time_ns is None:
             return "-"
         if self.first_ns is None:
@@ -95,10 +95,10 @@ class Clock:
 
 
 def seconds(nanoseconds: int) -> str:
-    """Return a span in seconds with six decimals, cut and not rounded, so that order is kept."""
+    """Return a span in seconds with six decimals, truncated so that times stay in order."""
     sign = "-" if nanoseconds < 0 else ""
     whole, rest = divmod(abs(nanoseconds), NS_PER_S)
-    # One a line: a format is ten times the instructions.
+    # Called once per line: an f-string with a format takes ten times the instructions.
     return sign + str(whole) + "." + str(rest // _KILO).zfill(6)
 
 
@@ -112,8 +112,8 @@ def _wall(time_ns: int, *, utc: bool) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration with its unit, three significant figures: `0.42 ms`, `61.3 ms`, `12.4 s`,
-    `3 min 05 s`.
+    """Return a duration with three significant figures: `0.42 ms`, `61.3 ms`, `12.4 s`,
+    `3 min 05 s`; `?` if unknown.
     """
     if milliseconds is None:
         return "?"
@@ -128,29 +128,29 @@ def duration(milliseconds: float | None) -> str:
 
 
 def octets(amount: float) -> str:
-    """Return an amount of bytes: `812 B`, `12.1 kB`, `3.40 MB`; factors of 1000."""
+    """Return a number of bytes: `812 B`, `12.1 kB`, `3.4 MB`; 1 kB = 1000 bytes."""
     if amount < _KILO:
         return f"{amount:.0f} B"
     for unit in ("kB", "MB", "GB"):
         amount /= _KILO
         if amount < _KILO:
-            # Three digits of 999.7 would be 1e+03.
+            # The format .3g would show 999.7 as 1e+03.
             return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"  # noqa: PLR2004
     return f"{amount / _KILO:.3g} TB"
 
 
 def share(part: int, whole: int) -> float | None:
-    """Return part / whole, or None where there is no whole."""
+    """Return part / whole; None if whole is 0."""
     return part / whole if whole else None
 
 
 def percent(value: float | None) -> str:
-    """Return a share as a percentage with one decimal."""
+    """Return a share as a percentage with one decimal; `-` if unknown."""
     return "-" if value is None else f"{100 * value:.1f}%"
 
 
 def rtt_range(low: float | None, middle: float | None, high: float | None) -> str:
-    """Return round trips as `median (min–max)`, with one unit where one serves."""
+    """Return round-trip times as `median (min–max)`, with the unit only once if possible."""
     if middle is None:
         return "-"
     if low is None or high is None:
