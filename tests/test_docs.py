@@ -192,7 +192,7 @@ def test_the_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> No
     assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own text
-    assert "sent again" in capsys.readouterr().out
+    assert "retransmissions" in capsys.readouterr().out
 
 
 def test_the_readme_names_every_protocol_and_dialect() -> None:

@@ -710,7 +710,7 @@ def test_what_nobody_sends_again_is_not_drawn_like_lost_reliable_data() -> None:
     browser.packets.go(next(row for row, mark in enumerate(marks) if mark & GONE))
     keys(browser, "2")
     assert re.search(r" x +\d+ B  Notify", screen(browser))
-    assert "lost, not resent" in screen(browser)
+    assert "lost, not retransmitted" in screen(browser)
 
 
 def test_reading_can_be_stopped_and_what_was_read_stays() -> None:

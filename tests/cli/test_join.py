@@ -73,7 +73,7 @@ def test_a_proxied_stream_is_said_to_be_one() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "why"),
     [
-        ([CLIENT], 2, "two captures are needed"),
+        ([CLIENT], 2, "Give two captures"),
         ([CLIENT, "-"], 2, "read more than once"),
         ([CLIENT, str(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap")], 2, "do not belong together"),
         ([CLIENT, "nowhere.pcap"], 3, "nowhere.pcap"),
@@ -222,7 +222,7 @@ def test_timeline_of_two_captures_has_the_fate_of_each_copy() -> None:
     assert {unit["arrived"] for unit in never} == {True, False}
     text = run("timeline", CLIENT, SERVER, "1", "--width", "120").stdout
     assert "lost on the way" in text
-    assert "sent again or lost on the way, observed" in text
+    assert "share retransmitted or lost on the way, observed" in text
 
 
 def test_units_of_the_server_stand_by_the_clock_of_the_client() -> None:

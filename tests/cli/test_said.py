@@ -43,7 +43,7 @@ def test_more_connections_than_a_picture_holds_are_refused() -> None:
     words = [word for number in range(1, 10) for word in ("--connection", number)]
     result = run("plot", "acks", CLIENT, *words)
     assert result.exit_code == 2
-    assert "at most 8 connections fit in one picture" in result.stderr
+    assert "at most 8 connections fit in one plot" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("ladder", "1", "--svg"), ("join", SERVER, "-w")])
@@ -139,4 +139,4 @@ def test_a_key_of_random_bytes_may_end_in_any_of_them(key: bytes, tmp_path: Path
         assert run(*other).exit_code == 0
         assert (tmp_path / "again.pcap").read_bytes() == (tmp_path / "out.pcap").read_bytes()
     (tmp_path / "key").write_bytes(b"0123456789abcde\n")
-    assert "15 bytes are no key" in run(*words).stderr
+    assert "the key has 15 bytes" in run(*words).stderr

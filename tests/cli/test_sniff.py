@@ -172,7 +172,7 @@ def test_interfaces_are_listed() -> None:
         (["-i", "lo", "-a", "duration:0"], "more than 0"),
         (["-i", "lo", "-b", "files:3", "-w", "x"], "filesize"),
         (["-i", "lo", "-b", "filesize:1"], "-w FILE"),
-        (["-i", "lo", "-a", "files:1", "-w", "x"], "wants -b"),
+        (["-i", "lo", "-a", "files:1", "-w", "x"], "needs -b"),
         (["-i", "lo", "-d", "nonsense"], "udp.port==PORT"),
         (["-r", str(LOSSY), "-f", "udp"], "-Y"),
         (["-r", "-", "--backend", "tshark"], "standard input"),

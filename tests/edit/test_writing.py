@@ -133,7 +133,7 @@ def test_notes_leave_frames_as_they_are_and_say_what_is_known(tmp_path: Path) ->
     with open_capture(target) as reader:
         list(reader)
     assert any(
-        text.startswith("frame 5: c1 s2c") and "resend of #2, +92.5 ms" in text
+        text.startswith("frame 5: c1 s2c") and "retransmission of #2, +92.5 ms" in text
         for text in reader.info.comments
     )
 
@@ -198,7 +198,7 @@ def test_wireshark_reads_all_of_it(tmp_path: Path, order: str) -> None:
         assert [(int(row[0].replace(".", "")), int(row[1])) for row in rows] == [
             (frame[0], frame[3]) for frame in frames(path)
         ]
-    assert sum("resend of #" in row[2] for row in rows) > 50
+    assert sum("retransmission of #" in row[2] for row in rows) > 50
 
 
 def test_a_comment_that_is_cut_ends_with_a_whole_character(

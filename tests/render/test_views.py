@@ -322,7 +322,7 @@ def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
         "422",
         "12.1 kB",
         "11.2 kB",
-        "24 resent",
+        "24 retrans",
         "60.0 ms",
         "2 warn",
     ):

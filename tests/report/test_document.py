@@ -254,8 +254,8 @@ def test_a_copy_of_either_kind_is_not_called_a_resend() -> None:
         1, 0, "reliable", 5, 5, None, copies, 20, 5_000_000, None, True, "acked", None, 0
     )
     told = [str(step) for step in ladder.story(unit, 0, near=True)]
-    assert "sent again or copied by the network, 2.0 ms after #1." in told[1]
-    assert "sent again or copied by the network, 4.0 ms after the acknowledgement." in told[3]
+    assert "retransmitted, or duplicated by the network, 2.0 ms after #1." in told[1]
+    assert "retransmitted, or duplicated by the network, 4.0 ms after the acknowledgement." in told[3]
 
 
 def test_what_two_captures_were_read_for_is_not_said_of_one(tmp_path: Path) -> None:

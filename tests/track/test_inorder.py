@@ -93,7 +93,7 @@ def test_a_mark_without_an_original_is_told() -> None:
         event = (Ev.UNIT, "Thing", "things", number, labelled, None)
         link.datagram(0, 2, 2 * MS, b"x", [event])
     assert [item.message for item in found if item.code == "resend-of-unseen"] == [
-        "things 2 is marked as sent again"
+        "things 2 is marked as a retransmission"
     ]
     assert link.findings.repeats["resend-of-unseen"] == 1
 

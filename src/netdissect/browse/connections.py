@@ -31,7 +31,7 @@ SORTS: dict[str, Callable[[Entry], float]] = {
     "worst": lambda entry: -entry.badness,
     "oldest": lambda entry: entry.first_ns,
     "longest": lambda entry: entry.first_ns - entry.last_ns,
-    "most sent again": lambda entry: -(entry.again or 0),
+    "most retransmitted": lambda entry: -(entry.again or 0),
     "slowest": lambda entry: -entry.slowest_ms,
     "most datagrams": lambda entry: -entry.datagrams,
 }
@@ -253,7 +253,7 @@ def _frames(
 
 _RANK = " ·?○»✗"
 """Signs of a lane, worst last."""
-_WORDS = ("", "sent", "unknown", "copied by the network", "sent again", "never acknowledged")
+_WORDS = ("", "sent", "unknown", "duplicated by the network", "retransmitted", "never acknowledged")
 """Meaning of each of these signs."""
 _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> index of its sign in _RANK, worst first."""

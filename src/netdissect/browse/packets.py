@@ -307,7 +307,7 @@ class Packets(Pane):
         if marks & LOST:
             return "never acked"
         if marks & GONE:
-            return "lost, not resent"
+            return "lost, not retransmitted"
         if marks & UNKNOWN:
             return f"again or copy of #{index.firsts[row]}" if index.firsts[row] else "unknown"
         return f"acked #{index.acked[row]}" if marks & ACKED and index.acked[row] else ""

@@ -102,9 +102,8 @@ def command(
     if (more := len(result.answers) - _MAX_ANSWERS) > 0:
         click.echo(f"netdissect: {more:,} more answers are not shown", err=True)
     if not result.answers:
-        click.echo(
-            f"netdissect: {'port unreachable' if result.refused else 'no answer'}", err=True
-        )
+        why = "nothing listens on that port" if result.refused else "no answer"
+        click.echo(f"netdissect: {why}", err=True)
 
 
 def _show(protocol: str, facts: PayloadFacts, payload: bytes, look: Look | None) -> None:

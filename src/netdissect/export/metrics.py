@@ -102,7 +102,7 @@ class Endpoint:
         octets = counter("payload_bytes", "Payload of these datagrams", (*_SERVER, "direction"))
         findings = counter("findings", "Findings by severity", (*_SERVER, "severity"))
         units = counter("units", "Numbered messages and packets sent", _SERVER)
-        again = counter("retransmissions", "Units sent again", _SERVER)
+        again = counter("retransmissions", "Units retransmitted", _SERVER)
         lost = counter("lost_units", "Units never seen, though later ones were", _SERVER)
         begun = counter("connections_begun", "Connections so far", _SERVER)
         now = gauge("connections_open", "Connections that go on", _SERVER)

@@ -218,9 +218,9 @@ _BUILTIN: dict[str, _Row] = dict(
         # None instead of False: `msg.reliable` alone holds if there is any value.
         _row("msg.reliable", "presence", "repeated until acknowledged",
             UnitGetter(lambda facts: facts.reliable or None)),
-        _row("msg.resend", "presence", "sent again by its sender",
+        _row("msg.resend", "presence", "retransmitted by its sender",
             UnitGetter(lambda _: True, "retransmission")),
-        _row("msg.duplicate", "presence", "copied by the network",
+        _row("msg.duplicate", "presence", "duplicated by the network",
             UnitGetter(lambda _: True, "duplicate")),
         _row("msg.resend_of", "int", "frame of the first copy, of a resend",
             UnitGetter(lambda facts: facts.of_frame, "retransmission")),

@@ -236,13 +236,13 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
     slowest = max((point.value or 0.0 for point in one + several), default=0.0)
     if timer and slowest and longest > _FAR * slowest:
         # It would flatten everything else.
-        chart.notes.append(f"the resend timer of {duration(longest)} is above the plot")
+        chart.notes.append(f"the retransmission timer of {duration(longest)} is above the plot")
     elif timer:
-        chart.series.append(Series("resend timer", "steps", "bad", timer, dashed=True))
+        chart.series.append(Series("retransmission timer", "steps", "bad", timer, dashed=True))
     for mark, name, colour in (
         ("lost", "never acknowledged", "bad"),
         ("unknown", "unknown", "dim"),
-        ("plain", "not acknowledged, not sent again by design", "dim"),
+        ("plain", "not acknowledged, not retransmitted by design", "dim"),
     ):
         if lanes[mark]:
             lane = len(chart.lanes)
@@ -266,7 +266,7 @@ def _timer(tracks: list[Track]) -> list[Point]:
             # A tenth of a millisecond is jitter of the capture's clock, not a change.
             if last is None or abs(unit.timer_ms - last) > max(0.1, last / 50):
                 last = unit.timer_ms
-                found.append(Point(unit.time_ns, last, unit.frame, "resend timer"))
+                found.append(Point(unit.time_ns, last, unit.frame, "retransmission timer"))
     return sorted(found, key=lambda point: point.time_ns) if len(tracks) == 1 else []
 
 
@@ -374,7 +374,7 @@ def _stacked(side: list[Bin], sign: int, role: str, name: str) -> list[Series]:
     return [
         Series(name, "bar", role, [bar for bar in came if bar.value]),
         Series("lost", "crossed", "bad", lost),
-        Series("sent again", "outline", "again", again),
+        Series("retransmitted", "outline", "again", again),
     ]
 
 
@@ -393,7 +393,8 @@ def _rate_said(rows: list[list[Bin]], *, octets: bool) -> str:
         else:
             units, again = sum(row.units for row in side), sum(row.again for row in side)
             lost = sum(row.lost for row in side)
-            parts.append(f"{way(direction)} {units:,} units, {again:,} sent again, {lost:,} lost")
+            counts = f"{units:,} units, {again:,} retransmitted, {lost:,} lost"
+            parts.append(f"{way(direction)} {counts}")
     return "; ".join(parts) + "."
 
 
@@ -481,7 +482,7 @@ def _sequence(history: History, wanted: Wanted) -> Iterable[Chart]:
 KINDS: Final[dict[str, tuple[Callable[[History, Wanted], Iterable[Chart]], str]]] = {
     "acks": (_acks, "how long each unit waited for its acknowledgement"),
     "seq": (_sequence, "sequence numbers around the slowest unit: copies, acknowledgements"),
-    "rate": (_rates, "units per interval: delivered, lost, sent again"),
+    "rate": (_rates, "units per interval: delivered, lost, retransmitted"),
     "rtt": (_rtts, "round-trip times of units and probes, and the smoothed value"),
     "queue": (_queues, "units waiting for an acknowledgement"),
     "gaps": (_silent, "when each side was silent"),

@@ -42,7 +42,7 @@ def delays(
         elif row.delay_ms is not None:
             came.add(Point(row.common_ns, row.delay_ms, frame, "delivered"))
         if row.copied:
-            copied.add(Point(row.common_ns, None, frame, "copied by the network", mark="copy"))
+            copied.add(Point(row.common_ns, None, frame, "duplicated by the network", mark="copy"))
     other = SIDES[1 - direction]
     chart = Chart(
         "delay", connection, f"One-way delay, {SIDES[direction]} to {other}",
@@ -51,7 +51,7 @@ def delays(
     chart.series = [Series("delivered", "dot", SIDES[direction], came.points, came.total)]
     for name, shape, role, kept in (
         ("lost on the way", "lost", "bad", lost),
-        ("copied by the network", "copy", "again", copied),
+        ("duplicated by the network", "copy", "again", copied),
     ):
         if kept.points:
             lane = len(chart.lanes)

@@ -250,7 +250,7 @@ def _direction_lines(report: ConnectionReport, direction: Direction, width: int)
             continue
         part: Line = [(f"{space.space} {space.units}", "")]
         if space.retransmissions:
-            part.append((f", {space.retransmissions} retransmitted", "resend"))
+            part.append((f", {space.retransmissions} retrans", "resend"))
         if space.unacked:
             part.append((f", {space.unacked} unacked", "bad"))
         used = sum(cells(safe(text)) for text, _ in (*line, *part))
@@ -326,7 +326,7 @@ def timeout_text(verdict: Any, clock: Clock) -> str:
     """Return a sentence on what an idle timer did."""
     if verdict.last_heard_ns is None:
         return "no datagram from its peer in this capture"
-    heard = f"last heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
+    heard = f"heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
     if verdict.due_ns is None:
         return f"{heard}; no idle timeout"
     outcome = {True: "fired", False: "did not fire", None: "unknown"}[verdict.fired]

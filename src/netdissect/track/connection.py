@@ -264,7 +264,7 @@ class Connection(ScanSink):
         self._step("unreachable", "port unreachable", direction, frame, time_ns)
         self.findings.add(
             "port-unreachable", frame, time_ns, direction,
-            f"nobody listens at {self.endpoints[1 - direction]}",
+            f"nothing listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
     def _first(self, direction: int, frame: int, time_ns: int) -> None:

@@ -97,7 +97,7 @@ class InOrderSpace(Space):
         if labelled and 0 < (wire_seq - numbers.newest_or_zero()) & numbers.mask < numbers.half:
             context.find(
                 "resend-of-unseen", frame, time_ns, self.direction,
-                f"{wire_seq} is marked as sent again",
+                f"{wire_seq} is marked as a retransmission",
             )  # fmt: skip
         if self.passes:
             ahead = (wire_seq - self.accepted) & numbers.mask

@@ -473,7 +473,7 @@ class Repeats:
         if count == LATE_COPIES and self._context.rule.ack is not AckRule.NONE:
             self._context.find(
                 "acked-yet-resent", frame, time_ns, self._context.direction,
-                f"{seq & self._numbers.mask} was acknowledged and is still sent again", seq=seq,
+                f"{seq & self._numbers.mask} was acknowledged, yet retransmitted", seq=seq,
             )  # fmt: skip
 
     def _copy_memory(self) -> CopyMemory:

@@ -96,7 +96,8 @@ class StallTracker:
         self.timed += 1
         self.longest_ns = max(self.longest_ns, waited)
         if self._recorder is not None:
-            text = f"bytes from {start} on sent again after {waited / 1e6:.0f} ms (copy {copies})"
+            waited_ms = f"{waited / 1e6:.0f} ms"
+            text = f"bytes from {start} on retransmitted after {waited_ms} (copy {copies})"
             self._recorder.event(
                 "rto", time_ns, frame, self._direction, text,
                 {"offset": start, "waited_ms": waited / 1e6, "copy": copies},

@@ -31,7 +31,7 @@ def found(name):
         ("udp_2.2.1_poorconnection_attempts_serverleg", "attempts-exhausted", "15 times"),
         ("udp_2.2.1_poorconnection_loss_clientleg", "poor-quality", "more than its sender"),
         ("udp_2.2.1_poorconnection_loss_clientleg", "silent-close", "PoorConnection"),
-        ("udp_2.2.1_noserver", "port-unreachable", "nobody listens"),
+        ("udp_2.2.1_noserver", "port-unreachable", "nothing listens"),
         ("udp_2.2.1_malformed", "ack-of-unsent", "no copy of it was seen"),
         ("udp_2.2.1_malformed", "riptide-invalid-type", "type"),
         ("udp_main_malformed", "ack-of-unsent", "notify 500"),
