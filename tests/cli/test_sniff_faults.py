@@ -125,7 +125,7 @@ def test_a_file_that_may_not_grow_is_valid(tmp_path: Path) -> None:
         pair.send([(0, bytes(100))] * 200)
         status, _, said = sniff.ended()
     assert status == 3
-    assert "File too large; what was written before is whole" in said
+    assert "File too large; everything written before is intact" in said
     assert frames(path) < 200
 
 
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_a_valid_file(name: str, tmp_path: Path) -> None:
         pair.send([(0, bytes(500))] * 100)
         status, _, said = sniff.ended()
     assert status == 3
-    assert "No space left on device; what was written before is whole" in said
+    assert "No space left on device; everything written before is intact" in said
     assert "Traceback" not in said
     assert 20 < frames(copy) < 32
     assert copy.stat().st_size <= 16 * 1024
@@ -354,7 +354,7 @@ def test_the_dashboard_gives_the_terminal_back_when_the_disk_is_full(tmp_path: P
     ) as terminal:  # fmt: skip
         terminal.shows("no connection of a known protocol yet")
         pair.send(payloads(LOSSY)[:200])
-        terminal.shows("what was written before is whole")
+        terminal.shows("everything written before is intact")
         terminal.is_clean(3)
     assert 0 < frames(path) < 200
 

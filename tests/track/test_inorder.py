@@ -64,7 +64,7 @@ def test_what_comes_behind_a_gap_is_thrown_away() -> None:
         "packets_with_stale_ack_rejected": 0,
     }  # fmt: skip
     behind = [item for item in found if item.code == "behind-gap"]
-    assert [item.message for item in behind] == ["things 3 thrown away, 2 is missing"]
+    assert [item.message for item in behind] == ["things 3 discarded: 2 is missing"]
     assert link.findings.repeats["behind-gap"] == 2
 
 

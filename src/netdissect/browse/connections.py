@@ -253,7 +253,7 @@ def _frames(
 
 _RANK = " ·?○»✗"
 """Signs of a lane, worst last."""
-_WORDS = ("", "sent", "unknown", "duplicated by the network", "retransmitted", "never acknowledged")
+_WORDS = ("", "sent", "unknown", "duplicated", "retransmitted", "never acknowledged")
 """Meaning of each of these signs."""
 _RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> index of its sign in _RANK, worst first."""

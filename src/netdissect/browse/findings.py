@@ -107,7 +107,7 @@ class Findings(Pane):
         code = f"   {'code':<{self._code_columns()}}"
         if width < NARROW:
             return [[(f"{code} {'first':>8}", "dim")]]
-        return [[(f"{code} {'times':>7} {'first':>8}  what it says", "dim")]]
+        return [[(f"{code} {'count':>7} {'first':>8}  what it says", "dim")]]
 
     def _code_columns(self) -> int:
         return max([_MIN_CODE_COLUMNS, *(len(kind.row.code) for kind in self.kinds)])

@@ -110,7 +110,7 @@ class InOrderSpace(Space):
                 self.gaps += 1
                 context.find_at_receiver(
                     "behind-gap", frame, time_ns,
-                    f"{wire_seq} thrown away, {(self.accepted + 1) & numbers.mask} is missing",
+                    f"{wire_seq} discarded: {(self.accepted + 1) & numbers.mask} is missing",
                 )  # fmt: skip
         Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
 
