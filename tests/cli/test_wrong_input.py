@@ -316,7 +316,7 @@ WORDS: list[Case] = [
     (["man", "red"], 2, "no command is called"),
     (["completion", "tcsh"], 2, "is not one of"),
     (["config"], 2, ""),
-    (["config", "nosuch"], 2, "no command is called"),
+    (["config", "nosuch"], 2, "No such command"),
     (["decode", "riptid", "00"], 2, "did you mean 'riptide'"),
     (["decode", "riptide", "zz"], 2, "hexadecimal"),
     (["decode", "riptide", "0"], 2, "hexadecimal"),

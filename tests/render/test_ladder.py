@@ -56,7 +56,7 @@ def test_mermaid_cannot_be_broken_out_of() -> None:
     lines = mermaid(evil, ENDS, Clock("r", START)).splitlines()
     assert len(lines) == 4
     assert ";" not in lines[3].replace("#59;", "").replace("#92;", "")
-    assert lines[3].startswith("    C-->>S: resend: ")
+    assert lines[3].startswith("    C-->>S: retransmission: ")
 
 
 def test_hostile_summaries_are_harmless() -> None:

@@ -128,7 +128,7 @@ class Group(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             raise click.UsageError(
-                f"no command is called {quoted(name)}{did_you_mean(name, COMMANDS)}"
+                f"no command is called {quoted(name)}{did_you_mean(name, COMMANDS)}", ctx
             )
         return super().resolve_command(ctx, args)
 

@@ -77,12 +77,12 @@ KEYS: tuple[Key, ...] = (
     Key("decode.schemas", list, "schema", "NETDISSECT_SCHEMAS", [],
         "schema files, relative to the file"),
     Key("decode.byte_order", str, "byte_order", "NETDISSECT_BYTE_ORDER", None,
-        "little or big, if a format leaves it open; detected by default",
+        "little or big; default: detected",
         among=("little", "big")),
     Key("decode.inflate_limit", int, "inflate_limit", "NETDISSECT_INFLATE_LIMIT", 1 << 20,
-        "maximum size of an inflated message in bytes", most=1 << 28),
+        "maximum size of an inflated message, bytes", most=1 << 28),
     Key("decode.inflate_ratio", int, "inflate_ratio", "NETDISSECT_INFLATE_RATIO", 200,
-        "maximum size of an inflated message as a multiple of its compressed size", most=100_000),
+        "maximum expansion of an inflated message", most=100_000),
     *(
         Key(
             f"{_FINDINGS}{name}",
@@ -94,14 +94,14 @@ KEYS: tuple[Key, ...] = (
             largest=largest,
         )
         for name, largest, meaning in (
-            ("high_loss", 100, "report loss above this percentage of a direction"),
-            ("burst_loss", 1024, "report this many consecutive missing numbers"),
+            ("high_loss", 100, "report loss above this percentage"),
+            ("burst_loss", 1024, "report this many missing numbers in a row"),
             ("high_resend", 100, "report retransmissions above this percentage"),
-            ("rtt_spike", 600_000, "report round trips this many ms above the usual one"),
-            ("jitter", 600_000, "report if 5% of round trips exceed the median by this many ms"),
-            ("slow_receiver", 600_000, "report windows closed for this many ms in total"),
-            ("late_delivery", 600_000, "report units delivered this many ms late"),
-            ("rate_limited", 3_600, "report this many consecutive seconds at a rate limit"),
+            ("rtt_spike", 600_000, "report round trips this far above the usual, ms"),
+            ("jitter", 600_000, "report 5% of round trips this far above the median, ms"),
+            ("slow_receiver", 600_000, "report windows closed this long in total, ms"),
+            ("late_delivery", 600_000, "report units delivered this late, ms"),
+            ("rate_limited", 3_600, "report this long at a rate limit, seconds"),
         )
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> displayed name'),

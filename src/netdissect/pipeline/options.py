@@ -169,7 +169,7 @@ def decode_as(text: str) -> DecodeAs:
             continue
         protocol = registry.get(known)
         if transport not in protocol.transports:
-            raise UsageError(f"{quoted(text)}: {known} is not carried by {transport}")
+            raise UsageError(f"{quoted(text)}: {known} does not run over {transport}")
         if name == known:
             return DecodeAs(transport, int(port), protocol)
         row = protocol.dialect_row(name)

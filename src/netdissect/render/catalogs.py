@@ -137,7 +137,10 @@ def show_info(
     below |= (
         {"unknown_link": sum(below["unknown_link"].values())} if "unknown_link" in below else {}
     )
-    counts = (f"{count} {name.replace('_', ' ')}" for name, count in below.items())
+    counts = (
+        f"{count} {name.replace('_', ' ').replace('octets', 'bytes')}"
+        for name, count in below.items()
+    )
     facts.append(("lower layers", ", ".join(counts)))
     facts += [("comment", comment) for comment in info.comments]
     for name, value in facts:

@@ -77,7 +77,7 @@ def loss_text(part: Loss) -> str:
     """Return the loss of a direction as a short text: `5.2%`, `<=5.2%` or `?`."""
     if part.share is None:
         return "?"
-    return ("<=" if part.is_limit else "") + percent(part.share)
+    return ("<=" if part.is_limit and part.lost else "") + percent(part.share)
 
 
 def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:

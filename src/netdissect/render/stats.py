@@ -65,7 +65,7 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
     observed = any(row.observed for row in rows)
     shown = _columns(screen.width, observed=observed)
     if observed:
-        screen.line(("lost: datagrams that the second capture lacks", "dim"))
+        screen.line(("lost: datagrams, from both captures", "dim"))
     head = "".join(f" {name:>{width}}" for name, width in shown.items())
     screen.line((f"{'from':>12}  {head}", "dim"))
     for row in rows:
