@@ -47,7 +47,7 @@ def test_around_a_frame_and_a_moment() -> None:
     times = [seconds(row) for row in objects("read", LOSSY, "--around", "4s")]
     assert 3.5 <= min(times) < 3.6
     assert 4.4 < max(times) <= 4.5
-    assert "no time" in CliRunner().invoke(cli, ["read", LOSSY, "--around", "#x"]).output
+    assert "not a time" in CliRunner().invoke(cli, ["read", LOSSY, "--around", "#x"]).output
 
 
 def test_a_span_and_a_filter_hold_both() -> None:

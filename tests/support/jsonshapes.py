@@ -405,7 +405,10 @@ def _connection() -> Shape:
         counters=both(named(INT)),
         timings_ms=both(named(rtt)),
         clock_ms=both(also_null(rtt)),
-        quiet=many(of(QuietSpan, drop="from_frame to_frame before", frames=frames)),
+        quiet=many(
+            of(QuietSpan, drop="from_frame to_frame before", rename={"unanswered": "asked"},
+               frames=frames)
+        ),
         diagnosis=also_null(ref("diagnosis")),
         duration_ms=NUMBER,
     )  # fmt: skip
