@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from json import loads
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.export.diagnosis import cause, diagnosis, label, pair, parts, quiet, rows
 from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.dissection import Dissection
-from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
-from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import (
@@ -34,6 +32,10 @@ from netdissect.model.reports import (
     TimeoutVerdict,
     UnitRecord,
 )
+
+if TYPE_CHECKING:
+    from netdissect.model.facts import Difference
+    from netdissect.model.names import FieldInfo, ProtocolInfo
 
 __all__ = [
     "SCHEMA",

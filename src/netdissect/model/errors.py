@@ -4,7 +4,6 @@ cannot be decoded becomes an `Annotation`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 
 from netdissect.model.text import quoted
@@ -80,5 +79,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if len(word) > _MAX_MISSPELT:
         return ""
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), names, 1)
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    near = get_close_matches(word.lower(), names, 1)
     return f"; did you mean {quoted(names[near[0]])}?" if near else ""

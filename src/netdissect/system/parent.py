@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -32,7 +31,11 @@ class Lifeline:
                 of the copy waits for the end of a pipe that only the parent holds.
 
         """
+        from ctypes import CDLL  # noqa: PLC0415 - few processes have children
+
         self._parent = os.getpid()
+        # The library is opened here: the copy may have no descriptor left.
+        self._prctl = CDLL(None).prctl if by_signal else None
         self._ends = None if by_signal else os.pipe()
 
     def keep(self) -> None:
@@ -50,13 +53,13 @@ class Lifeline:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if self._ends is None:
-            ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if self._prctl is not None:
+            self._prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != self._parent:  # it was gone before
                 os._exit(1)
-            return
-        os.close(self._ends[1])
-        threading.Thread(target=_wait_for_end, args=self._ends[:1], daemon=True).start()
+        elif self._ends is not None:
+            os.close(self._ends[1])
+            threading.Thread(target=_wait_for_end, args=self._ends[:1], daemon=True).start()
 
 
 def _wait_for_end(line: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 from typing import Any
 
 from netdissect.wire.teeworlds_forms import CONNLESS_HEAD, CONTROL_NAMES, MAGIC_OCTETS
@@ -66,7 +66,8 @@ class MessageRow:
 @cache
 def table() -> dict[str, Any]:
     """Return the table as it stands in the file."""
-    text = (files("netdissect") / "data" / "teeworlds.messages.json").read_text(encoding="utf-8")
+    # `importlib.resources` would import a dozen modules for this.
+    text = get_data("netdissect", "data/teeworlds.messages.json") or b""
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 

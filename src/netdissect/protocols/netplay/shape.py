@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from importlib import resources
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Final
 
 from netdissect.wire.cursor import Cursor
@@ -145,7 +145,7 @@ def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
     """Return the built-in schema, what decodes by it, and what that raises."""
     from netdissect.dissect import schema  # noqa: PLC0415 - only where TCP is judged
 
-    text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
+    text = get_data("netdissect", "data/netplay.schema.json") or b""
     found = schema.parse_schema(json.loads(text), origin="netplay.schema.json")
     return found, schema.Decoder, schema.SchemaMismatch
 
