@@ -26,6 +26,7 @@ _ANY: Final = -1
 """Stands for the reliable number of a first fragment where numbers do not tell transfers apart."""
 
 _DATAGRAMS: Final = (Ev.UNIT, Ev.PLAIN_UNIT)
+_PART: Final = Ev.PART
 _OUTCOMES: Final = {
     "early": ("knet-orphan-fragment", "early_fragments"),
     "misfiled": ("knet-fragment-misfiled", "misfiled_fragments"),
@@ -124,9 +125,10 @@ class Transfers:
         self._last.clear()
         is_read = True
         for event in events:
-            if event[0] in _DATAGRAMS and event[2] == "datagram":
+            kind: int = event[0]
+            if kind in _DATAGRAMS and event[2] == "datagram":
                 is_read = sender.receiver.accept_datagram(event[3])
-            if event[0] != Ev.PART:
+            if kind != _PART:
                 continue
             _, transfer, index, count, number, content = event
             if transfer is None:
