@@ -35,9 +35,9 @@ def test_every_counter_is_printed() -> None:
     assert json.loads(filtered.stdout)["flow"] is None
 
 
-def test_people_are_told_of_what_is_not_usual() -> None:
+def test_info_shows_unusual_counters() -> None:
     words = ["info", str(CAPTURES / "knet" / "udp_snaplen_96.pcap"), "--width", "100"]
-    assert re.search(r"below the protocols +\d+ snapped", CliRunner().invoke(cli, words).stdout)
+    assert re.search(r"lower layers +\d+ snapped", CliRunner().invoke(cli, words).stdout)
 
 
 @pytest.mark.parametrize(
