@@ -1,5 +1,5 @@
-"""Capture files in and out: pcap and pcapng, plain, gzip or Zstandard, from a file or a pipe. Knows
-nothing above frames.
+"""Reads and writes capture files: pcap and pcapng, plain or compressed, from a file or a pipe.
+Nothing here knows what is in a frame.
 """
 
 from __future__ import annotations

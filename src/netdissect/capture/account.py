@@ -1,5 +1,5 @@
-"""What the formats tell about a capture while they read it: totals, names, damage. Every list is
-bounded.
+"""The facts about a capture that are collected while it is read: totals, names and damage. Every
+list is bounded.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_COMMENTS = 1000
-"""Comments kept; the rest are counted in `CaptureInfo.limits_hit`."""
+"""Comments kept; further ones are counted in `CaptureInfo.limits_hit`."""
 MAX_INTERFACE_NAMES = 1000
-"""Interface names kept; the rest are counted likewise."""
+"""Interface names kept; further ones are counted."""
 MAX_LINK_TYPES = 64
-"""Link-type names kept; the rest are counted likewise."""
+"""Names of link types kept; further ones are counted."""
 MAX_TEXT = 4096
 """Characters kept of one comment or name; a longer one ends in an ellipsis."""
 
 
 class Format:
-    """One way to store frames, and how far a file of it was read."""
+    """Reads a file in one format."""
 
     __slots__ = ()
 
     def more(self, taker: FrameSink) -> bool:
-        """Hand the frames that the next bytes complete to the taker; False at the end."""
+        """Read on, and pass each complete frame to the sink; return False at the end."""
         raise NotImplementedError
 
 
 class Ledger:
-    """Fills a `CaptureInfo` as the file is read."""
+    """Fills in a `CaptureInfo` while the file is read."""
 
     __slots__ = ("_links", "info")
 
@@ -51,8 +51,14 @@ class Ledger:
         hits[limit] = hits.get(limit, 0) + 1
 
     def frames(self, count: int, octets: int, first_ns: int, last_ns: int) -> None:
-        """Count frames. First and last are the earliest and the latest time, as capinfos has them;
-        `octets` are those on the wire.
+        """Count frames.
+
+        Args:
+            count: number of frames.
+            octets: their bytes on the wire.
+            first_ns: earliest time.
+            last_ns: latest time.
+
         """
         info = self.info
         info.frames += count
@@ -63,7 +69,7 @@ class Ledger:
             info.last_time_ns = last_ns
 
     def link_type(self, link: int) -> None:
-        """Note a link type that the file declares."""
+        """Add a link type that the file declares."""
         if link in self._links:
             return
         if len(self._links) >= MAX_LINK_TYPES:
@@ -75,26 +81,33 @@ class Ledger:
             self.info.link_types.append(name)
 
     def interface(self, name: str) -> None:
-        """Note an interface that the file declares."""
+        """Add an interface that the file declares."""
         if len(self.info.interfaces) < MAX_INTERFACE_NAMES:
             self.info.interfaces.append(name)
         else:
             self._hit("MAX_INTERFACE_NAMES")
 
     def comment(self, text: str) -> None:
-        """Note a comment."""
+        """Add a comment."""
         if len(self.info.comments) < MAX_COMMENTS:
             self.info.comments.append(text)
         else:
             self._hit("MAX_COMMENTS")
 
     def damaged(self, window: Window, reason: str) -> None:
-        """Note that the file cannot be read past the window's position."""
+        """Record damage at the window's position, after which the file cannot be read."""
         self.info.truncated_at = window.offset
         self.info.damage = reason
 
     def cut_short(self, window: Window, what: str, need: int) -> None:
-        """Note the end of the bytes, which is no damage where nothing is left over."""
+        """Record damage if the file does not end at a record boundary.
+
+        Args:
+            window: the bytes that are left.
+            what: what they should have been.
+            need: its length, bytes.
+
+        """
         if window.fault is not None:
             self.damaged(window, window.fault)
         elif window.left:

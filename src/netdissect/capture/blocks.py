@@ -1,8 +1,8 @@
-"""The records of a capture as they stand in the file, for writing some of them again unchanged.
+"""The raw records of a capture file, for writing some of them to another file unchanged.
 
-The readers of `pcap` and `pcapng` hand on what a frame is; this one hands on where it came from:
-the whole record or block, the interface, and the options that nothing here understands. It believes
-what they believe and numbers frames as they do.
+The readers in `pcap` and `pcapng` yield frames. This one yields whole records or blocks, including
+options that nothing here understands. It accepts the same files, and numbers frames in the same
+way.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ INTERFACE: Final = "interface"
 PACKET: Final = "packet"
 """One frame."""
 OTHER: Final = "other"
-"""Any other block: names, statistics, secrets, what nobody knows (pcapng)."""
+"""Any other block: names, statistics, secrets, unknown ones (pcapng)."""
 
-_PCAP_HEADER: Final = 24
-_MAGIC: Final = 4
-_LEAST: Final = 12  # type and both lengths of a pcapng block
+_PCAP_HEADER: Final = 24  # bytes of the file header
+_MAGIC: Final = 4  # bytes of the magic number
+_LEAST: Final = 12  # bytes of type and both lengths of a pcapng block
 _ENHANCED, _OLD, _SIMPLE = 6, 2, 3
 _INTERFACE: Final = 1
 _NO_TIME: Final = -1
@@ -58,11 +58,11 @@ class Block:
     raw: bytes
     """All of its bytes, header included."""
     order: str
-    """Byte order of its numbers, as `struct` writes it."""
+    """Byte order of its numbers, as a character of `struct`."""
     frame: int = 0
-    """Frame number from 1; 0 for what is no frame."""
+    """Frame number from 1; 0 for other blocks."""
     time_ns: int = _NO_TIME
-    """Time since the Unix epoch; -1 for a frame without a time of its own (Simple Packet Block)."""
+    """ns since the Unix epoch; -1 for a frame without a timestamp (Simple Packet Block)."""
     link: int = 0
     """Link type of a frame."""
     interface: int = 0
@@ -70,11 +70,11 @@ class Block:
     start: int = 0
     """Offset of the captured bytes in `raw`."""
     captured: int = 0
-    """How many there are."""
+    """Number of captured bytes."""
     wire: int = 0
-    """Length of the frame on the wire in bytes."""
+    """Length of the frame on the wire, bytes."""
     options: int = 0
-    """Offset of the options in `raw`; 0 where the block has no place for any."""
+    """Offset of the options in `raw`; 0 if such a block cannot have any."""
 
     @property
     def data(self) -> bytes:
@@ -83,15 +83,15 @@ class Block:
 
 
 class BlockReader(Closing):
-    """The blocks of one capture, once, in file order. Use as a context manager and iterate."""
+    """A context manager that yields the blocks of one capture once, in file order."""
 
     def __init__(
         self, source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
     ) -> None:
-        """Open a capture, whatever it is compressed by; `first` as of `open_capture`.
+        """Open a capture; the arguments are those of `open_capture`.
 
         Raises:
-            CaptureError: the file is missing, unreadable or no capture.
+            CaptureError: the file is missing, unreadable or not a capture.
 
         """
         path = source if isinstance(source, (str, os.PathLike)) else "<stream>"
@@ -110,9 +110,9 @@ class BlockReader(Closing):
         self.is_pcap = magic in MAGICS
         """True for pcap, False for pcapng."""
         self.nanosecond = self.is_pcap and MAGICS[magic][1] == 1
-        """pcap: whether its times count nanoseconds."""
+        """Whether the timestamps of a pcap file are in nanoseconds."""
         self.damage: str | None = None
-        """What is wrong behind the last block, once all are read; None for a whole file."""
+        """What is wrong after the last block, at the end; None for an undamaged file."""
 
     def close(self) -> None:
         """Close the file, unless the caller opened it."""
@@ -122,11 +122,11 @@ class BlockReader(Closing):
         return self._pcap() if self.is_pcap else self._pcapng()
 
     def progress(self) -> tuple[int, int | None]:
-        """Return (bytes read of the underlying file, its size or None where it has none)."""
+        """Return (bytes read of the underlying file, its size or None if unknown)."""
         return self._window.raw.position, self._window.raw.total
 
     def _take(self, size: int) -> bytes:
-        """Return the next bytes; fewer where the file ends, which is damage."""
+        """Consume and return `size` bytes. If the file ends before, return b"" and set `damage`."""
         window = self._window
         if window.left < size and not window.fill(size):
             if window.left or window.fault:
@@ -163,7 +163,7 @@ class BlockReader(Closing):
             frame += 1
             time_ns = seconds * NS_PER_S + fraction * scale
             yield Block(PACKET, raw, order, frame, time_ns, link, 0, header, captured, wire)
-        # Less than a header is left: damage, unless it is nothing.
+        # Sets `damage` if a part of a header is left.
         self._take(header)
 
     def _pcapng(self) -> Iterator[Block]:
@@ -185,7 +185,7 @@ class BlockReader(Closing):
         self._take(_LEAST)
 
     def _take_block(self, section: Section, head: bytes) -> bytes:
-        """Return the block that begins with `head`; nothing where the file ends inside."""
+        """Return the block that begins with `head`; b"" if the file ends within it."""
         total = section.u32(head, 4)
         check_length(total)
         size = (total + 3) & ~3
@@ -207,7 +207,7 @@ class BlockReader(Closing):
         if kind not in {_ENHANCED, _OLD}:
             return Block(OTHER, raw, section.order)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
-        # The obsolete block has the number in half a word; the other half counts drops.
+        # The obsolete block has the interface in 16 bits, followed by 16 bits of drops.
         if kind == _OLD:
             index = Struct(section.order + "H").unpack_from(raw, 8)[0]
         start, end = 28, len(raw) - 4
@@ -227,7 +227,7 @@ class BlockReader(Closing):
             raise DamageError("packet names interface 0, but none is described")
         wire = section.u32(raw, 8)
         interface = section.interfaces[0]
-        # The block does not say how much was captured: its own length and the snap length do.
+        # The captured length follows from the length of the block and the snap length.
         captured = min(wire, len(raw) - 16, interface.snap_length or wire)
         if captured > MAX_FRAME_OCTETS:
             raise DamageError(f"packet block says {captured} captured bytes")

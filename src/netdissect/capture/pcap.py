@@ -1,4 +1,4 @@
-"""The classic capture file: one header, then records.
+"""The pcap format: a file header, followed by records.
 
 ```
 file header (24 bytes)                      record header (16 bytes; 24 in the "modified" format)
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["LATEST_NS", "MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
 
 MAX_FRAME_OCTETS = 262_144
-"""Longest captured frame that is believed; a longer length is damage. Source: libpcap
-MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
+"""Largest captured frame, bytes; a larger length is damage. Source: libpcap MAXIMUM_SNAPLEN,
+Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 """
 
 _HEADER_OCTETS: Final = 24  # of the file. Source: draft-ietf-opsawg-pcap section 4
 _WORD: Final = 0xFFFF_FFFF
 LATEST_NS: Final = (1 << 62) - 1
-"""Later than any time that 32 bits of seconds hold: February 2116. Times are held at or before it,
-so that 64 bits hold what is added to them.
+"""Latest timestamp, later than any that 32 bits of seconds can represent (February 2106). Times are
+limited to it, so that sums of times fit into 64 bits.
 """
 
 MAGICS: dict[bytes, tuple[str, int, int]] = {
@@ -56,20 +56,20 @@ class PcapFile(Format):
     __slots__ = ("_big", "_header", "_ledger", "_link", "_need", "_number", "_scale", "_window")
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
-        """Take what is read from and what is told of it; the window holds the magic number."""
+        """Create a reader; the window already has the magic number."""
         order, self._scale, self._header = MAGICS[window.data[:4]]
         self._big = order == ">"
         self._window = window
         self._ledger = ledger
         self._number = 0
         self._link = -1
-        """Link type; -1 before the file's header was read."""
+        """Link type; -1 until the file header was read."""
         self._need = _HEADER_OCTETS
-        """Bytes that have to be in hand for anything more to be read."""
+        """Bytes that are needed to read on."""
         ledger.info.nanosecond = self._scale == 1
 
     def more(self, taker: FrameSink) -> bool:
-        """Hand the frames that the next bytes complete to the taker; False at the end."""
+        """Read on, and pass each complete frame to the sink; return False at the end."""
         window, ledger, need = self._window, self._ledger, self._need
         if need > self._header + MAX_FRAME_OCTETS:
             ledger.damaged(window, f"record says {need - self._header} captured bytes")
@@ -87,7 +87,7 @@ class PcapFile(Format):
         return True
 
     def _records(self, taker: FrameSink) -> None:
-        """Take the records in hand, and note how many bytes the next one needs."""
+        """Read all complete records in the window, and set how many bytes the next one needs."""
         window = self._window
         data = window.data
         pos: i64 = window.pos
@@ -121,7 +121,7 @@ class PcapFile(Format):
             number += 1
             time_ns = seconds * second + fraction * scale
             octets += wire
-            # Builtins would cost more than the rest where this is interpreted.
+            # Interpreted, `min` and `max` would take longer than the rest of the loop.
             if time_ns < first:  # noqa: PLR1730
                 first = time_ns
             if time_ns > last:  # noqa: PLR1730

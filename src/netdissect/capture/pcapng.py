@@ -1,5 +1,5 @@
-"""The pcapng capture file: sections of blocks, each section in its own byte order, each interface
-with its own clock.
+"""The pcapng format: sections of blocks. Each section has its own byte order, and each interface
+its own unit of time.
 
 ```
 block:   type u32 | total length u32 | body, padded to 4 | total length u32
@@ -42,11 +42,11 @@ SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
 """Type of the Section Header Block, the same in both byte orders."""
 
 MAX_BLOCK_OCTETS = 16 * 1024 * 1024
-"""Longest block that is believed; a longer length is damage. Source: Wireshark wiretap/pcapng.c
+"""Largest block, bytes; a larger length is damage. Source: Wireshark wiretap/pcapng.c
 MAX_BLOCK_SIZE.
 """
 MAX_INTERFACES = 65_536
-"""Interfaces of one section; one more is damage."""
+"""Interfaces of one section; more are damage."""
 
 _MIN_BLOCK: Final = 12  # type and both lengths. Source of these: draft-ietf-opsawg-pcapng
 _SECTION: Final = 0x0A0D0D0A
@@ -76,7 +76,7 @@ _LEAST_BODY: Final = {
     _PACKET: 20,
     _SECTION: 16,
 }
-"""Bytes that the fixed part of a block body needs."""
+"""Length of the fixed part of a block body, bytes."""
 
 
 @dataclass(slots=True)
@@ -85,38 +85,35 @@ class _Interface:
 
     link: int
     sight: int
-    """The link type, and the number of the interface where there are several; see `Frame`."""
+    """The link type as in `Frame`: with the number of the interface if there are several."""
     snap_length: int
     ns_per_tick: int
-    """Nanoseconds per tick; 0 where a tick is no whole number of them (then `ticks_per_s` counts).
-    """
+    """Nanoseconds per tick; 0 if that is not an integer, and `ticks_per_s` has to be used."""
     ticks_per_s: int
     offset_ns: int
     drops: int | None = None
-    """Lost packets by the latest statistics block."""
+    """Dropped packets according to the latest statistics block."""
     packet_drops: int | None = None
-    """Lost packets by the sum of the packets' own counters."""
+    """Dropped packets according to the counters in the packets, summed up."""
 
     def time_ns(self, ticks: int) -> int:
-        """Return the time of a time stamp, held between the epoch and `LATEST_NS`."""
-        # A large product: see ARCHITECTURE.md.
-        wide: Any = ticks
-        # A tick that is no whole number of ns counts as 0 in the first product.
+        """Return the time of a timestamp, limited to the range from the epoch to `LATEST_NS`."""
+        wide: Any = ticks  # the product may be large: see ARCHITECTURE.md
         time_ns: int = wide * self.ns_per_tick or wide * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
     @property
     def lost(self) -> int:
-        """Return how many packets it lost: by its statistics, or else by what its packets say."""
+        """Return the number of dropped packets, by the statistics or else by the packets."""
         return (self.packet_drops if self.drops is None else self.drops) or 0
 
 
 class DamageError(Exception):
-    """The block at the window's position cannot be read."""
+    """The block at the window's position cannot be read; the text says why."""
 
 
 class Section:
-    """State of the section being read, and the readers of its byte order."""
+    """The section that is being read: its byte order and interfaces."""
 
     def __init__(self, order: str, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -132,7 +129,7 @@ class Section:
         return int(self.word(data, pos)[0])
 
     def options(self, data: bytes, pos: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (code, value) of each whole option; a value that overruns its block ends them."""
+        """Yield (code, value) of each option, up to one that does not fit into its block."""
         while pos + 4 <= end:
             code, length = self._option(data, pos)
             pos += 4
@@ -142,7 +139,7 @@ class Section:
             pos += (length + 3) & ~3
 
     def u64(self, value: bytes) -> int | None:
-        """Return a 64-bit option value; None where it is too short."""
+        """Return a 64-bit option value; None if it is too short."""
         return int(self._u64(value)[0]) if len(value) >= _U64_OCTETS else None
 
     def add_interface(self, data: bytes, pos: int, end: int) -> None:
@@ -161,14 +158,14 @@ class Section:
                 offset = Struct(self.order + "q").unpack_from(value)[0]
             elif code == _COMMENT:
                 self.ledger.comment(_text(value))
-        # The high bit chooses powers of 2, else of 10 (draft section 4.2, if_tsresol).
+        # The high bit selects powers of 2 instead of 10 (draft section 4.2, if_tsresol).
         ticks = 2 ** (resolution & 0x7F) if resolution & 0x80 else 10**resolution
         whole, part = divmod(NS_PER_S, ticks)
         ns_per_tick = 0 if part else whole
         self.interfaces.append(
             _Interface(link, link, snap_length, ns_per_tick, ticks, offset * NS_PER_S)
         )
-        # The first is told apart from others as soon as there is one.
+        # As soon as there is a second interface, frames have the number of their interface.
         number = len(self.interfaces)
         if number > 1:
             self.interfaces[0].sight = self.interfaces[0].link | 1 << LINK_BITS
@@ -203,30 +200,31 @@ class Section:
                 self.add_packet_drops(of, count)
 
     def add_packet_drops(self, of: _Interface, count: int) -> None:
-        """Add what one packet of an interface says was lost before it."""
+        """Add the number of packets that were dropped before a packet, according to it."""
         before, of.packet_drops = of.lost, (of.packet_drops or 0) + count
         self._lose(of.lost - before)
 
     def _lose(self, more: int) -> None:
-        """Count packets that were lost; of all interfaces, whose number costs nothing here."""
+        """Add to the dropped packets of all interfaces."""
         self.ledger.info.drops = (self.ledger.info.drops or 0) + more
 
 
 class PcapngFile(Format):
-    """Walks the blocks of one file."""
+    """Reads the blocks of one file."""
 
     def __init__(self, window: Window, ledger: Ledger, first: int = 1) -> None:
         self.window = window
         self.ledger = ledger
         self._need = 0
-        """Bytes that the next block needs; 0 before the first section was opened."""
+        """Bytes that the next block needs; 0 until the first section header was read."""
         self.number = first - 1
+        """Number of the latest frame."""
         self.time_ns = 0
-        """Time of the latest frame: Simple Packet Blocks have none of their own."""
+        """Time of the latest frame. A Simple Packet Block, which has no timestamp, gets it too."""
         self.section: Section = Section("<", ledger)
 
     def more(self, taker: FrameSink) -> bool:
-        """Hand the frames that the next bytes complete to the taker; False at the end."""
+        """Read on, and pass each complete frame to the sink; return False at the end."""
         window, need = self.window, self._need
         try:
             if not need and not self._open_section():
@@ -242,7 +240,7 @@ class PcapngFile(Format):
         return True
 
     def _walk(self, taker: FrameSink) -> int:
-        """Read the whole blocks in hand; return how many bytes the next needs."""
+        """Read all complete blocks in the window; return how many bytes the next one needs."""
         window = self.window
         while True:
             if window.left >= _PACKET_OVERHEAD:
@@ -254,7 +252,7 @@ class PcapngFile(Format):
                 return need
 
     def _packets(self, taker: FrameSink) -> None:
-        """Read a run of Enhanced Packet Blocks, up to the first block that is none or not whole."""
+        """Read consecutive Enhanced Packet Blocks, up to the first other or incomplete block."""
         window, section = self.window, self.section
         data, pos, number = window.data, window.pos, self.number
         end = len(data)
@@ -288,9 +286,7 @@ class PcapngFile(Format):
                 section.packet_options(data, options, stop - 4, of=interface, frame=number)
 
     def _block(self, taker: FrameSink) -> int:
-        """Read one block of any kind; return 0, or how many bytes it needs where it is not whole
-        in hand.
-        """
+        """Read one block of any kind; return 0, or how many bytes it needs if it is incomplete."""
         window, section = self.window, self.section
         data, pos = window.data, window.pos
         kind, total = section.u32(data, pos), section.u32(data, pos + 4)
@@ -315,7 +311,7 @@ class PcapngFile(Format):
         return 0
 
     def _packet(self, kind: int, body: int, end: int, taker: FrameSink) -> None:
-        """Read a packet block that the fast loop left alone."""
+        """Read a packet block that `_packets` cannot read."""
         section, data = self.section, self.window.data
         index, drops = 0, _DROPS_UNKNOWN
         if kind == _SIMPLE_PACKET:
@@ -351,7 +347,7 @@ class PcapngFile(Format):
         return interfaces[index]
 
     def _open_section(self) -> bool:
-        """Read the first section header; False where the file ends inside it."""
+        """Read the first section header; return False if the file ends within it."""
         need = _MIN_BLOCK
         while need:
             if not self.window.fill(need):
@@ -389,14 +385,14 @@ ORDERS: Final = {
     _BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
     _BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
 }
-"""Byte-order mark of a section -> the order, as `struct` writes it."""
+"""Byte-order mark of a section -> byte order, as a character of `struct`."""
 
 
 def check_length(total: int) -> None:
-    """Refuse a length that no block has.
+    """Check the total length of a block.
 
     Raises:
-        DamageError: it is too short, or longer than is believed.
+        DamageError: it is too short, or larger than MAX_BLOCK_OCTETS.
 
     """
     if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
@@ -404,7 +400,7 @@ def check_length(total: int) -> None:
 
 
 def check_body(kind: int, octets: int) -> None:
-    """Refuse a body that has no room for what each of its kind holds.
+    """Check that the body of a block has room for its fixed part.
 
     Raises:
         DamageError: it is too short.

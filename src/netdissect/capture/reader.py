@@ -1,4 +1,4 @@
-"""Opens a capture and hands out its frames."""
+"""Opens a capture file and reads its frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAGIC_OCTETS: Final = 4
 
 
 class CaptureReader:
-    """The frames of one capture, once, in file order. Use as a context manager and iterate."""
+    """A context manager that yields the frames of one capture once, in file order."""
 
     __slots__ = ("_called", "_format", "_window", "info")
 
@@ -36,14 +36,14 @@ class CaptureReader:
         name = "pcap" if is_pcap else "pcapng"
         suffix = f".{window.compression}" if window.compression else ""
         self.info = CaptureInfo(path=path, format=name + suffix)
-        """What is known of the capture so far; complete when the iteration has ended."""
+        """Facts about the capture; complete when the iteration has ended."""
         ledger = Ledger(self.info)
         self._format: Format = (
             PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger, first)
         )
         self._called: Callable[[], None] | None = None
 
-    # Not from `Closing`: compiled, a class takes nothing from one that is interpreted.
+    # Not inherited from `Closing`: a compiled class cannot inherit from an interpreted one.
     def __enter__(self) -> Self:
         return self
 
@@ -61,8 +61,8 @@ class CaptureReader:
                 yield number, time_ns, link & LINK_TYPE, data, wire
 
     def batches(self) -> Iterator[list[Frame]]:
-        """Yield the same frames in lists: those that one read of the file completed. Where the
-        file has several interfaces, the link type has that of the frame above its 16 bits.
+        """Yield the same frames in lists, each with the frames that one read has completed. Unlike
+        those of the iteration, their link types have the number of the interface (see `Frame`).
         """
         taken, going = FrameList(), True
         while going:
@@ -74,9 +74,7 @@ class CaptureReader:
                     self._called()
 
     def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
-        """Hand all frames to the taker: `batches` without a list, and without its objects. `after`
-        is called behind each of them.
-        """
+        """Pass all frames to a sink without creating lists; call `after` after each batch."""
         going = True
         while going:
             going = self._format.more(taker)
@@ -87,17 +85,17 @@ class CaptureReader:
 
     @property
     def damage(self) -> str | None:
-        """Return what is wrong at `info.truncated_at`, or None for a whole file (or while not at
-        its end).
+        """Return what is wrong at `info.truncated_at`; None for an undamaged file, and until the
+        iteration has ended.
         """
         return self.info.damage
 
     def on_batch(self, call: Callable[[], None]) -> None:
-        """Have `call` called after each batch of frames: for showing progress."""
+        """Set a function to call after each batch of frames, to show progress."""
         self._called = call
 
     def progress(self) -> tuple[int, int | None]:
-        """Return (bytes read of the underlying file, its size or None where it has none)."""
+        """Return (bytes read of the underlying file, its size or None if unknown)."""
         return self._window.raw.position, self._window.raw.total
 
     def close(self) -> None:
@@ -108,14 +106,14 @@ class CaptureReader:
 def open_capture(
     source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
 ) -> CaptureReader:
-    """Return a reader of a pcap or pcapng file, also gzip- or Zstandard-compressed.
+    """Return a reader of a pcap or pcapng file, which may be compressed.
 
     Args:
         source: a path, `-` for standard input, or an open binary file (which stays open).
         first: number of the first frame of a pcapng file that continues others.
 
     Raises:
-        CaptureError: the file is missing, unreadable or no capture. Damage further in never raises.
+        CaptureError: the file is missing, unreadable or not a capture. Later damage never raises.
 
     """
     if isinstance(source, (str, os.PathLike)):

@@ -1,8 +1,7 @@
-"""Bytes of a capture file: opened, decompressed, read as they arrive, with one window that the
-formats parse from.
+"""Opens and decompresses a capture file, and provides a window of its bytes that the formats parse.
 
-Content never raises: damage in a compressed stream or a failing read ends the bytes and is said in
-`Window.fault`.
+Content never raises: a damaged compressed stream or a failing read ends the bytes, and
+`Window.fault` says why.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
 
 READ_OCTETS: Final = 64 * 1024
-"""Bytes asked for in one read; a pipe hands over what it has, without waiting for so many."""
+"""Bytes requested in one read. A pipe may return fewer, and does not block until it has them all.
+"""
 
 MAX_XZ_MEMORY_OCTETS = 256 * 1024 * 1024
-"""Memory that an xz stream may ask for: `xz -9` needs 65 MiB, a hostile header names 4 GiB."""
+"""Memory that an xz stream may require: `xz -9` needs 65 MiB, but a header can demand 4 GiB."""
 
 ZSTD_FEED_OCTETS: Final = 1024
-"""Compressed bytes fed to Zstandard at once. Four bytes can stand for 128 KiB (an RLE block), so
-this bounds one output to 32 MiB.
+"""Compressed bytes passed to Zstandard at once. Four bytes can expand to 128 KiB (an RLE block), so
+that one output has at most 32 MiB.
 """
 
 _GZIP: Final = b"\x1f\x8b"
@@ -42,7 +42,7 @@ _MAGIC_OCTETS: Final = 10
 
 
 class CaptureError(CaptureFileError):
-    """The capture is missing, unreadable or no capture file. The command line exits with 3."""
+    """The capture is missing, unreadable or not a capture file. Commands exit with status 3."""
 
 
 _UNREADABLE: Final = (
@@ -58,11 +58,11 @@ _UNREADABLE: Final = (
     ("a file compressed twice", 0, _GZIP),
     ("a file compressed twice", 0, _ZSTD),
 )
-"""What captures come in besides, where in it, and the bytes that tell; what is compressed is looked
-at decompressed.
+"""Formats that cannot be read: (description, offset, bytes at that offset). A compressed file is
+checked after decompression.
 """
 _LOOKED_AT: Final = 262
-"""Bytes that all of these lie in."""
+"""Number of leading bytes that suffice to check all of them."""
 
 
 class _DamagedError(Exception):
@@ -70,7 +70,7 @@ class _DamagedError(Exception):
 
 
 class Window:
-    """The bytes read and not yet consumed, and where they lie in the decompressed file."""
+    """The bytes that were read but not consumed yet, and their offset in the decompressed file."""
 
     __slots__ = ("_chunks", "base", "compression", "data", "fault", "pos", "raw")
 
@@ -80,26 +80,26 @@ class Window:
         """`""`, `gz`, `zst`, `xz`, `bz2` or `lz4`."""
         self._chunks = chunks
         self.data = b""
-        """Bytes in hand."""
+        """Bytes that were read."""
         self.pos = 0
-        """First byte of `data` that is not consumed."""
+        """Index of the first byte of `data` that was not consumed."""
         self.base = 0
         """Offset of `data[0]` in the decompressed file."""
         self.fault: str | None = None
-        """Why the bytes ended early; None while they have not, or at a proper end."""
+        """Why the bytes ended early; None if they did not."""
 
     @property
     def offset(self) -> int:
-        """Return the offset of the first byte that is not consumed."""
+        """Return the offset of the first byte that was not consumed."""
         return self.base + self.pos
 
     @property
     def left(self) -> int:
-        """Return how many bytes are in hand and not consumed."""
+        """Return the number of bytes that were read but not consumed."""
         return len(self.data) - self.pos
 
     def fill(self, need: int) -> bool:
-        """Read until `need` bytes are in hand; return False where the file ends before."""
+        """Read until `need` bytes can be consumed; return False if the file ends before."""
         have = self.left
         pieces = [self.data[self.pos :]] if have else []
         self.base += self.pos
@@ -122,7 +122,9 @@ class Window:
 
 
 class RawInput:
-    """The file below, counted: one call of `read` is one system call and returns what is there."""
+    """The underlying file, with a count of the bytes read. Each `read` is one system call, and
+    returns what is available.
+    """
 
     __slots__ = ("_fd", "_file", "_owned", "_read", "position", "total")
 
@@ -133,7 +135,7 @@ class RawInput:
         self.position = 0
         """Bytes read of the underlying file."""
         self._fd, self.total = _size(file)
-        """Descriptor, -1 for none; size of the underlying file in bytes, None for a pipe."""
+        """`_fd`: descriptor, or -1; `total`: size of the file in bytes, or None for a pipe."""
 
     def read(self) -> bytes:
         """Return the next bytes, at most READ_OCTETS; b"" at the end."""
@@ -151,7 +153,7 @@ class RawInput:
 
 
 def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
-    """Open a path, `-` for standard input, or a binary file; see through its compression.
+    """Open a path, `-` for standard input, or a binary file, and decompress it if necessary.
 
     Raises:
         CaptureError: the file is missing or unreadable.
@@ -170,7 +172,7 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
 
 
 def _window(raw: RawInput) -> Window:
-    """Return the window on a file, by how its first bytes say that it is compressed."""
+    """Return the window of a file, decompressed as its first bytes demand."""
     head = raw.read()
     while len(head) < _MAGIC_OCTETS:
         more = raw.read()
@@ -190,7 +192,7 @@ def _window(raw: RawInput) -> Window:
 
 
 def why_not(window: Window, path: str) -> str:
-    """Return why a file is no capture."""
+    """Return why a file is not a capture."""
     window.fill(_LOOKED_AT)
     if window.fault is not None:
         return window.fault
@@ -200,7 +202,7 @@ def why_not(window: Window, path: str) -> str:
     for name, at, magic in _UNREADABLE:
         if data.startswith(magic, at):
             return f"{name} is not read; unpack it first"
-    if path.endswith(".br"):  # which says nothing of itself
+    if path.endswith(".br"):  # Brotli has no magic number
         return "a file compressed by Brotli is not read; unpack it first"
     return f"not a capture file (starts with {data[:8].hex(' ')})"
 
@@ -229,9 +231,7 @@ def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 
 def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
-    """Yield the bytes of all members. Zero bytes after the last member are padding, as gzip reads
-    them.
-    """
+    """Yield the bytes of all members. As in gzip, zero bytes after the last member are padding."""
     member = zlib.decompressobj(wbits=31)
     for chunk in _chunks(head, raw):
         rest = chunk
@@ -242,7 +242,7 @@ def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
                     break
                 member = zlib.decompressobj(wbits=31)
             try:
-                # No more at once: what a few bytes stand for comes in pieces.
+                # Limited, because a few bytes may expand to a large output.
                 out = member.decompress(rest, READ_OCTETS)
             except zlib.error as error:
                 raise _DamagedError(f"gzip data damaged: {error}") from error
@@ -301,7 +301,7 @@ _STREAMED: Final[tuple[tuple[str, bytes, Callable[[], Any]], ...]] = (
     ("bz2", b"BZh", _bz2),
     ("lz4", b"\x04\x22\x4d\x18", _lz4),
 )
-"""Compression -> the bytes it starts with, and a decompressor as Python's own are."""
+"""(name, magic number, creator of a decompressor with the interface of Python's own ones)."""
 
 
 def _members(
@@ -310,7 +310,7 @@ def _members(
     member = first
     for chunk in _chunks(head, raw):
         rest = chunk
-        # It may hold more output of what it was given before.
+        # The decompressor may have more output for the bytes it already has.
         while rest or not (member.eof or member.needs_input):
             if member.eof:
                 rest = rest.lstrip(b"\0")
@@ -320,7 +320,7 @@ def _members(
             try:
                 out = member.decompress(rest, READ_OCTETS)
             except Exception as error:
-                # Each library has an exception of its own for damage.
+                # Each library has its own exception for damage.
                 raise _DamagedError(f"{name} data damaged: {error}") from error
             rest = member.unused_data or b"" if member.eof else b""
             if out:

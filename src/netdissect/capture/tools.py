@@ -1,6 +1,4 @@
-"""The capture programs of this machine, their versions, and whether this user may capture. Used by
-`doctor`.
-"""
+"""Checks of the capture programs on this machine and of the rights of this user, for `doctor`."""
 
 from __future__ import annotations
 
@@ -25,20 +23,21 @@ _PROGRAMS = {
     "tcpdump": "live capture where dumpcap is missing",
 }
 _ANSWER_SECONDS = 10
+"""Time for a program to print its version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at."""
+    """The result of one check."""
 
     name: str
-    """What was looked at."""
+    """What was checked."""
     good: bool | None
-    """True: fine; False: something is missing; None: only a fact."""
+    """True: fine; False: something is missing; None: information only."""
     text: str
-    """What was found."""
+    """The result."""
     remedy: str = ""
-    """Lines to paste into a shell; "" where there is nothing to do."""
+    """Lines to paste into a shell; "" if there is nothing to do."""
 
 
 def package_versions() -> list[Check]:
@@ -53,7 +52,7 @@ def package_versions() -> list[Check]:
 
 
 def checks() -> list[Check]:
-    """Return what was found out about this machine, in a fixed order."""
+    """Return the results of all checks, in a fixed order."""
     programs = [_program(name, use) for name, use in _PROGRAMS.items()]
     return [*package_versions(), *programs, *_rights(), _sandbox(), *_backends()]
 
@@ -77,7 +76,7 @@ def _first_line(path: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"gives no version ({error})"
     text = (told.stdout or told.stderr).decode("utf-8", "replace").strip()
-    # Wireshark's programs add which source they were built from.
+    # Wireshark's programs add the commit that they were built from.
     return re.sub(r" \(Git [^)]*\)\.?", "", text.splitlines()[0]) if text else "gives no version"
 
 
@@ -129,7 +128,7 @@ def _dumpcap_rights(path: str) -> Check:
 
 
 def _backends() -> list[Check]:
-    """Return which ways to capture can be used and why, and which of them `sniff` takes."""
+    """Return which capture backends are usable and why, and which of them `sniff` uses."""
     best = choose(None)[0]
     return [
         *(Check(f"by {found.name}", found.usable or None, found.reason) for found in survey()),

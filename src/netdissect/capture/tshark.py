@@ -1,8 +1,8 @@
-"""tshark's view of a capture, through pyshark's packets. The only module that imports pyshark, and
-only when asked for.
+"""A capture as tshark dissects it, as packets of pyshark. The only module that imports pyshark, and
+only on demand.
 
-tshark is started here and not by pyshark: that takes the program to run from a `config.ini` in the
-current folder.
+tshark is started here and not by pyshark, which would run the program that a `config.ini` in the
+current folder names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["nanoseconds", "protocol_facts", "tshark_facts"]
 _FLAG_BITS = 0xFF  # tshark shows twelve bits of TCP flags: reserved ones and NS as well
 _UDP_HEADER = 8
 MAX_PACKET_OCTETS = 1 << 28
-"""Bytes of tshark's XML of one packet: a thousand times the largest frame."""
+"""Largest XML of one packet, bytes: a thousand times the largest frame."""
 _BEGIN, _END = b"<packet>", b"</packet>"
 
 
@@ -34,11 +34,11 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         path: the file.
         decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "rtp"}`.
 
-    Of a file that is cut short, those before the cut.
+    If the file is truncated, the packets before that place are yielded.
 
     Raises:
         UsageError: tshark is not installed.
-        CaptureFileError: the file is missing, or another one than before (`unchanged`).
+        CaptureFileError: the file is missing, or not the same as before (`pinned_files`).
         NetdissectError: tshark failed.
 
     """
@@ -76,7 +76,7 @@ def _packets(child: Child) -> Iterator[bytes]:
             end += len(_END)
             yield held[held.find(_BEGIN) : end]
             held, looked = held[end:], 0
-        # The mark may come in two parts.
+        # The mark may be split between two reads.
         looked = max(0, len(held) - len(_END))
         if len(held) > MAX_PACKET_OCTETS:
             raise NetdissectError(
@@ -85,8 +85,8 @@ def _packets(child: Child) -> Iterator[bytes]:
 
 
 def tshark_facts(path: str) -> Iterator[FrameFacts]:
-    """Yield tshark's facts of every UDP datagram and TCP segment, innermost headers, in file
-    order.
+    """Yield tshark's facts about every UDP datagram and TCP segment by their innermost headers, in
+    file order.
     """
     for packet in tshark_packets(path):
         facts = _facts(packet)
@@ -98,7 +98,7 @@ def _facts(packet: Any) -> FrameFacts | None:
     network = transport = None
     for layer in packet.layers:
         if layer.layer_name in {"icmp", "icmpv6"}:
-            return None  # what follows is a quotation
+            return None  # the following headers are quoted in the error
         if layer.layer_name in {"ip", "ipv6"}:
             network, transport = layer, None
         elif layer.layer_name in {"udp", "tcp"} and network is not None:
@@ -126,7 +126,12 @@ def _facts(packet: Any) -> FrameFacts | None:
 
 
 def nanoseconds(text: str) -> int:
-    """Return tshark's seconds since the Unix epoch as nanoseconds; ValueError for no number."""
+    """Return tshark's seconds since the Unix epoch as nanoseconds.
+
+    Raises:
+        ValueError: the text is not a number.
+
+    """
     whole, _, rest = text.partition(".")
     return int(whole) * 1_000_000_000 + int(rest.ljust(9, "0")[:9] or 0)
 
@@ -134,13 +139,13 @@ def nanoseconds(text: str) -> int:
 def protocol_facts(
     path: str, name: str, fields: Mapping[str, str], ports: Mapping[str, Iterable[int]]
 ) -> Iterator[tuple[int, dict[str, list[int]]]]:
-    """Yield (frame, our field name -> values) as one of Wireshark's dissectors reads a capture. A
-    frame of a stream holds every message that ends in it.
+    """Yield (frame, our field name -> values) according to one of Wireshark's dissectors. A frame
+    of a TCP stream has the values of every message that ends in it.
 
     Args:
         path: the file.
         name: Wireshark's name of the protocol.
-        fields: our name of a field -> the attribute of pyshark's layer.
+        fields: our name of a field -> attribute of pyshark's layer.
         ports: transport -> ports of servers.
 
     """
@@ -162,7 +167,7 @@ def protocol_facts(
 
 
 def _values(layer: Any, field: str) -> list[int]:
-    """Return all occurrences of a field as numbers; those that are none are left out."""
+    """Return all occurrences of a field that are numbers."""
     found = getattr(layer, field, None)
     texts = [str(item.show) for item in getattr(found, "all_fields", ())]
     return [

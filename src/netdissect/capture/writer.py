@@ -1,8 +1,7 @@
-"""Writes pcap and pcapng files. Only whole records reach the file, so what is written stays
-readable.
+"""Writes pcap and pcapng files. Only complete records reach the file, so that it stays readable.
 
-Records are gathered and handed to the system in one piece by `flush`, which a live source calls
-after each batch. If that fails half-way (full disk), the file is cut back to its last whole record.
+Records are collected and written in one piece by `flush`, which live capture calls after each
+batch. If writing fails half-way (full disk), the file is truncated after its last complete record.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FLUSH_OCTETS", "BlockWriter", "PcapWriter", "PcapngWriter"]
 
 FLUSH_OCTETS = 64 * 1024
-"""Gathered bytes that are written without being asked."""
+"""Collected bytes that are written without a call of `flush`."""
 
 _PCAP_MAGIC_US, _PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
 _SNAP_LENGTH = 262_144
@@ -40,7 +39,7 @@ _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 
 class _Sink(Closing):
-    """A file that whole records are written to."""
+    """A file to which complete records are written."""
 
     def __init__(self, target: str | os.PathLike[str] | IO[bytes]) -> None:
         self._owned = False
@@ -49,7 +48,7 @@ class _Sink(Closing):
         elif os.fspath(target) == "-":
             self._file = sys.stdout.buffer
         else:
-            # Captures hold passwords: a new file is its owner's alone.
+            # Captures may have passwords: only the owner may read a new file.
             self._file = _created(os.fspath(target))
             self._owned = True
         self._gathered: list[bytes] = []
@@ -58,14 +57,14 @@ class _Sink(Closing):
 
     @property
     def octets(self) -> int:
-        """Return the size of what was written, gathered records included."""
+        """Return the number of bytes written, including the collected records."""
         return self._written + self._octets
 
     def flush(self) -> None:
-        """Hand the gathered records to the system.
+        """Write the collected records.
 
         Raises:
-            OSError: the file cannot take them; it then ends with its last whole record.
+            OSError: they cannot be written; the file then ends with its last complete record.
 
         """
         if not self._octets:
@@ -75,7 +74,7 @@ class _Sink(Closing):
         self._gathered, self._octets = [], 0
         sent = 0
         try:
-            # Without a buffer of Python's, the system may take a part only.
+            # An unbuffered write may accept only a part of the data.
             while sent < len(data):
                 sent += self._file.write(data[sent:]) or 0
             self._file.flush()
@@ -86,14 +85,14 @@ class _Sink(Closing):
         self._written += len(data)
 
     def close(self) -> None:
-        """Write what is gathered and close the file, unless the caller opened it."""
+        """Write the collected records, and close the file unless the caller opened it."""
         try:
             self.flush()
         finally:
             if self._owned:
                 try:
                     self._file.close()
-                except OSError as error:  # a disk of another machine may be full only now
+                except OSError as error:  # a network file system may report a full disk only now
                     self._name(error)
                     raise
 
@@ -108,7 +107,7 @@ class _Sink(Closing):
             self.flush()
 
     def _cut_back(self, records: list[bytes], sent: int) -> None:
-        """Cut a half-written record off a file that was opened here; a pipe cannot be cut."""
+        """Remove an incomplete record from the end of a file that was opened here."""
         if not self._owned:
             return
         ends = accumulate(map(len, records))
@@ -130,20 +129,20 @@ def _private(path: str, flags: int) -> int:
 
 
 class BlockWriter(_Sink):
-    """Writes records and blocks that are ready."""
+    """Writes records or blocks that are already encoded."""
 
     def write(self, raw: bytes) -> None:
-        """Add one whole record or block."""
+        """Add one complete record or block."""
         self._put(raw)
 
 
 class PcapWriter(_Sink):
-    """Writes one link type to a pcap file, with times in nanoseconds.
+    """Writes frames of one link type to a pcap file, with times in nanoseconds.
 
     Args:
         target: a path, `-` for standard output, or an open binary file (which stays open).
         link_type: link type of all frames.
-        nanosecond: False writes microseconds (times are cut), for readers that know no other.
+        nanosecond: False truncates times to microseconds, for readers that support nothing else.
 
     """
 
@@ -176,7 +175,7 @@ class PcapWriter(_Sink):
 
 
 class PcapngWriter(_Sink):
-    """Writes a pcapng file of one section: interfaces, times in nanoseconds, comments, drop
+    """Writes a pcapng file of one section, with interfaces, times in nanoseconds, comments and drop
     counters.
 
     Args:
@@ -231,7 +230,7 @@ class PcapngWriter(_Sink):
         self._put(_block(_PACKET, _padded(body) + _options([(_COMMENT, _text(comment))])))
 
     def write_all(self, frames: Iterable[Frame], *, interface: int) -> None:
-        """Add frames without comments, of one interface that was described."""
+        """Add frames of one interface, without comments."""
         put, head, tail = self._put, _PACKET_HEAD.pack, _TOTAL.pack
         for _, time_ns, _, data, wire in frames:
             size = len(data)
@@ -244,7 +243,7 @@ class PcapngWriter(_Sink):
             )  # fmt: skip
 
     def write_statistics(self, time_ns: int, *, received: int, dropped: int) -> None:
-        """Say how many packets the first interface delivered and lost up to a time."""
+        """Add statistics of the first interface: packets received and dropped up to a time."""
         body = pack("<III", 0, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
         counts = [(_ISB_IFRECV, pack("<Q", received)), (_ISB_IFDROP, pack("<Q", dropped))]
         self._put(_block(_STATISTICS, body + _options(counts)))
@@ -259,7 +258,7 @@ def _text(text: str | None) -> bytes | None:
 
 
 def _options(options: Sequence[tuple[int, bytes | None]]) -> bytes:
-    """Return the options that have a value, with the end mark; nothing where none has one."""
+    """Return the encoded options that have a value, with the end mark; b"" if none has one."""
     parts = [pack("<HH", code, len(value)) + _padded(value) for code, value in options if value]
     return b"".join(parts) + b"\0\0\0\0" if parts else b""
 

@@ -1,1 +1,1 @@
-"""What this program asks of the system: other programs and processes. Knows nothing of captures."""
+"""Other programs and processes, signals, the terminal, accounts and the sandbox."""

@@ -1,4 +1,4 @@
-"""Whose rights count: those of who called `sudo`, or of the user that root is to become."""
+"""User accounts: that of the caller of `sudo`, and those to which root may change."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ __all__ = [
 ]
 
 NOBODY = 65534
-"""User and group without rights, where the system names none. Source: Linux, DEFAULT_OVERFLOWUID.
+"""User and group without rights, if the system has no user `nobody`. Source: Linux,
+DEFAULT_OVERFLOWUID.
 """
-
-
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _MOST = 0xFFFFFFFE
-"""Largest number of a user or group; the next one means none. Source: setuid(2)."""
+"""Largest number of a user or group; the next one, -1, means none. Source: setuid(2)."""
 
 
 class Account(NamedTuple):
@@ -36,13 +35,13 @@ class Account(NamedTuple):
     user: int
     group: int
     groups: tuple[int, ...] = ()
-    """Its further groups."""
+    """Its supplementary groups."""
     owns_files: bool = True
-    """Whether files that are written belong to it, and not to root."""
+    """Whether files that are written belong to it instead of to root."""
 
 
 def account_named(name: str) -> Account | None:
-    """Return the account with a name or number; None where there is none."""
+    """Return the account with a name or number; None if there is none."""
     try:
         row = pwd.getpwuid(int(name)) if _NUMBER.fullmatch(name) else pwd.getpwnam(name)
     except (KeyError, OverflowError):
@@ -51,7 +50,7 @@ def account_named(name: str) -> Account | None:
 
 
 def is_private(group: int) -> bool:
-    """Return whether nobody but this user is in a group: it has the user's name and no others."""
+    """Return whether this user is the only member of a group of the same name."""
     try:
         name, row = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
     except (KeyError, OverflowError):
@@ -60,7 +59,9 @@ def is_private(group: int) -> bool:
 
 
 def caller(environ: Mapping[str, str] | None = None) -> Account | None:
-    """Return who called `sudo`; None where it was not called, or by root, or this is not root."""
+    """Return the account of the caller of `sudo`; None without `sudo`, if root called it, and if
+    this process is not root.
+    """
     environ = os.environ if environ is None else environ
     user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
     if not (_NUMBER.fullmatch(user) and _NUMBER.fullmatch(group)) or os.getuid() != 0:
@@ -76,8 +77,8 @@ def caller(environ: Mapping[str, str] | None = None) -> Account | None:
 
 @contextmanager
 def as_caller() -> Iterator[None]:
-    """Read files with the rights of who called `sudo`: what they may not read, root shall not read
-    for them. For one thread, at the start of a command.
+    """Within the block, have the rights of the caller of `sudo`, so that root does not read files
+    for them that they may not read. Only while the process has a single thread.
     """
     account = caller()
     if account is None or os.geteuid() != 0:
@@ -96,7 +97,7 @@ def as_caller() -> Iterator[None]:
 
 
 def home_of_caller() -> str | None:
-    """Return the home folder of who called `sudo`; None without one."""
+    """Return the home folder of the caller of `sudo`; None without one."""
     account = caller()
     try:
         return None if account is None else pwd.getpwuid(account.user).pw_dir

@@ -1,11 +1,13 @@
-"""Ctrl-C and its kin, for commands: a flag that the loops look at between two batches or two lines.
+"""Handling of Ctrl-C and similar signals in commands: the handler sets a flag, which loops check
+between two batches or two lines.
 
-An exception out of a signal handler may come anywhere: half-way through a line of output, or where
-compiled arithmetic takes it for a lack of memory. So the handler only notes the signal. Loops call
-`check`, waits are `wait`, and what does nothing but wait for others says `at_once`. Where nobody
-looks for PATIENCE_S, an exception ends the command after all.
+An exception raised by a signal handler may come anywhere: in the middle of a line of output, or in
+compiled arithmetic, which mistakes it for a lack of memory. The handler therefore only remembers
+the signal. Loops call `check`, code that waits for input calls `wait`, and code that only waits for
+others uses `at_once`. If nobody checks within PATIENCE_S, an exception is raised after all.
 
-Library users who never call `install` keep their own handlers, and nothing here does anything.
+Programs that use netdissect as a library and never call `install` keep their own handlers, and
+nothing in this module has an effect.
 """
 
 from __future__ import annotations
@@ -41,53 +43,55 @@ __all__ = [
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 1.0
-"""Seconds that a command has to look at the flag."""
+"""Seconds within which a command has to check the flag."""
 AGAIN_S = 0.01
-"""Seconds until an exception comes again where Python dropped the first one."""
+"""Seconds until the exception is raised again if Python could not propagate the first one."""
 LAST_S = 5.0
-"""Seconds that it then has for its last output, which nobody may be reading."""
+"""Seconds for the last output of an interrupted command, which nobody may be reading."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has come.
+    """A signal was received.
 
-    A kind of its own, because Python kills itself with SIGINT at its end where a plain
-    KeyboardInterrupt has passed through `exec` of a text, as dataclasses use it. Source: CPython
+    Not a plain KeyboardInterrupt: if such an exception passes through `exec` of a string, as used
+    by dataclasses, Python kills itself with SIGINT at its end. Source: CPython
     Python/pythonrun.c, run_eval_code_obj.
     """
 
 
 class _State:
-    """What this process was told."""
+    """The state of signal handling in this process."""
 
     number: int | None = None
-    """The first signal; None before it."""
+    """The first signal received."""
     eager = 0
-    """How many blocks of `at_once` are open."""
+    """Number of open blocks of `at_once`."""
     over = False
-    """Whether the command is ending: no signal disturbs that any more."""
+    """Whether the command is ending, so that further signals are ignored."""
     before: dict[int, Any] | None = None
-    """Handlers to put back; None while none of ours is in place."""
+    """The previous signal handlers; None while ours are not installed."""
     hook = staticmethod(sys.unraisablehook)
-    """What else is told of exceptions that nobody can take."""
+    """The previous `sys.unraisablehook`."""
     woken = -1
-    """What `wait` polls; the handler writes to the other end."""
+    """The end of a pipe that `wait` polls."""
     wake = -1
+    """The other end, to which the handler writes."""
 
 
 _state = _State()
 
 
 def heard() -> tuple[signal.Signals, ...]:
-    """Return the signals that end a command: not a hang-up that `nohup` keeps from it."""
+    """Return the signals that end a command, without SIGHUP if `nohup` makes it ignored."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return SIGNALS[:2] if ignored else SIGNALS
 
 
 def hang_up(descriptor: int = 1) -> bool:
-    """Give this process the hang-up that it did not get where nobody is left at the other end of
-    its output: a shell may keep to itself that its terminal was closed, and a pipe tells only who
-    writes. Returns whether it has gone.
+    """Raise SIGHUP if the other end of the output was closed; return whether it was.
+
+    A shell may not pass on SIGHUP when its terminal is closed, and a closed pipe is noticed only
+    when something is written.
     """
     poll = select.poll()
     poll.register(descriptor, 0)
@@ -98,7 +102,7 @@ def hang_up(descriptor: int = 1) -> bool:
 
 
 def install() -> None:
-    """Let signals set the flag from now on. Only in the main thread of a program of ours."""
+    """Install the handlers. Only in the main thread of one of our own programs."""
     if _state.before is None:
         _state.woken, _state.wake = os.pipe()
         for end in (_state.woken, _state.wake):
@@ -109,7 +113,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Put the handlers back that were there before, and forget what came."""
+    """Restore the previous handlers, and reset the flag."""
     if _state.before is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in _state.before.items():
@@ -122,21 +126,21 @@ def uninstall() -> None:
 
 
 def check() -> None:
-    """Raise Interrupted where a signal has come."""
+    """Raise Interrupted if a signal was received."""
     if _state.number is not None and not _state.over:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupted
 
 
 def pending() -> bool:
-    """Return whether a signal has come; who asks ends what runs, and `check` says it then."""
+    """Return whether a signal was received. The caller then has to finish and call `check`."""
     if _state.number is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return _state.number is not None
 
 
 def take() -> bool:
-    """Return whether a signal has come, and forget it: the caller does what it asks for."""
+    """Return whether a signal was received, and reset the flag. The caller has to react to it."""
     told = _state.number is not None
     _state.number = None
     if told:
@@ -145,7 +149,7 @@ def take() -> bool:
 
 
 def wait(fd: int) -> None:
-    """Wait until there is something to read, or raise Interrupted where a signal comes."""
+    """Wait until a descriptor is readable; raise Interrupted if a signal is received before."""
     if _state.before is None:
         return  # reading itself will wait
     poll = select.poll()
@@ -162,9 +166,7 @@ def wait(fd: int) -> None:
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """Let a signal raise Interrupted wherever it comes: for code that waits and prints
-    nothing.
-    """
+    """Within the block, raise Interrupted at once, for code that only waits and prints nothing."""
     check()
     _state.eager += 1
     try:
@@ -175,8 +177,8 @@ def at_once() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Have a signal wait for the end of the block, also within `at_once`: for what must be known to
-    whoever cleans up, such as a process that is started.
+    """Delay signals until the end of the block, also within `at_once`. For code that creates
+    something that has to be cleaned up, such as a process.
     """
     eager, _state.eager = _state.eager, 0
     try:
@@ -188,7 +190,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def ending() -> None:
-    """Say that the command ends: further signals do not disturb its last output."""
+    """Note that the command is ending, so that further signals do not disturb its last output."""
     if _state.before is None:
         return
     _state.over = True
@@ -197,16 +199,16 @@ def ending() -> None:
 
 
 def resting() -> None:
-    """Say that nothing is left to do but to wait for a person: no signal is overdue."""
+    """Note that a signal was seen and that the program now only waits for its user."""
     if _state.before is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def ended(code: int) -> None:
-    """Say that all output is out: a signal that comes while the interpreter goes changes nothing.
+    """Note that all output is written, and block signals while the interpreter shuts down: it
+    restores the default handlers, with which a signal would change the exit status.
 
-    The interpreter puts the system's handlers back before it ends, which would end it otherwise.
-    Where a signal has come, this process ends here, with an exit status.
+    If a signal was received, the process exits here with status `code`.
     """
     if _state.before is None:
         return
@@ -219,11 +221,11 @@ def ended(code: int) -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End this process as the interpreter does, but without taking modules apart.
+    """Exit like the interpreter, but without finalising modules.
 
-    The signal may have come while one was imported, and extension modules that are half there
-    crash when they are taken apart. What was registered for the exit is done (temporary files,
-    processes of others), as long as that does not take LAST_S.
+    The signal may have come during an import, and extension modules that are half initialised
+    crash when they are finalised. Exit functions run (they remove temporary files and end
+    processes) if they do not take longer than LAST_S.
     """
     with suppress(BaseException):
         atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does
@@ -234,7 +236,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def status() -> int:
-    """Return the exit status of an interrupted command: 128 and the number of the signal."""
+    """Return the exit status of an interrupted command: 128 plus the number of the signal."""
     return 128 + (signal.SIGINT if _state.number is None else _state.number)
 
 
@@ -253,7 +255,7 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 
 def _unheard(number: int, frame: FrameType | None) -> None:
-    """End what did not look at the flag, or cannot write its last lines: nobody reads them."""
+    """End a command that has not checked the flag, or that cannot write its last output."""
     del number, frame
     if _state.over:
         os._exit(status())
@@ -261,8 +263,8 @@ def _unheard(number: int, frame: FrameType | None) -> None:
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:
-    """Raise Interrupted once more, where it came in a callback (of a weak reference, of an import's
-    lock) out of which nothing can be raised; nobody is told of that.
+    """Raise Interrupted again later if it was raised in a callback (of a weak reference or of an
+    import lock) that cannot propagate exceptions.
     """
     if not issubclass(what.exc_type, Interrupted):
         _state.hook(what)

@@ -1,9 +1,8 @@
-"""A program that runs another and ends it when told to, or when the one who told it
-what to run is gone.
+"""A program that runs another program, and ends it when its own standard input is closed: on
+request, or because the process that started it has ended.
 
-It keeps the rights that are needed to end what it started, so that the process that parses can give
-up its own. It is started as a script of its own and reads nothing but one byte from its standard
-input.
+It keeps the rights that are needed to end the other program, so that the process that parses can
+give up its own. It is started as a script of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import sys
 __all__ = ["main"]
 
 GRACE_SECONDS = 2.0
-"""How long the program has to end after each of the signals below."""
+"""Time for the program to end after each of the signals below."""
 _NO_HOME = "/proc/nonexistent"
-"""Where nobody can ever put a home: tshark ends at one that is there and cannot be read."""
+"""A path that nobody can create: tshark refuses to start if HOME exists but cannot be read."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -27,8 +26,8 @@ def main(words: list[str]) -> int:
     """Run a program and return its exit status; 128 + n for signal n.
 
     Args:
-        words: the absolute path of the program and its arguments; before it, `--input FD`: what it
-            reads as its standard input, and `--as USER:GROUP[,GROUP...]`: whose rights it has.
+        words: the absolute path of the program and its arguments, after the options `--input FD`
+            (its standard input) and `--as USER:GROUP[,GROUP...]` (the account it runs under).
 
     """
     source, account, words = _options(words)
@@ -42,8 +41,8 @@ def main(words: list[str]) -> int:
         _become(words, null if source is None else source, account)
     if source is not None:
         os.close(source)
-    # Its output stays open here too: who has read all of it knows that the program has ended, and
-    # has said on standard error what it had to say.
+    # The output of the program is open here too, so that its reader sees the end only when the
+    # program has ended and everything on standard error is written.
     select.select([0, woken], [], [])
     for number in SIGNALS:
         status = _ended(child)
@@ -67,7 +66,7 @@ def _options(words: list[str]) -> tuple[int | None, list[int], list[str]]:
 
 
 def _become(words: list[str], source: int, account: list[int]) -> None:
-    """Be the program, in a copy of this process."""
+    """In the forked child, execute the program."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -88,8 +87,8 @@ def _become(words: list[str], source: int, account: list[int]) -> None:
 
 
 def _live_as(user: int) -> None:
-    """Make the environment that of this user: root's folders cannot be read any more, and a home
-    that cannot be read either is none.
+    """Set the environment of another user: root's folders cannot be read any more. A home folder
+    that this user cannot read is replaced by `_NO_HOME`.
     """
     try:
         row = pwd.getpwuid(user)

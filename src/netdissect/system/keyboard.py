@@ -1,4 +1,4 @@
-"""Keys pressed on a terminal, one at a time and without an echo."""
+"""Reads single key presses from a terminal without echo."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _KEY: Final = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O[A-Z])|.", re.DOTALL)
 
 
 class Keyboard:
-    """The keyboard of the terminal on standard input, else of the one that this program was started
-    on, where standard output is one; between `open` and `close`. Ctrl-C stays a signal. Where there
-    is no terminal nothing is ever pressed.
+    """The keyboard of the terminal on standard input, or else, if standard output is a terminal, of
+    the controlling terminal. Ctrl-C remains a signal. Without a terminal no key is ever pressed.
     """
 
     def __init__(self) -> None:
@@ -40,27 +39,27 @@ class Keyboard:
 
     @property
     def there(self) -> bool:
-        """Return whether somebody may press a key."""
+        """Return whether there is a terminal."""
         return self._file is not None
 
     def open(self) -> None:
-        """Take the keys as they are pressed."""
+        """Switch the terminal to single key presses without echo."""
         if self._file is not None:
             self._before = termios.tcgetattr(self._file)
             tty.setcbreak(self._file, termios.TCSANOW)
 
     def close(self) -> None:
-        """Have lines read and echoed again."""
+        """Restore the terminal."""
         if self._file is not None and self._before:
-            with suppress(termios.error):  # the terminal has gone
+            with suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
         if self._own is not None:
             os.close(self._own)
             self._own = None
 
     def pressed(self) -> list[str]:
-        """Return what was pressed since the last time: characters, and the names `up`, `down`,
-        `enter`, `escape` and `backspace`. Never waits.
+        """Return the keys pressed since the last call, without waiting: characters, or the names
+        `up`, `down`, `enter`, `escape` and `backspace`.
         """
         if self._file is None or not select.select([self._file], [], [], 0)[0]:
             return []
@@ -68,6 +67,6 @@ class Keyboard:
         with suppress(OSError):
             octets = os.read(self._file, _READ_OCTETS)
         if not octets:
-            self._file = None  # the terminal has gone
+            self._file = None  # the terminal is gone
         keys = _KEY.findall(octets.decode(errors="replace"))
         return [_NAMES.get(key, key) for key in keys if key in _NAMES or len(key) == 1]

@@ -1,5 +1,5 @@
-"""Scapy without the makers of all network cards and the companies of Bluetooth: no layer asks for
-them, and they are a sixth of the time of a short run, and 20 MB.
+"""Imports Scapy without its tables of network card makers and Bluetooth companies. No layer needs
+them, and loading them takes a sixth of the time of a short run, and 20 MB.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from netdissect.system.sandbox import permitted
 __all__ = ["lean"]
 
 _MODULE = "scapy.data"
-"""What reads the tables while it is imported."""
+"""The module that reads the tables when it is imported."""
 _FILE = "wireshark/manuf"
-"""End of the path of the one of them that Wireshark installs."""
+"""End of the path of the table that Wireshark installs."""
 _TABLES: dict[str, Any] = {"scapy.libs.manuf": "", "scapy.libs.bluetoothids": {}}
-"""Module with one of them -> what it has when it is empty."""
+"""Module with a table -> its content for an empty table."""
 
 
 def lean() -> None:
-    """Have Scapy imported so from now on, where this process is a command of its own."""
-    asked = any(isinstance(each, _Finder) for each in sys.meta_path)  # for another capture
+    """Make the next import of Scapy skip the tables, if this process is one of our commands."""
+    asked = any(isinstance(each, _Finder) for each in sys.meta_path)  # called before
     if permitted() and _MODULE not in sys.modules and not asked:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Finds the module where it is, once. It names no base: `importlib.abc` imports 14 modules."""
+    """Replaces the loader of the module, once. It has no base class, because `importlib.abc` imports
+    14 modules.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where to find a module; None leaves that to others."""
+        """Return the spec of the module; None for any other module."""
         del path, target
         if name != _MODULE:
             return None
@@ -52,19 +54,19 @@ class _Finder:
 
 
 class _Without:
-    """Runs the module with its tables out of sight."""
+    """Executes the module while the tables are hidden."""
 
     def __init__(self, usual: Any) -> None:
         self._usual = usual
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave it to Python to make the module object."""
+        """Return None, so that Python creates the module object."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run it."""
+        """Execute the module."""
         main: Any = import_module("scapy.main")
         folder, exists = getattr(main, "SCAPY_CACHE_FOLDER", None), os.path.exists
-        main.SCAPY_CACHE_FOLDER = None  # of tables that were read before
+        main.SCAPY_CACHE_FOLDER = None  # it has tables that were read before
         os.path.exists = lambda path: not str(path).endswith(_FILE) and exists(path)
         for name, table in _TABLES.items():
             sys.modules[name] = ModuleType(name)

@@ -1,4 +1,4 @@
-"""Copies of this process that end with it, whatever ends it, and how many are worth their cost."""
+"""Forked processes that end when their parent does, however it ends."""
 
 from __future__ import annotations
 
@@ -14,48 +14,50 @@ _DEATH_SIGNAL = 1
 
 
 def usable_cores() -> int:
-    """Return how many processors this process may use; where the system does not say, all."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Lifeline:
-    """Made before a fork; the copy calls `depend`, this process `keep`."""
+    """Ends a forked process with its parent. Created before the fork; afterwards the child calls
+    `depend` and the parent `keep`.
+    """
 
     def __init__(self, *, by_signal: bool = sys.platform == "linux") -> None:
-        """Prepare the way that the system offers.
+        """Create a lifeline.
 
         Args:
-            by_signal: whether the kernel sends a signal when the parent is gone; otherwise a thread
-                of the copy waits for the end of a pipe that only the parent holds.
+            by_signal: whether the kernel can send a signal when the parent ends; otherwise a thread
+                of the child waits for the end of a pipe that only the parent holds open.
 
         """
         from ctypes import CDLL  # noqa: PLC0415 - few processes have children
 
         self._parent = os.getpid()
-        # The library is opened here: the copy may have no descriptor left.
+        # Opened before the fork: the child may have no file descriptor left.
         self._prctl = CDLL(None).prctl if by_signal else None
         self._ends = None if by_signal else os.pipe()
 
     def keep(self) -> None:
-        """Hold the line, in the parent."""
+        """Keep the lifeline open, in the parent."""
         if self._ends is not None:
             os.close(self._ends[0])
 
     def cut(self) -> None:
-        """Let go of the line, in the parent: the copy ends."""
+        """Close the lifeline in the parent, which ends the child."""
         if self._ends is not None:
             os.close(self._ends[1])
 
     def depend(self) -> None:
-        """End this copy when its parent is gone, and leave Ctrl-C to the parent."""
+        """In the child: end with the parent, and leave the handling of Ctrl-C to it."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if self._prctl is not None:
             self._prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != self._parent:  # it was gone before
+            if os.getppid() != self._parent:  # the parent had ended before the call
                 os._exit(1)
         elif self._ends is not None:
             os.close(self._ends[1])

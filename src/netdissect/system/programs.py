@@ -1,8 +1,8 @@
-"""Other programs: the one place that finds them and starts them.
+"""Finds and starts other programs.
 
-Somebody may sit in a folder that another has filled, so nothing here depends on that folder. A
-program is found by an absolute path in a folder that only root or this user can have filled; it
-starts in `/`, with an environment of its own and without the files that are open here.
+The current folder may have been filled by an attacker, so nothing here depends on it. A program is
+found in a folder that only root or this user can write to. It is started by its absolute path in
+`/`, with a minimal environment and without the files that are open here.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ Program: TypeAlias = "subprocess.Popen[bytes]"
 SYSTEM_FOLDERS = (
     "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
 )  # fmt: skip
-"""PATH of every program that is started here."""
+"""PATH of every program that is started."""
 _KEPT = ("HOME", "LOGNAME", "USER", "TMPDIR", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
-"""Variables that a program is given as they are here; tshark's preferences lie in one of them."""
+"""Variables that a program inherits; tshark finds its preferences by one of them."""
 
 
 def find(name: str, *, runnable: bool = True) -> str | None:
-    """Return the absolute path of a program; None where it is not installed.
+    """Return the absolute path of a program; None if it is not installed.
 
-    Entries of PATH that are empty or relative count for nothing, nor do the current folder, a
-    folder that others may write to, and a program that belongs to another user than root.
+    Empty and relative entries of PATH, the current folder, folders that others may write to, and
+    programs that belong to other users are ignored.
 
     Args:
-        name: of the program, without folder.
-        runnable: whether this user must be allowed to run it.
+        name: name of the program without a folder.
+        runnable: ignore a program that this user may not run.
 
     """
     for folder in _trusted_folders():
@@ -60,8 +60,8 @@ def _trusted_folders() -> Iterator[Path]:
 
 
 def _is_trusted(path: str, kind: int) -> bool:
-    """Return whether what is there is of a kind (S_IFREG, S_IFDIR), and nobody but root and this
-    user can have put it there.
+    """Return whether a path is of a kind (S_IFREG, S_IFDIR) and only root or this user can have
+    created it.
     """
     try:
         status = os.stat(path)  # noqa: PTH116 - follows links, as exec does
@@ -72,8 +72,8 @@ def _is_trusted(path: str, kind: int) -> bool:
 
 
 def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of a program: English messages, the system's folders, and of this
-    process's own variables those that name the user and absolute paths.
+    """Return the environment for a program: English messages, the system's PATH, and the variables
+    of this process that name the user or hold absolute paths.
     """
     environ = os.environ if environ is None else environ
     kept = {name: environ[name] for name in _KEPT if name in environ}
@@ -83,15 +83,15 @@ def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def answer(words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end and return what it said.
+    """Run a program to its end and return its output.
 
     Args:
         words: its absolute path, and its arguments.
-        timeout_s: how long it may take, seconds.
+        timeout_s: time limit, seconds.
 
     Raises:
         OSError: it cannot be started.
-        subprocess.TimeoutExpired: it took longer, and was ended.
+        subprocess.TimeoutExpired: it took longer and was killed.
 
     """
     return subprocess.run(  # noqa: S603 - an absolute path, no shell
@@ -106,7 +106,7 @@ def answer(words: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 
 
 def start(words: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own: Ctrl-C is for this process alone.
+    """Start a program in a session of its own, so that Ctrl-C only reaches this process.
 
     Args:
         words: its absolute path, and its arguments.
@@ -122,12 +122,12 @@ def start(words: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
 
 
 def start_in_front(words: Sequence[str], variables: Mapping[str, str]) -> Program:
-    """Start a program that has the terminal beside this process: it reads keys, and Ctrl-C is for
-    both. Its standard input is a pipe.
+    """Start a program that shares the terminal with this process: it may read keys, and Ctrl-C
+    reaches both. Its standard input is a pipe.
 
     Args:
         words: its absolute path, and its arguments.
-        variables: beside those of `environment`.
+        variables: environment variables in addition to `environment`.
 
     Raises:
         OSError: it cannot be started.
@@ -140,9 +140,9 @@ def start_in_front(words: Sequence[str], variables: Mapping[str, str]) -> Progra
 
 @contextmanager
 def nothing_of_the_folder() -> Iterator[None]:
-    """Have libraries that start programs by themselves meanwhile take none from the current folder:
-    workers of `multiprocessing` begin as `python -c`, which looks there for modules, and `platform`
-    asks the `uname` of PATH.
+    """Within the block, keep libraries that start programs from using the current folder: workers
+    of `multiprocessing` start as `python -c`, which imports modules from there, and `platform` runs
+    the `uname` of PATH.
     """
     path = os.pathsep.join(map(str, _trusted_folders()))
     ours = {"PYTHONSAFEPATH": "1", "PATH": path or os.pathsep.join(SYSTEM_FOLDERS)}
@@ -161,7 +161,7 @@ def nothing_of_the_folder() -> Iterator[None]:
 def start_script(
     file: str | None, words: Sequence[str] = (), **streams: Any
 ) -> subprocess.Popen[bytes]:
-    """Start one of our own files as a program, with this Python and nothing but its library.
+    """Start one of our own files as a program of this Python, with only its standard library.
 
     Args:
         file: its path.
@@ -169,7 +169,7 @@ def start_script(
         streams: as for `start`.
 
     """
-    # -I also keeps the current folder and the user's modules out of its path.
+    # -I also removes the current folder and the user's packages from its module path.
     return start([sys.executable, "-I", "-S", os.path.abspath(str(file)), *words], **streams)  # noqa: PTH100 - a text is wanted
 
 

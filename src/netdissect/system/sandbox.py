@@ -1,7 +1,8 @@
-"""Takes from this process what reading a capture never needs: sockets, programs, other processes.
+"""Confines a process that reads a capture: no sockets, no other programs, no other processes.
 
-A filter of system calls (seccomp) that only Linux has; elsewhere, and where the kernel refuses it,
-reading goes on without. It holds for this process and the copies of it, to their end.
+This uses a filter of system calls (seccomp), which only Linux has. On other systems, or if the
+kernel refuses it, the process is not confined. The filter applies to this process and its forks
+until they end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from struct import pack
 __all__ = ["OFF", "active", "available", "confine", "permit", "permitted"]
 
 OFF = "NETDISSECT_UNCONFINED"
-"""Variable that, set to anything but 0, leaves the process as it is."""
+"""Environment variable that switches this off if it is set to anything but 0."""
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 """PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER. Source: prctl(2)."""
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -32,8 +33,8 @@ _CALLS = {
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "bpf": (321, 280),
     "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
 }  # fmt: skip
-"""What is refused -> number on x86-64 and on arm64. Source: asm/unistd.h. io_uring is another way
-to a socket.
+"""Refused system call -> its number on x86-64 and on arm64. Source: asm/unistd.h. io_uring could
+also create sockets.
 """
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> (column above, AUDIT_ARCH). Source: linux/audit.h."""
@@ -42,44 +43,45 @@ _confined = False
 
 
 def permit() -> None:
-    """Take note that this process is a command of its own, not somebody's who calls a library."""
+    """Note that this process is one of our commands, and not a program that uses our library."""
     global _permitted  # noqa: PLW0603 - one process, one answer
     _permitted = True
 
 
 def permitted() -> bool:
-    """Return whether this process is a command of its own, and may give things up for good."""
+    """Return whether this process is one of our commands, and may give up rights for good."""
     return _permitted
 
 
 def available() -> bool:
-    """Return whether the system can confine a process of ours."""
+    """Return whether the system can confine a process."""
     machine = os.uname().machine if hasattr(os, "uname") else ""
     known = machine in _MACHINES and sys.maxsize > 1 << 32
     return known and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
 
 
 def active() -> bool:
-    """Return whether `confine` has confined this process, or the one that it is a copy of."""
-    # The kernel does not tell whose filter it is: containers have one, which permits all of this.
+    """Return whether `confine` has confined this process or the one that it was forked from."""
+    # The kernel cannot be asked: in containers every process has a filter, but a lenient one.
     return _confined
 
 
 def confine() -> bool:
-    """Refuse what reading needs not from now on; return whether that is so.
+    """Confine this process, and return whether it is confined.
 
-    Nothing happens where the system cannot, the user says so, or the process is not ours.
+    It is not if the system cannot do it, the user has switched it off, or the process is not one of
+    our commands.
     """
     global _confined  # noqa: PLW0603 - one process, one answer
     if _confined:
         return True
     if not _permitted or os.environ.get(OFF, "0") != "0" or not available():
         return False
-    import ctypes  # noqa: PLC0415 - `--help` is to be instant
+    import ctypes  # noqa: PLC0415 - keeps `--help` fast
 
     octets = _filter(*_MACHINES[os.uname().machine])
     held = ctypes.create_string_buffer(octets, len(octets))
-    # struct sock_fprog: how many instructions, and where they are.
+    # struct sock_fprog: number of instructions, and pointer to them.
     program = pack("HxxxxxxQ", len(octets) // 8, ctypes.addressof(held))
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
@@ -89,7 +91,7 @@ def confine() -> bool:
 
 
 def _filter(column: int, machine: int) -> bytes:
-    """Return the filter: 8 bytes an instruction (code, steps if true, if false, operand)."""
+    """Return the filter, with 8 bytes per instruction (code, jump if true, if false, operand)."""
     refused = [numbers[column] for numbers in _CALLS.values()]
     end = len(refused) + 5
     rows = [(_LOAD, 0, 0, 4), (_EQUAL, 0, end - 2, machine), (_LOAD, 0, 0, 0)]

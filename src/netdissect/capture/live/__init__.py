@@ -1,8 +1,7 @@
-"""Live capture: frames from an interface, through dumpcap, tcpdump, a socket of our own or tshark.
+"""Live capture: frames from an interface, through dumpcap, tcpdump, an AF_PACKET socket or tshark.
 
-Knows nothing above frames. A source is opened with whatever rights there are, `drop_rights` then
-gives them up, and `Pump` takes the frames into a file and a queue, so that slow parsing costs no
-packet.
+A source is opened with the rights of the process, which `drop_rights` then gives up. `Pump` reads
+the frames and puts them into a file and a queue, so that slow parsing loses no packet of the file.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ __all__ = [
 
 
 def open_live(request: LiveRequest) -> LiveSource:
-    """Return a source that has begun to capture.
+    """Return a source that is capturing.
 
-    Where no backend is asked for, the next one is tried when the system refuses the best.
+    If no backend is requested and the system refuses the best one, the next one is tried.
 
     Raises:
         AccessError: no right to capture, or no such interface.
         FilterError: a bad capture filter.
-        CaptureError: the file to replay is missing, unreadable or no capture.
-        UsageError: the backend asked for is not installed, or cannot do what is asked.
+        CaptureError: the file to replay is missing, unreadable or not a capture.
+        UsageError: the requested backend is not installed, or cannot do what is requested.
 
     """
     if request.interface is None:

@@ -1,4 +1,4 @@
-"""Capture filters for a socket of our own: compiled by tcpdump or libpcap, attached to it."""
+"""Capture filters for an AF_PACKET socket: compiled by tcpdump or libpcap."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["attach", "compile_filter"]
 _ATTACH_FILTER = 26
 """SO_ATTACH_FILTER. Source: Linux include/uapi/asm-generic/socket.h."""
 _RETURN = 6
-"""BPF_RET | BPF_K: take so many bytes of the packet."""
-_ANSWER_SECONDS = 10  # a tcpdump that has compiled no filter by then hangs
+"""BPF_RET | BPF_K: accept that many bytes of the packet."""
+_ANSWER_SECONDS = 10  # time for tcpdump to compile a filter
 _MAX_INSTRUCTIONS = 4096
 """Source: Linux BPF_MAXINSNS."""
 _INSTRUCTION_OCTETS = 8  # struct sock_filter
@@ -27,15 +27,15 @@ _LINK_NUMBERS = {"EN10MB": 1, "RAW": 12}
 
 
 def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
-    """Return the program of a filter: 8 bytes an instruction, as the kernel takes them.
+    """Return the compiled program of a filter, with 8 bytes per instruction.
 
     Args:
-        text: the filter in libpcap's language; "" takes everything.
+        text: the filter in libpcap's syntax; "" accepts everything.
         link: libpcap's name of the link type, such as `EN10MB`.
-        snap_octets: bytes kept of each packet.
+        snap_octets: bytes captured of each packet.
 
     Raises:
-        FilterError: the filter is wrong, or neither tcpdump nor libpcap is there to compile it.
+        FilterError: the filter is wrong, or neither tcpdump nor libpcap is installed.
 
     """
     if not text:
@@ -64,7 +64,7 @@ def _by_tcpdump(path: str, text: str, link: str, snap_octets: int) -> bytes:
 
 
 class _Program(ctypes.Structure):
-    """struct bpf_program: number of instructions, then where they are."""
+    """struct bpf_program: number of instructions, and pointer to them."""
 
     _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.c_void_p))
 
@@ -101,10 +101,10 @@ def _library() -> ctypes.CDLL | None:
 
 
 def attach(endpoint: socket.socket, program: bytes) -> None:
-    """Have the kernel hand over only what a program takes.
+    """Make the kernel deliver only the packets that a program accepts.
 
     Raises:
-        OSError: the kernel does not take the program.
+        OSError: the kernel rejects the program.
 
     """
     octets = ctypes.create_string_buffer(program, len(program))

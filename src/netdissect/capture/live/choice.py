@@ -1,4 +1,4 @@
-"""Which way of capturing this user can use on this machine, and what to say without one."""
+"""Finds the capture backends that this user can use on this machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from netdissect.system.programs import find
 __all__ = ["BACKENDS", "CAPABILITIES", "Verdict", "choose", "has_capability", "refusal", "survey"]
 
 BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
-"""In order of preference. dumpcap and tcpdump come first because they hold the rights, and this
-program then needs none; tshark is used only when asked for.
+"""In order of preference. dumpcap and tcpdump come first, because with them this process needs no
+rights. tshark is used only on request.
 """
 CAPABILITIES = "cap_net_raw,cap_net_admin=ep"
-"""What a program needs to capture, as `setcap` takes it. Source: capabilities(7), pcap(3PCAP)."""
+"""Capabilities for capturing, in the syntax of `setcap`. Source: capabilities(7), pcap(3PCAP)."""
 
 _NET_RAW = 13
 """CAP_NET_RAW. Source: capabilities(7)."""
@@ -26,29 +26,29 @@ _NET_RAW = 13
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One backend and whether it can be used."""
+    """Whether one backend can be used."""
 
     name: str
     path: str | None
-    """The program; None where it is missing or where none is needed."""
+    """The program; None if it is missing or not needed."""
     usable: bool
     reason: str
     """Why, in a few words."""
 
 
 def survey() -> list[Verdict]:
-    """Return what is found out about every backend, in order of preference."""
+    """Return the verdicts on all backends, in order of preference."""
     return [_look(name) for name in BACKENDS]
 
 
 def choose(forced: str | None) -> list[Verdict]:
-    """Return the backends to try, best first: the one asked for, or those that look usable.
+    """Return the backends to try, best first: the requested one, or those that seem usable.
 
-    Where none looks usable, the first that is installed is returned, whose own refusal is the best
-    explanation.
+    If none seems usable, return the first that is installed: its own error message explains best
+    why it cannot capture.
 
     Raises:
-        UsageError: the backend asked for is not installed.
+        UsageError: the requested backend is not installed.
 
     """
     if forced is not None:
@@ -63,9 +63,9 @@ def choose(forced: str | None) -> list[Verdict]:
 
 
 def refusal(interface: str, backend: Verdict, reason: str) -> AccessError:
-    """Return the error for a missing right to capture, with the line that grants it."""
+    """Return the error for a missing right to capture, with the command that grants it."""
     program = backend.path or os.path.realpath(sys.executable)
-    if backend.name == "tshark":  # it leaves the capturing to dumpcap
+    if backend.name == "tshark":  # tshark captures through dumpcap
         program = find("dumpcap") or program
     return AccessError(
         f"no right to capture on {interface}: {reason}. "
@@ -89,19 +89,19 @@ def _look(name: str) -> Verdict:
     if name == "af_packet":
         able = has_capability() and sys.platform == "linux"
         return Verdict(name, None, able, f"this process has {'' if able else 'no '}CAP_NET_RAW")
-    # Also where this user may not run it: Debian's dumpcap, for example.
+    # Also find a program that this user may not run, such as dumpcap on Debian.
     path = find(name) or find(name, runnable=False)
     if path is None:
         return Verdict(name, None, usable=False, reason="not installed")
     if not os.access(path, os.X_OK):
         return Verdict(name, path, usable=False, reason="this user may not run it")
-    # tshark leaves the capturing to dumpcap.
+    # tshark captures through dumpcap.
     rights = _rights_of((find("dumpcap") or path) if name == "tshark" else path)
     return Verdict(name, path, bool(rights), rights or "has no rights of its own")
 
 
 def _rights_of(path: str) -> str:
-    """Return what lets a program capture when this user runs it; "" where nothing does."""
+    """Return why a program can capture when this user runs it; "" if it cannot."""
     if os.geteuid() == 0 and has_capability():
         return "run by root"
     if has_capability("CapAmb"):
@@ -110,7 +110,7 @@ def _rights_of(path: str) -> str:
 
 
 def _privileged(path: str) -> bool:
-    """Return whether a program has file capabilities, or runs as root whoever starts it."""
+    """Return whether a program has file capabilities, or is set-user-ID root."""
     try:
         status = os.stat(path)  # noqa: PTH116 - follows links, as exec does
         if status.st_mode & stat.S_ISUID and status.st_uid == 0:

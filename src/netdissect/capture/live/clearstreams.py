@@ -1,5 +1,5 @@
-"""TCP streams that tshark has decrypted: the segments of the clear text in place of those that were
-sent, so that whoever joins streams reads on without knowing of TLS.
+"""TCP streams that tshark has decrypted. Segments get the numbers and bytes of the clear text, so
+that reassembling the stream needs no knowledge of TLS.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from netdissect.model.packets import SYN
 __all__ = ["MAX_FLOWS", "MAX_MARKS", "ClearStreams", "Way"]
 
 MAX_FLOWS = 4096
-"""TCP flows remembered; of more the one that was silent longest begins anew."""
+"""TCP flows that are remembered; beyond that, the one idle longest is forgotten."""
 MAX_MARKS = 1024
-"""Segments of a direction remembered until they are acknowledged."""
+"""Segments of one direction that are remembered until they are acknowledged."""
 
 _BITS32 = 0xFFFFFFFF
 _HALF = 1 << 31
@@ -30,11 +30,11 @@ class _Side:
 
     def __init__(self, start: int) -> None:
         self.position = start
-        """Number of the next byte of clear text."""
+        """Sequence number of the next byte of clear text."""
         self.acked = start
-        """The same of what the other side has acknowledged."""
+        """Acknowledgement number of the other side, in the clear text."""
         self.marks: deque[tuple[int, int]] = deque(maxlen=MAX_MARKS)
-        """(Number on the wire, number in the clear text) after each segment not acknowledged."""
+        """(number on the wire, number in the clear text) after each unacknowledged segment."""
 
 
 class ClearStreams:
@@ -47,21 +47,21 @@ class ClearStreams:
     def segment(
         self, way: Way, numbers: tuple[int, int], flags: int, sent: bytes, clear: bytes | None
     ) -> tuple[int, int, bytes]:
-        """Return number, acknowledged number and bytes of a segment as the clear text has them.
+        """Return sequence number, acknowledgement number and bytes of a segment in the clear text.
 
         Args:
             way: its direction.
-            numbers: its number and acknowledged number on the wire.
+            numbers: sequence and acknowledgement number on the wire.
             flags: TCP flags.
             sent: the bytes on the wire.
-            clear: those that tshark has decrypted, b"" for none; None where the segment holds no
-                TLS.
+            clear: the bytes that tshark has decrypted, b"" for none; None if the segment does not
+                carry TLS.
 
         """
         seq, ack = numbers
         back: Way = (way[2], way[3], way[0], way[1])
         syn = bool(flags & SYN)
-        # A SYN has a number of its own.
+        # A SYN uses up a sequence number.
         self._begin(way, seq + syn, anew=syn)
         if clear is not None and way not in self._sides:
             self._begin(back, ack, anew=False)
@@ -76,23 +76,23 @@ class ClearStreams:
         return first & _BITS32, _acknowledged(theirs, ack), clear or b""
 
     def _begin(self, way: Way, start: int, *, anew: bool) -> None:
-        """Remember where a direction begins; a handshake makes it a new one."""
+        """Remember where a direction begins; `anew` after a handshake."""
         known = self._starts
         if anew or way not in known:
             known[way] = start & _BITS32
         if anew:
             self._sides.pop(way, None)
         known.move_to_end(way)
-        # Each flow has two directions here.
+        # Each flow has two entries.
         if len(known) > 2 * MAX_FLOWS:
             old, _ = known.popitem(last=False)
             self._sides.pop(old, None)
 
 
 def _acknowledged(side: _Side, ack: int) -> int:
-    """Return what an acknowledged number on the wire is in the clear text."""
+    """Return the acknowledgement number in the clear text for one on the wire."""
     marks = side.marks
-    # Not ahead of the acknowledgement, modulo 2**32.
+    # The mark is acknowledged if it is not ahead of the number, modulo 2**32.
     while marks and (ack - marks[0][0]) & _BITS32 < _HALF:
         side.acked = marks.popleft()[1]
     return side.acked

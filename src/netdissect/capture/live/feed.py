@@ -1,6 +1,4 @@
-"""A live capture as those who parse see it: frames to iterate over, a way to stop, and what was
-lost.
-"""
+"""A running capture for the code that parses it: frames, a way to stop, and the losses."""
 
 from __future__ import annotations
 
@@ -24,19 +22,20 @@ from netdissect.model.reports import CaptureInfo
 __all__ = ["LiveFeed"]
 
 TIMER_DRAIN_S = 0.25
-"""How long frames are still parsed that came before the capture's time was over."""
+"""Time for parsing the frames that are waiting when the duration of the capture is over."""
 STOP_DRAIN_S = 2.0
-"""How long frames are still parsed that came before the user ended the capture."""
+"""Time for parsing the frames that are waiting when the user stops the capture."""
 _TICK_S = 0.1
+"""Interval of `LiveFeed.on_tick` while no frames arrive."""
 _PRIORITY = -10
-"""Niceness of what captures, where the system allows it: who waits for others loses packets."""
+"""Niceness of the capturing processes, if the system allows it: waiting would lose packets."""
 
 
 class LiveFeed(Closing):
-    """A running capture; use as a context manager and iterate once.
+    """A context manager for a running capture that yields its frames once.
 
-    The interface is opened first; then the rights that took are given up, and only then a file is
-    created and a frame parsed.
+    First the interface is opened. Then the rights that this needed are given up, and only
+    afterwards a file is created and a frame parsed.
     """
 
     def __init__(
@@ -53,9 +52,9 @@ class LiveFeed(Closing):
         Args:
             request: what to capture.
             write: path to write to, `-` for standard output; None writes nothing.
-            autostop: when to end by itself.
-            ring: when to go on in the next file.
-            show: whether frames are wanted here; otherwise they are only written.
+            autostop: when to stop.
+            ring: when to start the next file.
+            show: whether to yield the frames; otherwise they are only written.
 
         Raises:
             NetdissectError: as `open_live` and `FileSink` say.
@@ -75,14 +74,15 @@ class LiveFeed(Closing):
     ) -> None:
         self._source = source = open_live(request)
         account = request.account
-        # Where nobody may not write, the process that captures does: it parses nothing.
+        # If the new user may not write files, the capturing process keeps the right to: it does
+        # not parse anything.
         first = account is None or write is None or account.owns_files
         self.on_tick: Callable[[], None] | None = None
-        """Called after each list of frames, and ten times a second where none comes."""
+        """Called after each list of frames, and every `_TICK_S` seconds without any."""
         self._deadline: float | None = None
         try:
             self.note = drop_rights(account) if first else ""
-            """What became of the rights; "" where there were none to give up."""
+            """What was done about the rights; "" if there were none to give up."""
             self._sink: FileSink | None = None
             if write is not None:
                 name = request.interface or source.info.path
@@ -109,12 +109,12 @@ class LiveFeed(Closing):
             self._timer.start()
 
     def __iter__(self) -> Iterator[Frame]:
-        """Yield frames as they come, until the capture ends and all were taken, or no time is
-        left to take them.
+        """Yield frames as they arrive, until the capture has ended and all were yielded, or the
+        time for that is over.
         """
         queue, info = self._pump.queue, self._source.info
         while (batch := queue.get(_TICK_S)) is not None:
-            if batch and self._source.live:  # the copy that reads has an account of its own
+            if batch and self._source.live:  # the process that reads updates its own copy of `info`
                 info.first_time_ns = batch[0][1] if not self._shown else info.first_time_ns
                 info.last_time_ns = batch[-1][1]
             left = len(batch)
@@ -126,7 +126,7 @@ class LiveFeed(Closing):
                     self._shown += 1
                     yield frame
             finally:
-                # Whoever leaves the loop leaves the rest of the list, too.
+                # The loop may be left early: the rest of the list is not parsed then.
                 if left:
                     queue.give_up(left)
                     queue.abandon()
@@ -134,17 +134,17 @@ class LiveFeed(Closing):
                 self.on_tick()
 
     def batches(self) -> Iterator[list[Frame]]:
-        """Yield the same frames in lists of one: what comes is wanted at once."""
+        """Yield the same frames in lists of one, so that each is processed at once."""
         return ([frame] for frame in self)
 
     @property
     def info(self) -> CaptureInfo:
-        """Return what is known of the capture so far."""
+        """Return the facts about the capture so far."""
         return self._source.info
 
     @property
     def backend(self) -> str:
-        """Return the name of the way it is captured."""
+        """Return the name of the backend."""
         return self._source.backend
 
     @property
@@ -154,25 +154,25 @@ class LiveFeed(Closing):
 
     @property
     def live(self) -> bool:
-        """Return whether an interface is captured, not a file or a pipe read."""
+        """Return True for an interface, False for a file or a pipe."""
         return self._source.live
 
     @property
     def kernel_drops(self) -> int | None:
-        """Return how many packets were lost before they reached this program; None = unknown, as
-        while the capture runs.
+        """Return how many packets were lost before they reached this program. None = unknown, also
+        while the capture is running.
         """
         return self._source.counts.kernel
 
     @property
     def own_drops(self) -> int:
-        """Return how many packets could not be shown because showing is slower than what comes."""
+        """Return how many packets were not parsed because parsing was too slow."""
         return self._pump.queue.lost
 
     @property
     def missing(self) -> list[str]:
-        """Return what is missing, at the end, where the capture program, this one, the file and
-        what was parsed are compared; an entry is a sentence.
+        """Return a sentence for each difference, at the end, between the packets that the capture
+        program took, that arrived here, that are in the file, and that were parsed.
         """
         counts, captured = self._source.counts, self.info.frames
         found = []
@@ -188,30 +188,30 @@ class LiveFeed(Closing):
 
     @property
     def complete(self) -> bool:
-        """Return whether nothing is missing anywhere, as far as can be told. Of a file, which still
-        has everything, nothing is missing where its user does not wait for the rest.
+        """Return whether no packet is known to be missing. A file that was not read to its end
+        counts as complete.
         """
         lost = self._source.live and (self.kernel_drops or self.own_drops)
         return not (self.missing or lost)
 
     @property
     def fault(self) -> str | None:
-        """Return why the capture ended without being told to; None for a proper end."""
+        """Return why the capture ended by itself; None if it did not."""
         return self._source.fault
 
     @property
     def error(self) -> Exception | None:
-        """Return what broke while capturing or writing."""
+        """Return the exception that ended capturing or writing; None without one."""
         return self._pump.error
 
     def stop(self, drain_s: float = STOP_DRAIN_S) -> None:
-        """End the capture; frames that wait are parsed for at most `drain_s` seconds."""
+        """Stop the capture; frames that are waiting are parsed for at most `drain_s` seconds."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self._source.settle_s + drain_s
         self._source.stop()
 
     def close(self) -> None:
-        """End the capture, finish its file and let go of the device."""
+        """Stop the capture, finish its file and release the device."""
         if self._timer is not None:
             self._timer.cancel()
         if self._pump.is_alive():
@@ -223,7 +223,7 @@ class LiveFeed(Closing):
 
 @contextmanager
 def _hurried() -> Iterator[None]:
-    """Give the processes that are started meanwhile a better priority; only root can."""
+    """Give processes that are started within the block a higher priority, if root allows it."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, min(before, _PRIORITY))

@@ -15,8 +15,8 @@ from netdissect.model.text import quoted
 __all__ = ["ANY", "Interface", "find_interface", "interfaces"]
 
 _GET_FLAGS, _GET_ADDRESS, _GET_HARDWARE = 0x8913, 0x8915, 0x8927
-"""SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFHWADDR. Source: Linux include/uapi/linux/sockios.h. The
-kernel is asked, because /sys may show the interfaces of another network namespace.
+"""SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFHWADDR. Source: Linux include/uapi/linux/sockios.h. Not read
+from /sys, which may show the interfaces of another network namespace.
 """
 _REQUEST_OCTETS, _NAME_OCTETS = 40, 16
 """Size of struct ifreq, and of the name that it begins with. Source: as _UP."""
@@ -30,7 +30,7 @@ class Interface:
     """One interface."""
 
     index: int
-    """Number of the system, from 1; 0 for all interfaces together."""
+    """The system's number, from 1; 0 for all interfaces together."""
     name: str
     up: bool
     loopback: bool
@@ -71,10 +71,10 @@ def interfaces() -> list[Interface]:
 
 
 def find_interface(text: str) -> Interface:
-    """Return the interface of a name, or of a number as `-D` prints it.
+    """Return the interface with a name, or with a number as printed by `-D`.
 
     Raises:
-        AccessError: there is none; the message lists those that there are.
+        AccessError: there is none; the message lists the existing ones.
 
     """
     known = interfaces()
@@ -86,7 +86,7 @@ def find_interface(text: str) -> Interface:
 
 
 def _asked(probe: socket.socket, name: str, what: int) -> bytes:
-    """Return the kernel's answer about an interface; b"" where it has none."""
+    """Return the kernel's answer to an ioctl about an interface; b"" on an error."""
     request = pack(f"{_REQUEST_OCTETS}s", name.encode()[: _NAME_OCTETS - 1])
     try:
         return bytes(fcntl.ioctl(probe, what, request))[_NAME_OCTETS:]

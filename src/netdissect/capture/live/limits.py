@@ -1,4 +1,4 @@
-"""When a capture ends by itself, and when it goes on in the next file: `-a`, `-b` and `-c`."""
+"""When a capture stops by itself, and when it starts the next file: `-a`, `-b` and `-c`."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from netdissect.model.text import quoted
 __all__ = ["Autostop", "RingRule"]
 
 _KILO = 1000
-"""Bytes of a kB, as dumpcap counts."""
+"""Bytes of a kB, as in dumpcap."""
 _MOST = 9_000_000_000
-"""Of anything; more seconds than that Python does not wait."""
+"""Largest value of any limit. Python cannot wait for more seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Autostop:
-    """When to end."""
+    """When a capture stops; None = no such limit."""
 
     duration_ns: int | None = None
-    """After so long."""
+    """Duration of the capture."""
     octets: int | None = None
-    """When the file being written has this size."""
+    """Size of the file being written."""
     packets: int | None = None
-    """After so many packets."""
+    """Number of packets."""
     files: int | None = None
-    """When so many files are full."""
+    """Number of full files."""
 
     @classmethod
     def parse(cls, texts: Iterable[str], *, packets: int | None = None) -> Self:
-        """Return what `duration:5`, `filesize:1024` (kB), `packets:100` and `files:3` mean.
+        """Return the limits that `duration:5`, `filesize:1024` (kB), `packets:100` and `files:3`
+        state.
 
         Raises:
-            UsageError: a word that is none of these, or a number that is none.
+            UsageError: an unknown word, or an invalid number.
 
         """
         found = _numbers(texts, ("duration", "filesize", "packets", "files"), "-a")
@@ -51,27 +52,27 @@ class Autostop:
 
 @dataclass(frozen=True, slots=True)
 class RingRule:
-    """When to go on in the next file, and how many to keep."""
+    """When a capture starts the next file, and how many files it keeps; None = no such limit."""
 
     duration_ns: int | None = None
-    """When the first packet of the file is so old."""
+    """Time since the first packet of the file."""
     octets: int | None = None
-    """When the file has this size."""
+    """Size of the file."""
     packets: int | None = None
-    """When the file holds so many packets."""
+    """Number of packets in the file."""
     files: int | None = None
-    """Files kept; the oldest are removed. None keeps all."""
+    """Number of files to keep; the oldest are removed."""
     by_frame: bool = False
     """Whether files are named by the number of their first frame, for `Segments`."""
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Self | None:
-        """Return what `filesize:1024` (kB), `duration:60`, `packets:1000` and `files:3` mean; None
-        where nothing is asked for.
+        """Return the rule that `filesize:1024` (kB), `duration:60`, `packets:1000` and `files:3`
+        state; None without any.
 
         Raises:
-            UsageError: a word that is none of these, a number that is none, or nothing that says
-                when a file is full.
+            UsageError: an unknown word, an invalid number, or nothing that says when a file is
+                full.
 
         """
         found = _numbers(texts, ("duration", "filesize", "packets", "files"), "-b")
@@ -88,7 +89,7 @@ def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[
     found: dict[str, float] = {}
     for text in texts:
         name, colon, number = text.partition(":")
-        # Of a duration alone there are fractions.
+        # Only a duration may have a fraction.
         plain = number.replace(".", "", 1) if name == "duration" else number
         if name not in known or not colon or not (plain.isascii() and plain.isdecimal()):
             wanted = ", ".join(f"{word}:N" for word in known)

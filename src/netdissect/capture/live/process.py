@@ -1,4 +1,4 @@
-"""Live capture through a program that holds the rights: dumpcap or tcpdump, read from a pipe."""
+"""Live capture through dumpcap or tcpdump, which have the rights; their output comes by a pipe."""
 
 from __future__ import annotations
 
@@ -24,45 +24,46 @@ from netdissect.system.programs import start_script
 __all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
 
 BUFFER_MIB = 64
-"""Kernel buffer asked of the program: half a second of 100,000 full-size packets, three of those of
-games.
+"""Kernel buffer of the program: half a second at 100,000 full-size packets per second, or three
+seconds with the packet sizes of games.
 """
 SLOT_BUFFER_MIB = 128
-"""The same for a tcpdump that is to print at once: libpcap then gives every packet a slot of the
-largest size, on the loopback 64 KiB twice. 20,000 packets a second fill the 1024 slots in 50 ms, so
-where a file is written tcpdump hands over full blocks instead, up to a second late.
+"""The same for tcpdump in immediate mode, in which libpcap reserves a slot of the largest size for
+every packet, on loopback twice 64 KiB. 20,000 packets per second fill the 1024 slots in 50 ms. If a
+file is written, tcpdump therefore delivers full blocks instead, up to a second later.
 """
 RECORDED_SETTLE_S = 1.2
-"""The time without bytes after which a tcpdump that hands over blocks has nothing left. Source:
+"""Time without output after which a tcpdump that delivers blocks has nothing left. Source:
 tcpdump.c, pcap_set_timeout(pc, 1000).
 """
 SETTLE_S = 0.3
-"""The same for dumpcap: the kernel hands it a packet after up to 0.25 s (Source: Wireshark
-dumpcap.c, CAP_READ_TIMEOUT), and what it has not got when it is ended is lost.
+"""The same for dumpcap, to which the kernel delivers a packet after up to 0.25 s (Source: Wireshark
+dumpcap.c, CAP_READ_TIMEOUT). Packets that it has not got when it ends are lost.
 """
 _PIPE_OCTETS = (1 << 24, 1 << 20)
-"""Sizes of the pipe to try: what root may have, and what any user may. Source:
-/proc/sys/fs/pipe-max-size.
+"""Sizes of the pipe to try: first one that only root may have. Source: /proc/sys/fs/pipe-max-size.
 """
 _GRACE_S = 5.0
-"""How long a program has to hand over what it has, once told to stop."""
+"""Time for a program to deliver what it has after it was told to stop."""
 _LEAST_QUIET_S = 0.1
-"""The same for a tcpdump that hands over each packet at once."""
-_LOOK_S = 0.05  # between two looks at what it says
+"""The time of `RECORDED_SETTLE_S` for tcpdump in immediate mode."""
+_LOOK_S = 0.05
+"""Interval at which the standard error of a program is checked."""
 _FILTER_S = 1.0
-"""From what tshark says first to a capture that runs: its filter is set in between."""
-_MAX_WORDS = 65_536  # bytes of what it says that are kept: it may repeat itself for ever
+"""Time between the first message of dumpcap or tshark and the moment when its filter is set."""
+_MAX_WORDS = 65_536
+"""Bytes of standard error that are read: a program may repeat a message for ever."""
 
 _DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*: \d+/(\d+) \(pcap:")
 _TCPDUMP_DROPS = re.compile(r"^(\d+) packets? dropped by (?:kernel|interface)$", re.MULTILINE)
 _TSHARK_DROPS = re.compile(r"^(\d+) packets? dropped", re.MULTILINE)
 DROPS = {"dumpcap": _DUMPCAP_DROPS, "tcpdump": _TCPDUMP_DROPS, "tshark": _TSHARK_DROPS}
-"""Program -> what it says about lost packets."""
+"""Program -> its message about dropped packets."""
 _TAKEN = {
     "dumpcap": re.compile(r"^Packets captured: (\d+)$", re.MULTILINE),
     "tcpdump": re.compile(r"^(\d+) packets? captured$", re.MULTILINE),
 }
-"""Program -> what it says about those that it took."""
+"""Program -> its message about the number of captured packets."""
 
 _FORBIDDEN = ("permission", "not permitted")
 _MISSING = ("no such device", "no device named", "disappeared", "not up", "no longer running",
@@ -70,7 +71,7 @@ _MISSING = ("no such device", "no device named", "disappeared", "not up", "no lo
 
 
 def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> list[str]:
-    """Return the command that writes what it captures to standard output."""
+    """Return the command line of a program that captures to standard output."""
     snap = str(request.snap_octets)
     quiet = [] if request.promiscuous else ["-p"]
     if backend.name == "dumpcap":
@@ -79,7 +80,7 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
     else:
         at_once = [] if request.recorded else ["--immediate-mode"]
         buffer = BUFFER_MIB if request.recorded else SLOT_BUFFER_MIB
-        # -U: each packet goes out as soon as it is taken. tcpdump counts its buffer in KiB.
+        # -U writes each packet at once. The size of the buffer is in KiB.
         words = ["-n", "-U", *at_once, "--time-stamp-precision=nano", "-i", interface,
                  "-s", snap, "-B", str(buffer * 1024), "-w", "-"]  # fmt: skip
         chosen = ["--", request.capture_filter] if request.capture_filter else []
@@ -87,7 +88,7 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
 
 
 class Child:
-    """A capture program under its keeper, its output, and what it said on standard error."""
+    """A capture program that was started through `system/keeper.py`, and its output."""
 
     def __init__(
         self,
@@ -102,10 +103,11 @@ class Child:
 
         Args:
             words: its absolute path and arguments.
-            quiet_s: once it is stopped, it is ended when it has put out nothing for so long.
-            source: the program whose output it reads; the two end together.
-            file: the open file that it reads in place of one.
-            account: whose rights it has; None = ours.
+            quiet_s: after a request to stop, the program is ended when it has had no output for
+                this time, seconds.
+            source: another program whose output it reads; the two end together.
+            file: an open file that it reads instead.
+            account: the account under which it runs; None = that of this process.
 
         """
         reads = [] if source is None else [source.detach()]
@@ -127,7 +129,7 @@ class Child:
             pass_fds=reads,
         )
         self._source = source
-        # Held open here as well, the pipe would not break when its reader ends.
+        # If it stayed open here too, the pipe would not break when its reader ends.
         if source is not None:
             source.let_go()
         if self._keeper.stdout is None:
@@ -144,17 +146,17 @@ class Child:
         return self._output.fileno()
 
     def let_go(self) -> None:
-        """Leave its output to the program that reads it."""
+        """Close the output in this process, because another program reads it."""
         self._output.close()
 
     def started(self, mark: str) -> bool:
-        """Wait until the program has said `mark` or put out something; False where it ended
-        before that.
+        """Wait until the program has printed `mark` on standard error or produced output; return
+        False if it ended before.
         """
         for _ in range(int(_GRACE_S / _LOOK_S)):
             ready, _, _ = select.select([self._output], [], [], _LOOK_S)
             if mark in self.said():
-                # Said before dumpcap has set the filter, which throws away what came until then.
+                # dumpcap prints it before it sets the filter, which discards earlier packets.
                 select.select([self._output], [], [], _FILTER_S)
                 return self._keeper.poll() is None
             if ready:
@@ -162,25 +164,25 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Have whoever reads `input` read what is there and end the program."""
+        """Request the end: the reader of `input` reads what is there and then ends the program."""
         self.wake.call()
 
     def tell(self) -> None:
-        """Tell the keeper to end the program."""
+        """Make the keeper end the program."""
         stdin = self._keeper.stdin
         if stdin is not None and not stdin.closed:
             stdin.close()
 
     def hand_over(self) -> None:
-        """Leave input and keeper to a copy of this process."""
+        """Leave input and keeper to a forked copy of this process."""
         if self._source is not None:
             self._source.hand_over()
         self.tell()
         self._output.close()
 
     def ended(self) -> int:
-        """Wait for the program and return its exit status; 0 in a copy of the process that started
-        it, which cannot know.
+        """Wait for the program and return its exit status; 0 in a forked copy of the process that
+        started it, where the status is unknown.
         """
         if self._source is not None:
             self._source.ended()
@@ -194,12 +196,12 @@ class Child:
             return self._keeper.wait()
 
     def said(self) -> str:
-        """Return what it has said on standard error."""
-        # Without a seek: the program writes at the place that this descriptor shares with it.
+        """Return the standard error output of the program."""
+        # Not `seek`: the program writes at the file position that this descriptor shares with it.
         return os.pread(self._said.fileno(), _MAX_WORDS, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
-        """End the program and let go of everything."""
+        """End the program and release all resources."""
         self.wake.call()
         self._output.close()
         self.ended()
@@ -210,12 +212,12 @@ class Child:
 
 
 class ChildSource:
-    """What a source asks of the program whose output it reads."""
+    """Base of the sources that read the output of a program."""
 
     _child: Child
 
     def stop(self) -> None:
-        """Have the program hand over what it has and end."""
+        """Make the program deliver what it has and end."""
         self._child.stop()
 
     def end(self) -> None:
@@ -224,15 +226,15 @@ class ChildSource:
         self._child.input.finish()
 
     def hand_over(self) -> None:
-        """Leave the program to a copy of this process."""
+        """Leave the program to a forked copy of this process."""
         self._child.hand_over()
 
     def take_over(self) -> None:
-        """Be that copy."""
+        """Take over the program in the forked copy."""
         self._child.wake.leave()
 
     def close(self) -> None:
-        """Let go of the program."""
+        """End the program and release it."""
         self._child.close()
 
 
@@ -246,7 +248,7 @@ class ProcessSource(ChildSource):
 
         Raises:
             AccessError: no right to capture, or no such interface.
-            FilterError: the program does not understand the filter.
+            FilterError: the program rejects the filter.
 
         """
         self.backend = backend.name
@@ -288,7 +290,7 @@ class ProcessSource(ChildSource):
 
 
 def failure(backend: Verdict, interface: str, request: LiveRequest, said: str) -> NetdissectError:
-    """Return the error for what a program said before it captured anything."""
+    """Return the error for what a program printed on standard error instead of capturing."""
     reason = message(said, backend.name) or f"{backend.name} ended without a word"
     lower = said.lower()
     if any(word in lower for word in _FORBIDDEN):
@@ -302,17 +304,17 @@ def failure(backend: Verdict, interface: str, request: LiveRequest, said: str) -
 
 
 def message(said: str, backend: str) -> str:
-    """Return the sentence that says what went wrong; "" where there is none."""
+    """Return the sentence of a program's standard error that says what went wrong, or ""."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     mine = [line.partition(": ")[2] for line in lines if line.startswith(f"{backend}: ")]
     told = [line for line in mine if not line.startswith(("listening on", "verbose output"))]
-    # libpcap's own reason stands in brackets on a line of its own.
+    # libpcap's own reason is in parentheses on a line of its own.
     reasons = [line for line in lines if line.startswith("(")]
     return " ".join([*told[:1], *reasons[:1]])
 
 
 def _enlarge(fd: int) -> None:
-    """Make a pipe larger, so that a pause of its reader costs nothing."""
+    """Make a pipe larger, so that no packets are lost while its reader pauses."""
     for octets in _PIPE_OCTETS:
         with suppress(OSError, AttributeError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, octets)

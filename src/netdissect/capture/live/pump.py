@@ -1,5 +1,5 @@
-"""Takes frames from a live source, writes them, and hands them to whoever parses: what both ways of
-doing that have in common, and the one for files (`recorder.py` has the other).
+"""Reads frames from a live source, writes them to a file, and queues them for parsing: the common
+part, and a thread that does it for files. `recorder.py` does it in a process for interfaces.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from netdissect.model.packets import Frame
 __all__ = ["MAX_QUEUED_OCTETS", "FrameQueue", "Pump", "PumpThread"]
 
 MAX_QUEUED_OCTETS = 64 * 1024 * 1024
-"""Memory of the frames that wait to be parsed: beyond it, what an interface delivers is not shown
-(and counted, see `shared.py`), and a file waits.
+"""Memory of the frames that wait for being parsed. Beyond that, further frames of an interface are
+not parsed but counted (see `shared.py`), and reading a file waits.
 """
 _FRAME_COST = 200
-"""Bytes of memory that a frame takes besides its own."""
+"""Memory of a frame besides its bytes, estimated."""
 
 
 class FrameQueue:
-    """Frames on their way from the thread that reads a file to the one that parses."""
+    """A queue from the thread that reads a file to the one that parses its frames."""
 
     def __init__(self, *, limit: int = MAX_QUEUED_OCTETS) -> None:
-        """Take how many bytes may wait; a full queue makes its writer wait."""
+        """Create a queue of `limit` bytes; `put` waits while it is full."""
         self.lost = 0
-        """Frames that were left in the queue."""
+        """Frames that were not parsed."""
         self._limit = limit
         self._batches: deque[tuple[list[Frame], int]] = deque()
         self._octets = 0
@@ -38,7 +38,7 @@ class FrameQueue:
         self._changed = threading.Condition()
 
     def put(self, batch: list[Frame]) -> None:
-        """Add frames; those that come when the reader has gone are lost."""
+        """Add frames; they are lost if the reader has ended."""
         cost = sum(len(frame[3]) for frame in batch) + _FRAME_COST * len(batch)
         with self._changed:
             while self._open and self._octets > self._limit:
@@ -51,7 +51,7 @@ class FrameQueue:
             self._changed.notify_all()
 
     def get(self, timeout_s: float | None = None) -> list[Frame] | None:
-        """Return the next frames: an empty list where none came in time, None at the end."""
+        """Return the next frames; an empty list after `timeout_s` without any, None at the end."""
         with self._changed:
             if not self._batches and self._open:
                 self._changed.wait(timeout_s)
@@ -63,20 +63,20 @@ class FrameQueue:
             return [] if self._open else None
 
     def close(self) -> None:
-        """Let the reader take what is left, and nothing more be added."""
+        """End putting; the reader can still get what is left."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
 
     def count(self, packets: int) -> None:
-        """Take how many packets were captured so far; here nobody asks for it."""
+        """Ignore how many packets were captured so far: within a process, `Pump` has the number."""
 
     def give_up(self, packets: int) -> None:
-        """Count packets as lost that were taken out and will not be parsed."""
+        """Count packets as lost that were got and will not be parsed."""
         self.lost += packets
 
     def abandon(self) -> None:
-        """Throw away what is left and count it as lost."""
+        """Discard what is left, and count it as lost."""
         with self._changed:
             self._open = False
             self.lost += sum(len(batch) for batch, _ in self._batches)
@@ -86,20 +86,20 @@ class FrameQueue:
 
 
 class Queue(Protocol):
-    """Where a pump puts frames."""
+    """The writing end of a queue of frames."""
 
     def put(self, batch: list[Frame]) -> None:
         """Add frames."""
 
     def count(self, packets: int) -> None:
-        """Take how many packets were captured so far."""
+        """Store how many packets were captured so far."""
 
     def close(self) -> None:
-        """Take no more."""
+        """End putting."""
 
 
 class Pump:
-    """Reads a source to its end, or until a limit is reached or its `stop` is called."""
+    """Reads a source until it ends, a limit is reached, or its `stop` is called."""
 
     def __init__(
         self,
@@ -110,23 +110,23 @@ class Pump:
         show: bool,
         queue: Queue,
     ) -> None:
-        """Take where frames come from and go to.
+        """Create a pump.
 
         Args:
-            source: where to read.
-            sink: files to write; None for none.
-            autostop: when to end.
-            show: whether somebody takes frames from the queue.
+            source: the source to read.
+            sink: the files to write; None for none.
+            autostop: when to stop.
+            show: whether to put frames into the queue.
             queue: the queue.
 
         """
         self.queue = queue
         self.packets = 0
-        """Frames taken so far."""
+        """Frames read so far."""
         self.written = 0
         """Frames in the file."""
         self.error: Exception | None = None
-        """What ended the capture before its time: a full disk, a fault of ours."""
+        """What ended the capture early: a full disk, or a fault in our own code."""
         self._source = source
         self._sink = sink
         self._autostop = autostop
@@ -135,7 +135,7 @@ class Pump:
         self._last_ns: int | None = None
 
     def run(self) -> None:
-        """Take frames until the source ends, then finish the file."""
+        """Process frames until the source ends, then finish the file."""
         frames = self._source.batches()
         try:
             try:
@@ -143,7 +143,7 @@ class Pump:
                     if self._take(batch):
                         break
             except OSError as error:
-                self.error = error  # the file takes no more
+                self.error = error  # the file cannot be written
             self._drain(frames)
         except Exception as error:  # noqa: BLE001 - raised again where the command can report it
             self.error = error
@@ -152,7 +152,7 @@ class Pump:
         self.queue.close()
 
     def _take(self, batch: list[Frame]) -> bool:
-        """Write and hand on frames; return True where a limit is reached."""
+        """Write and queue frames; return True if a limit is reached."""
         taken, done = self._within(batch)
         if not taken:
             return done
@@ -167,13 +167,13 @@ class Pump:
         return done or self._written_enough()
 
     def _within(self, batch: list[Frame]) -> tuple[list[Frame], bool]:
-        """Return the frames that the limits allow, and whether one is reached."""
+        """Return the frames within the limits, and whether a limit is reached."""
         limits = self._autostop
         if limits.packets is not None and self.packets + len(batch) >= limits.packets:
             return batch[: limits.packets - self.packets], True
         if limits.duration_ns is None or self._source.live or not batch:
             return batch, False
-        # A file says itself how much time has passed.
+        # For a file, the duration is that of its timestamps.
         self._first_ns = batch[0][1] if self._first_ns is None else self._first_ns
         end_ns = self._first_ns + limits.duration_ns
         kept = [frame for frame in batch if frame[1] <= end_ns]
@@ -187,7 +187,7 @@ class Pump:
         return full or (limits.files is not None and sink.files_full >= limits.files)
 
     def _drain(self, frames: Iterator[list[Frame]]) -> None:
-        """Have the source end properly, so that it can say what was lost."""
+        """End the source and read it to its end, so that it can report losses."""
         self._source.end()
         for _ in frames:
             pass
@@ -204,14 +204,14 @@ class Pump:
 
 
 class PumpThread(Pump):
-    """A pump in a thread, for a file or a pipe: that waits for its reader, and loses nothing."""
+    """A pump in a thread for a file or a pipe, which can wait, so that nothing is lost."""
 
     queue: FrameQueue
 
     def __init__(
         self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
     ) -> None:
-        """Take where frames come from and go to; see `Pump`."""
+        """Create a pump; the arguments are those of `Pump`."""
         super().__init__(source, sink=sink, autostop=autostop, show=show, queue=FrameQueue())
         self._thread = threading.Thread(target=self.run, name="capture", daemon=True)
         self.start, self.is_alive = self._thread.start, self._thread.is_alive

@@ -1,8 +1,8 @@
-"""Captures and writes in a process that does nothing else: neither slow parsing nor a terminal that
-does not read costs a packet of the file.
+"""Captures and writes in a process that does nothing else, so that neither slow parsing nor a
+blocked terminal loses a packet of the file.
 
-It is a copy of this process, made when the interface is open, the rights are given up and the file
-exists. It ends by itself when this process has ended, and the file is whole then.
+The process is forked when the interface is open, the rights are given up and the file exists. It
+ends by itself when the original process has ended, and the file is complete then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Recorder"]
 
 @dataclass(slots=True)
 class _Outcome:
-    """What the process says at its end."""
+    """What the process reports at its end."""
 
     info: CaptureInfo
     counts: Counts
@@ -38,15 +38,15 @@ class _Outcome:
 
 
 class Recorder:
-    """The same to its users as a `Pump`."""
+    """Runs a `Pump` in a forked process; it has the same interface as a `PumpThread`."""
 
     def __init__(
         self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
     ) -> None:
-        """Take where frames come from and go to; see `Pump`."""
+        """Create a recorder; the arguments are those of `Pump`."""
         self.queue = SharedQueue()
         self.error: Exception | None = None
-        """What ended the capture before its time."""
+        """What ended the capture early."""
         self.written = 0
         """Packets in the file; known at the end."""
         self._source, self._sink = source, sink
@@ -60,9 +60,9 @@ class Recorder:
         return self.queue.packets
 
     def start(self, shed: Callable[[], None] | None = None) -> None:
-        """Begin; the process calls `shed` to give up the rights that it does not need."""
+        """Start the process, which calls `shed` to give up rights that it does not need."""
         result, told = os.pipe()
-        # What is in the buffers would be written by both processes.
+        # Flush now, or both processes would write what is in the buffers.
         sys.stdout.flush()
         sys.stderr.flush()
         self._pid = os.fork()
@@ -82,11 +82,11 @@ class Recorder:
             self._work(told)
             status = 0
         finally:
-            # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
+            # A forked copy must neither print a traceback nor run exit handlers.
             os._exit(status)
 
     def _work(self, told: int) -> None:
-        """Capture to the end, and say what happened."""
+        """Capture to the end, and report the outcome."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the other process ends the capture
         interrupt.take()
@@ -97,20 +97,20 @@ class Recorder:
         outcome = _Outcome(source.info, source.counts, source.fault, pump.error, pump.written)
         try:
             data = pickle.dumps(outcome)
-            pickle.loads(data)  # noqa: S301 - our own: it may be written and yet not be read
-        except Exception:  # noqa: BLE001 - an error may hold anything
+            pickle.loads(data)  # noqa: S301 - our own data: checks that it can be unpickled
+        except Exception:  # noqa: BLE001 - an error may hold any object
             outcome.error = NetdissectError(f"{type(pump.error).__name__}: {pump.error}")
             data = pickle.dumps(outcome)
         with os.fdopen(told, "wb") as pipe:
             pipe.write(data)
 
     def is_alive(self) -> bool:
-        """Return whether the end has not been waited for."""
+        """Return whether `join` is still to be called."""
         return self._pid != 0
 
     def join(self) -> None:
-        """Wait for the end, and take over what the process found out."""
-        # Read before the wait: what is more than the pipe holds would keep the writer for ever.
+        """Wait for the end of the process, and store its outcome."""
+        # Read before waiting: a process blocked on a full pipe would never end.
         with os.fdopen(self._result, "rb") as pipe:
             data = pipe.read()
         os.waitpid(self._pid, 0)
@@ -119,7 +119,7 @@ class Recorder:
         if not data:
             self.error = NetdissectError("the process that captures has failed")
             return
-        # The bytes come from a process of our own, over a pipe that nobody else holds.
+        # Safe to unpickle: the pipe belongs to a process of our own.
         outcome: _Outcome = pickle.loads(data)  # noqa: S301
         self.error, self.written = outcome.error, outcome.written
         self._source.fault = outcome.fault

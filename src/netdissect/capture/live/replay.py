@@ -1,4 +1,4 @@
-"""A file, or a capture that arrives on standard input, taken the way an interface is."""
+"""A capture file, or a capture on standard input, read like an interface."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class ReplaySource:
     link_type: int | None = None
     settle_s = 0.0
     live = False
-    """It waits for its reader: a file has time, and whoever writes to a pipe holds what we do not
-    take.
+    """False: it may wait for its reader, because a file does not change, and the writer of a pipe
+    keeps what was not read.
     """
 
     def __init__(self, request: LiveRequest) -> None:
         """Open the file.
 
         Raises:
-            CaptureError: it is missing, unreadable or no capture.
+            CaptureError: it is missing, unreadable or not a capture.
 
         """
         self._wake = Wake()
@@ -53,20 +53,20 @@ class ReplaySource:
                 break
         self.counts.kernel = self.info.drops
         if self._stopped:
-            # What is missing was not waited for: the file is not to blame.
+            # The end is missing because reading was stopped, not because of the file.
             self.info.truncated_at = self.info.damage = None
 
     def stop(self) -> None:
-        """Have `batches` end."""
+        """End `batches`."""
         self._stopped = True
         self._wake.call()
 
     def end(self) -> None:
-        """Have `batches` end."""
+        """End `batches`."""
         self.stop()
 
     def hand_over(self) -> None:
-        """Do nothing: a file is read by a thread of this process, not by a copy."""
+        """Do nothing: a file is read by a thread of this process."""
 
     take_over = hand_over
 

@@ -1,4 +1,4 @@
-"""Gives up the rights that only opening an interface needs."""
+"""Gives up the rights that are needed only for opening an interface."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _WRITE_ANYWHERE = 1 << 1
 
 
 def successor(name: str | None = None) -> Account | None:
-    """Return whom root becomes before it parses: the user of this name or number, else who called
-    `sudo`, else `nobody`. None where this is not root.
+    """Return the account that root changes to before it parses: that of `name`, or else of the
+    caller of `sudo`, or else `nobody`. None if this process is not root.
+
+    Args:
+        name: name or number of a user; None = not specified.
 
     Raises:
-        UsageError: there is no such user, it is root, or this is not root.
+        UsageError: there is no such user, it is root, or this process is not root.
 
     """
     if os.geteuid() != 0:
@@ -47,12 +50,14 @@ def successor(name: str | None = None) -> Account | None:
 
 
 def drop_rights(account: Account | None) -> str:
-    """Become another user, without capabilities, and return what was done in a few words; "" where
-    there was nothing to give up, or where the process is not ours: whoever calls us as a library
-    keeps what it has.
+    """Change to another user and drop all capabilities. A process that only uses netdissect as a
+    library keeps its rights.
 
     Args:
-        account: whom root becomes; None where this is not root.
+        account: the account that root changes to; None if this process is not root.
+
+    Returns:
+        What was done, in a few words; "" if there was nothing to give up.
 
     Raises:
         NetdissectError: the rights could not be given up.
@@ -76,7 +81,7 @@ def drop_rights(account: Account | None) -> str:
 
 
 def keep_files() -> None:
-    """Give up everything but the right to create files where root can: for what only writes."""
+    """Drop all capabilities but that of creating files anywhere, for a process that only writes."""
     _set_capabilities(_WRITE_ANYWHERE)
 
 
@@ -88,7 +93,7 @@ def _name(account: Account) -> str:
 
 
 def _set_capabilities(kept: int) -> None:
-    """Reduce the capability sets of this process, and let no program that it starts gain any."""
+    """Reduce the capability sets of this process; programs that it starts cannot gain any."""
     library = ctypes.CDLL(None, use_errno=True)
     # Effective, permitted, inheritable: the lower words of the three, then the upper ones.
     header, sets = pack("Ii", _CAPABILITY_VERSION, 0), pack("6I", kept, kept, 0, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Live capture without another program: a ring of memory that the kernel fills (AF_PACKET,
+"""Live capture without another program, through a ring buffer that the kernel fills (AF_PACKET,
 TPACKET_V3). Linux only.
 
 ```
@@ -34,26 +34,29 @@ from netdissect.model.reports import CaptureInfo
 __all__ = ["RingSource"]
 
 BLOCK_OCTETS = 1 << 18
-"""One block: the kernel hands over what is in it when it is full or RETIRE_MS old."""
+"""Size of one block. The kernel delivers it when it is full or RETIRE_MS old."""
 BLOCKS = 256
-"""64 MiB: half a second of 100,000 full-size packets, three of those of games."""
+"""64 MiB in all: half a second at 100,000 full-size packets per second, or three seconds with the
+packet sizes of games.
+"""
 FRAME_OCTETS = 1 << 11
-"""Only a unit of the kernel's arithmetic in this version of the ring; packets are packed."""
+"""A parameter that only enters the kernel's checks in TPACKET_V3, which packs packets densely."""
 RETIRE_MS = 20
+"""Age at which the kernel delivers a block that is not full."""
 
 _ALL_PROTOCOLS = 3  # ETH_P_ALL. Source: Linux if_ether.h
 _SOL_PACKET = 263  # Source of this and the next two: Linux socket.h, if_packet.h
 _ADD_MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION, _IGNORE_OUTGOING = 1, 5, 6, 10, 23
 _TPACKET_V3 = 2
 _PROMISCUOUS = 1
-_PACKET_OUTGOING = 4  # what this host sends: on loopback each packet comes a second time so
-_STATUS_USER = 1  # TP_STATUS_USER: the kernel has handed the block over
+_PACKET_OUTGOING = 4  # sent by this host: on loopback a second copy of each packet
+_STATUS_USER = 1  # TP_STATUS_USER: the kernel has delivered the block
 _KERNEL_BLOCK = pack("I", 0)
 _TAKE_NOTHING = pack("HBBI", 6, 0, 0, 0)
 """A filter that returns 0: BPF_RET | BPF_K. Source: as `bpf.compile_filter`."""
-_VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40  # the kernel took a tag off, which the file gets back
-_VLAN_ETHERTYPE = 0x8100  # of a tag whose type the kernel does not name: IEEE 802.1Q
-_ADDRESSES_OCTETS = 12  # the tag stands behind both hardware addresses
+_VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40  # the kernel has removed a tag, which is put back here
+_VLAN_ETHERTYPE = 0x8100  # of a tag without a type from the kernel: IEEE 802.1Q
+_ADDRESSES_OCTETS = 12  # the tag follows both hardware addresses
 _PACKET_TYPE_AT = 48 + 10  # tpacket3_hdr takes 48 bytes; sll_pkttype is behind ten of sockaddr_ll
 
 _BLOCK = Struct("4xIIII")
@@ -92,7 +95,7 @@ class RingSource:
         self.fault: str | None = None
         self._interface = interface
         self._exact = True
-        """Whether what the kernel counts is what is handed on."""
+        """Whether the kernel's packet count is that of the frames yielded."""
         self._wake = Wake()
         name = link_type_name(link)
         program = compile_filter(request.capture_filter, name, request.snap_octets)
@@ -109,12 +112,12 @@ class RingSource:
             raise AccessError(f"cannot capture on {interface.name}: {error.strerror}") from error
 
     def _open(self, program: bytes, *, promiscuous: bool) -> mmap.mmap:
-        """Set the socket up. It is bound last, so that nothing passes the filter unseen."""
+        """Set up the socket. It is bound last, so that no packet bypasses the filter."""
         interface, packet = self._interface, self._socket
         packet.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         attach(packet, program)
         if interface.loopback:
-            # The kernel shows each packet of the loopback twice: as it leaves and as it arrives.
+            # The kernel delivers each packet of the loopback twice: when it is sent and received.
             try:
                 packet.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
             except OSError as error:  # before Linux 4.20; `_packets` leaves them out too
@@ -142,14 +145,14 @@ class RingSource:
         closed = False
         while True:
             if self._wake.set and not closed:
-                # Nothing more comes in: what is in the ring now is all that came before.
+                # From now on no packet enters the ring: it has only those captured before.
                 attach(self._socket, _TAKE_NOTHING)
                 closed = True
             base = block * BLOCK_OCTETS
             _, status, count, first = _BLOCK.unpack_from(memory, base)
             if status & _STATUS_USER:
                 batch = self._packets(base + first, count, number)
-                # The kernel may fill it again: the frames are copies.
+                # Return the block to the kernel: the frames are copies.
                 memory[base + 8 : base + 12] = _KERNEL_BLOCK
                 block = (block + 1) % BLOCKS
                 if batch:
@@ -165,7 +168,7 @@ class RingSource:
         self._count()
 
     def _packets(self, at: int, count: int, number: int) -> list[Frame]:
-        """Return the packets of a block as frames; `number` is that of the one before."""
+        """Return the packets of a block as frames; `number` is that of the previous frame."""
         memory, link, loopback = self._memory, self._link, self._interface.loopback
         batch: list[Frame] = []
         for _ in range(count):
@@ -191,12 +194,12 @@ class RingSource:
         info.last_time_ns = batch[-1][1]
 
     def _more(self) -> bool:
-        """Return whether the block that is being filled arrives, now that no other will."""
-        # The kernel hands a block over RETIRE_MS after its first packet; twice that is enough.
+        """Wait for the last block; return whether there is one."""
+        # The kernel delivers a block RETIRE_MS after its first packet.
         return bool(select.select([self._socket], [], [], 2 * RETIRE_MS / 1000)[0])
 
     def _lost(self) -> bool:
-        """Return whether the interface has gone, and note why."""
+        """Return whether the interface is gone, and set `fault`."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             reason = os.strerror(error)
@@ -204,7 +207,7 @@ class RingSource:
         return bool(error)
 
     def _count(self) -> None:
-        """Ask the kernel how many packets it took, and how many it dropped among those."""
+        """Get the numbers of packets that the kernel has seen, and of those that it has dropped."""
         with suppress(OSError):
             counts = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
             packets, dropped = unpack_from("II", counts)
@@ -213,20 +216,20 @@ class RingSource:
                 self.counts.taken = packets - dropped
 
     def stop(self) -> None:
-        """Have `batches` end after what is in the ring."""
+        """End `batches` after the packets in the ring."""
         self._wake.call()
 
     def end(self) -> None:
-        """Have `batches` end after what is in the ring."""
+        """End `batches` after the packets in the ring."""
         self._wake.set = True
 
     def hand_over(self) -> None:
-        """Leave ring and socket to a copy of this process."""
+        """Leave ring and socket to a forked copy of this process."""
         self._memory.close()
         self._socket.close()
 
     def take_over(self) -> None:
-        """Be that copy."""
+        """Take over in the forked copy."""
         self._wake.leave()
 
     def close(self) -> None:
@@ -236,6 +239,6 @@ class RingSource:
 
 
 def _tagged(data: bytes, tag: int, kind: int) -> bytes:
-    """Return an Ethernet frame with the VLAN tag that the kernel took off put back."""
+    """Return an Ethernet frame with the VLAN tag that the kernel has removed."""
     head, rest = data[:_ADDRESSES_OCTETS], data[_ADDRESSES_OCTETS:]
     return head + pack(">HH", kind or _VLAN_ETHERTYPE, tag & 0xFFFF) + rest

@@ -1,4 +1,4 @@
-"""The files of a ring that is private to this program, read as one capture while it is written."""
+"""Reads the files of a private ring as one capture, while the ring is being written."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["Segments", "first_kept", "segment"]
 
 
 def segment(folder: Path, first: int) -> Path:
-    """Return the file of a ring that begins with a frame: names sort as frames do."""
+    """Return the path of the file of a ring that begins with a frame; names sort as frames do."""
     return folder / f"{first:020d}.pcapng"
 
 
 def first_kept(folder: Path) -> int:
-    """Return the number of the first frame that a ring still has."""
+    """Return the number of the first frame that is still in a ring."""
     return int(min(path.stem for path in folder.iterdir()))
 
 
 class Segments(RawIOBase):
-    """The bytes of all files of a ring, oldest first; pcapng allows sections one after another.
-    What has been opened stays readable when the ring lets go of it.
+    """The concatenated files of a ring, oldest first, which is a valid pcapng file. A file that was
+    opened stays readable when the ring removes it.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open what the folder holds."""
+        """Open all files in the folder."""
         super().__init__()
         self._files: deque[FileIO] = deque()
         while not self._files:
@@ -34,7 +34,7 @@ class Segments(RawIOBase):
             try:
                 for path in paths:
                     self._files.append(FileIO(path))
-            except FileNotFoundError:  # the oldest has just left
+            except FileNotFoundError:  # the oldest file has just been removed
                 self._let_go()
         self.first = int(paths[0].stem)
         """Number of the first frame."""
@@ -44,7 +44,7 @@ class Segments(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what the files have; 0 at the end of the last."""
+        """Read from the files; return 0 at the end of the last one."""
         while self._files:
             size = self._files[0].readinto(buffer)
             if size or len(self._files) == 1:

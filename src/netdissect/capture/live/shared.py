@@ -1,12 +1,11 @@
-"""Frames on their way from the process that captures to the one that parses, through memory that
-both see.
+"""A queue of frames in shared memory, from the process that captures to the one that parses.
 
 ```
 header, eight u64: bytes put in | bytes taken out | packets captured | packets not put in |
-                   1 when the reader has gone | 1 when the writer has ended | 0 | 0
+                   1 if the reader has ended | 1 if the writer has ended | 0 | 0
 ring:              length u64 | a list of frames as `marshal` writes it | ... to a multiple of 8
 ```
-Each figure has one writer, which stores it whole, so no lock is needed.
+Each number is written by one process only and in a single store, so that no lock is needed.
 """
 
 from __future__ import annotations
@@ -26,20 +25,22 @@ _HEADER = 64  # bytes for the six numbers below, apart from the frames
 _PUT, _TAKEN, _PACKETS, _LOST, _GONE, _ENDED = range(6)
 _WORD = 8
 _FORMAT = 2
-"""Version of `marshal` without references between values, which these have not."""
+"""Version of `marshal` without references between values, which frames do not need."""
 
 
 class SharedQueue:
-    """Made before the fork. One process puts, the other gets; a full queue loses what is put."""
+    """A queue that is created before a fork. One process puts, the other gets. Frames that are put
+    into a full queue are lost, and counted.
+    """
 
     def __init__(self, limit: int = MAX_QUEUED_OCTETS) -> None:
-        """Take the memory, a multiple of 8 bytes."""
+        """Create a queue of `limit` bytes, a multiple of 8."""
         self._limit = limit
         memory = memoryview(mmap.mmap(-1, _HEADER + limit))
         self._figures = memory[:_HEADER].cast("Q")
         self._ring = memory[_HEADER:]
         self._ends = os.pipe()
-        """Something to poll: a byte for each list put in, and its end with the writer's."""
+        """A pipe that the reader polls: a byte for each list, and the end when the writer ends."""
         for end in self._ends:
             os.set_blocking(end, False)
         self._abandoned = 0
@@ -47,11 +48,11 @@ class SharedQueue:
     # -- the process that captures -----------------------------------------------------------------
 
     def write_only(self) -> None:
-        """Be the end that puts."""
+        """Prepare this process for putting."""
         os.close(self._ends[0])
 
     def put(self, batch: list[Frame]) -> None:
-        """Add frames, or count them as lost where there is no room. Never waits."""
+        """Add frames, or count them as lost if there is no room. Never waits."""
         figures = self._figures
         data = marshal.dumps(batch, _FORMAT)
         begin = figures[_PUT]
@@ -61,9 +62,9 @@ class SharedQueue:
             return
         self._store(begin, len(data).to_bytes(_WORD, "little"))
         self._store(begin + _WORD, data)
-        # Last: whoever sees it grow finds the whole list behind it.
+        # Stored last, so that the reader only sees complete lists.
         figures[_PUT] = begin + need
-        with suppress(OSError):  # full: then the reader has enough to wake up for
+        with suppress(OSError):  # a full pipe wakes the reader anyway
             os.write(self._ends[1], b"!")
 
     def _store(self, place: int, data: bytes) -> None:
@@ -73,18 +74,18 @@ class SharedQueue:
         self._ring[: len(data) - first] = data[first:]
 
     def count(self, packets: int) -> None:
-        """Say how many packets were captured so far."""
+        """Store how many packets were captured so far."""
         self._figures[_PACKETS] = packets
 
     def close(self) -> None:
-        """Let the reader take what is left, and nothing more be added."""
+        """End putting; the reader can still get what is left."""
         self._figures[_ENDED] = 1
         os.close(self._ends[1])
 
     # -- the process that parses -------------------------------------------------------------------
 
     def read_only(self) -> None:
-        """Be the end that gets."""
+        """Prepare this process for getting."""
         os.close(self._ends[1])
 
     @property
@@ -94,13 +95,13 @@ class SharedQueue:
 
     @property
     def lost(self) -> int:
-        """Return how many packets found the queue full, or were left in it."""
+        """Return how many packets did not fit into the queue, or were not parsed."""
         return self._figures[_LOST] + self._abandoned
 
     def get(self, timeout_s: float | None = None) -> list[Frame] | None:
-        """Return the next frames: an empty list where none came in time, None at the end."""
+        """Return the next frames; an empty list after `timeout_s` without any, None at the end."""
         figures = self._figures
-        # Asked before the look into the ring: what was put in before the end is seen there.
+        # Read before the ring, so that what was put before the end is not missed.
         ended = bool(figures[_ENDED])
         if figures[_TAKEN] == figures[_PUT]:
             if ended or figures[_GONE]:
@@ -115,7 +116,7 @@ class SharedQueue:
                 return []
         begin = figures[_TAKEN]
         size = int.from_bytes(self._load(begin, _WORD), "little")
-        # The bytes come from a process of our own, through memory that nobody else has.
+        # Safe to unmarshal: the memory is shared with a process of our own only.
         batch: list[Frame] = marshal.loads(self._load(begin + _WORD, size))  # noqa: S302
         figures[_TAKEN] = begin + (size + 2 * _WORD - 1) // _WORD * _WORD
         return batch
@@ -126,11 +127,11 @@ class SharedQueue:
         return bytes(self._ring[at : at + first]) + bytes(self._ring[: size - first])
 
     def give_up(self, packets: int) -> None:
-        """Count packets as lost that were taken out and will not be parsed."""
+        """Count packets as lost that were got and will not be parsed."""
         self._abandoned += packets
 
     def abandon(self) -> None:
-        """Throw away what is left and what still comes, and count it as lost."""
+        """Discard what is left and what is still put, and count it as lost."""
         while not self._figures[_GONE]:
             batch = self.get(0.0)
             if not batch:
@@ -139,7 +140,7 @@ class SharedQueue:
                 self._abandoned += len(batch)
 
     def leave(self) -> None:
-        """Count what was put in while the reader left; the writer has ended."""
+        """Count what was put while the reader ended, after the writer has ended."""
         self._figures[_GONE] = 0
         self.abandon()
         os.close(self._ends[0])

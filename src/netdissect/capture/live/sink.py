@@ -1,4 +1,4 @@
-"""The files that a live capture is written to: one, or a ring of them."""
+"""The file, or the ring of files, that a live capture is written to."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2", ".lz4"})
 
 
 class FileSink:
-    """Writes frames as they come. Whatever ends the process, the file holds whole records.
+    """Writes frames as they arrive. However the process ends, the file has complete records only.
 
-    A name that ends in `.pcap` gives a pcap file, any other pcapng.
+    A name that ends in `.pcap` selects the pcap format, any other name pcapng.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class FileSink:
 
         Args:
             target: path, or `-` for standard output.
-            interface: name that the file gives to the interface.
-            link_type: of the frames, where it is known before the first.
-            ring: when to go on in the next file.
+            interface: name of the interface in the file.
+            link_type: link type of the frames, if it is known before the first one.
+            ring: when to start the next file.
 
         Raises:
-            UsageError: a name that promises compression, or a ring on standard output.
+            UsageError: the name has the suffix of a compressed file, or a ring on standard output.
             CaptureFileError: the file cannot be created.
 
         """
@@ -61,12 +61,12 @@ class FileSink:
         self._serial = 0
         self._names: deque[Path] = deque()
         if self.target.suffix == ".pcap" and not self.is_stdout:
-            _try(self.target)  # it is created with the first packet only
+            _try(self.target)  # now, because the file is created only with the first packet
         self._open()
 
     @property
     def goes_on(self) -> bool:
-        """Return whether a file is still to be created."""
+        """Return whether a file may still have to be created."""
         return self._writer is None or self._ring is not None
 
     @property
@@ -75,10 +75,10 @@ class FileSink:
         return self._writer.octets if self._writer is not None else 0
 
     def write(self, batch: list[Frame]) -> None:
-        """Add frames and hand them to the system.
+        """Write frames.
 
         Raises:
-            OSError: they cannot be written; the file then ends with its last whole record.
+            OSError: they cannot be written; the file then ends with its last complete record.
 
         """
         ring, link = self._ring, batch[0][2]
@@ -88,7 +88,7 @@ class FileSink:
         whole = ring is None or ring.by_frame
         plain = whole and isinstance(writer, PcapngWriter) and link in self._numbers
         if plain and all(frame[2] == link for frame in batch):
-            # The same as below, for what nearly every capture is.
+            # A faster way with the same result, for nearly every capture.
             writer.write_all(batch, interface=self._numbers[link])  # type: ignore[union-attr]
         else:
             for frame in batch:
@@ -99,7 +99,7 @@ class FileSink:
             self._writer.flush()
 
     def close(self, time_ns: int | None, *, received: int, dropped: int | None) -> None:
-        """Finish the file; pcapng also says what was received and lost.
+        """Finish the file; a pcapng file gets the numbers of packets received and dropped.
 
         Raises:
             OSError: the end cannot be written.
@@ -192,8 +192,8 @@ class FileSink:
         self._open(first)
 
     def _name(self, first: int) -> Path:
-        """Return the file's name: of a ring, with a serial number and the local time, as dumpcap
-        does.
+        """Return the name of the next file. In a ring it has a serial number and the local time, as
+        with dumpcap.
         """
         if self._ring is None:
             return self.target
@@ -213,7 +213,7 @@ class FileSink:
 
 
 def _try(path: Path) -> None:
-    """Refuse a path at which no file can be created; leave nothing there."""
+    """Check that a file can be created at a path, without leaving one there."""
     try:
         if not path.exists():
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -1,4 +1,4 @@
-"""What every live source is to those who read it."""
+"""The interface of all live sources, and how a process reads from a source that may be stopped."""
 
 from __future__ import annotations
 
@@ -25,109 +25,109 @@ __all__ = [
 ]
 
 DRAIN_S = 10.0
-"""How long a source that was stopped is read for what came before, seconds."""
+"""How long a stopped source is read for packets that were captured before, seconds."""
 MAX_SNAP_OCTETS = 262_144
-"""Bytes captured of a frame unless fewer are asked for. Source: libpcap MAXIMUM_SNAPLEN."""
+"""Bytes captured of a frame by default. Source: libpcap MAXIMUM_SNAPLEN."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest:
-    """What is to be captured, and how."""
+    """What to capture, and how."""
 
     interface: str | None = None
     """Name or number of an interface."""
     file: str | None = None
-    """Instead of an interface: a capture file to take the same way, `-` for standard input."""
+    """Instead of an interface: a capture file to read like one, `-` for standard input."""
     backend: str | None = None
     """One of BACKENDS; None = the best that is usable."""
     capture_filter: str = ""
-    """In libpcap's language; "" = everything."""
+    """A filter in libpcap's syntax; "" = everything."""
     snap_octets: int = MAX_SNAP_OCTETS
     promiscuous: bool = True
     recorded: bool = False
-    """Whether a file is written: then nothing lost counts for more than shown at once."""
+    """Whether a file is written: avoiding loss is then more important than a short delay."""
     preferences: tuple[str, ...] = ()
-    """For tshark: `-o name:value`."""
+    """tshark's preferences, each `name:value`."""
     account: Account | None = None
-    """Whom this process, if it is root, becomes before it parses."""
+    """The account that this process changes to before it parses, if it is root."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the packets on the way; None where the source does not tell."""
+    """Losses before packets reached this process; None if the source does not report them."""
 
     kernel: int | None = None
     """Packets that the kernel, the interface or the capture program dropped."""
     taken: int | None = None
-    """Packets that the capture program (or the kernel, without one) says it took."""
+    """Packets that the capture program (or the kernel) reports as captured."""
     unread: bool = False
-    """Whether the source was ended before it had handed over all that came before."""
+    """Whether the source was ended before all packets captured until then were read."""
 
 
 class LiveSource(Protocol):
-    """Hands out frames as they arrive; `stop` may be called from any thread or signal handler."""
+    """Yields frames as they arrive; `stop` may be called from any thread or signal handler."""
 
     backend: str
     info: CaptureInfo
     link_type: int | None
-    """Link type of its frames, where it is known before the first."""
+    """Link type of its frames; None if it is unknown before the first one."""
     counts: Counts
     """Complete when `batches` has ended."""
     fault: str | None
-    """Why the capture ended without being told to; None for a proper end."""
+    """Why the capture ended by itself; None if it did not."""
     live: bool
-    """False for a file: it waits for its reader, an interface does not."""
+    """True for an interface; False for a file, which may wait for its reader."""
     settle_s: float
-    """How long after `stop` it may still hand over frames that came before, seconds."""
+    """How long after `stop` it may still deliver frames captured before, seconds."""
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield frames, numbered from 1, in lists that became readable together."""
 
     def stop(self) -> None:
-        """Have `batches` end soon, after what is on its way; also in a copy of this process."""
+        """End `batches` after the frames that are on their way; also in a forked copy."""
 
     def end(self) -> None:
-        """Have `batches` end at once: a limit is reached. For whoever reads them."""
+        """End `batches` at once because a limit is reached. Called by the reader."""
 
     def hand_over(self) -> None:
-        """Leave the reading to a copy of this process: it alone holds the device now."""
+        """Leave the reading, and the device, to a forked copy of this process."""
 
     def take_over(self) -> None:
-        """Be that copy: the end of the other process is a `stop`."""
+        """Take over the reading in the forked copy. The end of the other process is a `stop`."""
 
     def close(self) -> None:
-        """Let go of the device or program; `batches` must have ended or never be read again."""
+        """Release the device or program, after `batches` has ended or was abandoned."""
 
 
 @dataclass(slots=True)
 class Wake:
-    """Lets any thread or signal handler interrupt a poll."""
+    """Interrupts a poll from any thread or signal handler."""
 
     _ends: tuple[int, int] = field(default_factory=os.pipe)
     set: bool = False
 
     def __post_init__(self) -> None:
-        """Make sure that setting it never blocks."""
+        """Make writing to the pipe non-blocking."""
         os.set_blocking(self._ends[1], False)
 
     def fileno(self) -> int:
-        """Return what to poll."""
+        """Return the descriptor to poll."""
         return self._ends[0]
 
     def call(self) -> None:
-        """Interrupt the poll now and for ever, here and in a copy of this process."""
+        """Interrupt the poll, now and for ever, here and in a forked copy of this process."""
         if not self.set:
             self.set = True
             with suppress(OSError):  # the copy is gone
                 os.write(self._ends[1], b"!")
 
     def leave(self) -> None:
-        """Be called at the latest when the process that this one is a copy of ends."""
+        """In a forked copy: make the end of the original process interrupt the poll too."""
         os.close(self._ends[1])
         self._ends = (self._ends[0], -1)
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         self.set = True
         for end in self._ends:
             if end >= 0:
@@ -135,22 +135,23 @@ class Wake:
 
 
 class PolledInput:
-    """A pipe or file that is read as bytes arrive, until it ends or its reader is woken.
+    """A pipe or file that is read as bytes arrive, until it ends or `wake` is called.
 
-    Once woken it reads on until nothing comes for a while, or `finish` is called: what a program
-    and its kernel buffer hold was there before. Then the program is ended, and the rest read.
+    After `wake` it reads on until nothing has arrived for a while, or until `finish` is called:
+    packets in the buffers of the program and of the kernel were captured before. Then it ends the
+    program and reads the rest.
 
     Args:
-        fd: where to read; it stays open.
+        fd: the descriptor to read; it stays open.
         wake: ends the reading.
-        quiet_s: the time without bytes after which nothing is left.
-        grace_s: how long the rest is waited for.
+        quiet_s: time without bytes after which nothing is left, seconds.
+        grace_s: how long to wait for the rest, seconds.
         end: ends the program that writes.
 
     """
 
     name = "<capture>"
-    """What the capture is called that is read from it."""
+    """Name of the capture in messages."""
 
     def __init__(
         self,
@@ -169,11 +170,11 @@ class PolledInput:
         self._deadline = 0.0
         self._finished = False
         self.woken_ns: int | None = None
-        """When it was woken: time of the system, as that of packets."""
+        """System time of the call of `wake`, for comparison with packets."""
         self.unread = False
-        """Whether it was still busy with what came before when its time was over."""
+        """Whether DRAIN_S was over before everything captured before `wake` had been read."""
 
-    # No `fileno`: whoever reads this shall not wait for the descriptor alone.
+    # No `fileno`, so that nobody polls the descriptor without `wake`.
 
     def read(self, size: int) -> bytes:
         """Return at least one byte and at most `size`; b"" at the end."""
@@ -195,12 +196,12 @@ class PolledInput:
         return os.read(self._fd, size) if ready and self._grace_s else b""
 
     def caught_up(self, time_ns: int) -> None:
-        """Take note of the time of a packet: after one that came later, nothing is missing."""
+        """Call `finish` if a packet was captured after `wake`: all earlier ones have been read."""
         if self.woken_ns is not None and time_ns >= self.woken_ns:
             self.finish()
 
     def finish(self) -> None:
-        """End the program; what it still hands over can be read."""
+        """End the program; its remaining output can still be read."""
         if not self._finished:
             self._finished = True
             if self._end is not None:

@@ -1,9 +1,9 @@
-"""Datagrams and segments as tshark understands them: with its decryption (TLS and DTLS included),
-its tunnels and its joining of fragments. Live, or of a file.
+"""Datagrams and segments as tshark dissects them, live or from a file: decrypted (TLS and DTLS),
+without tunnels, and reassembled.
 
-tshark is asked for columns and its lines are read as they come: pyshark, which asks for XML, takes
-a tenth of the packets per second and prints them late. Every datagram becomes a frame that holds
-the innermost IP packet, so whatever tshark has unwrapped reads like plain traffic.
+tshark prints columns, whose lines are read as they arrive: pyshark, which uses XML, manages a tenth
+of the packets per second and yields them late. Every datagram becomes a frame with the innermost IP
+packet, so that everything that tshark has unwrapped looks like plain traffic.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _COLUMNS = (
     "tcp.payload", "tls.record.version", "dtls.record.version", "data.data",
 )  # fmt: skip
 _STARTED = "Capture started"
-_RAW = 101  # LINKTYPE_RAW: tshark gives addresses, so headers are made anew
+_RAW = 101  # LINKTYPE_RAW: IP headers are rebuilt from the addresses that tshark prints
 _UDP, _TCP = 17, 6
 _MAX_LINE = 1 << 20
-"""Bytes of one line; a longer one is no datagram."""
+"""Longest line, bytes; a longer one cannot be a datagram."""
 
 
 class TsharkSource(ChildSource):
@@ -59,7 +59,7 @@ class TsharkSource(ChildSource):
 
         Raises:
             AccessError: no right to capture, or no such interface.
-            FilterError: tshark does not understand the filter.
+            FilterError: tshark rejects the filter.
 
         """
         self.live = interface is not None
@@ -72,7 +72,7 @@ class TsharkSource(ChildSource):
         self._taker = None
         words, account = _words(backend, interface, request), request.account
         if account is not None and self.live:
-            # What dissects shall not be root; what captures must be.
+            # tshark must not dissect as root, but dumpcap has to capture as root.
             taker = Verdict("dumpcap", find("dumpcap"), True, "")
             self._taker = Child(capture_words(taker, str(interface), request), quiet_s=SETTLE_S)
             self._begin(self._taker, "\0", taker)
@@ -116,8 +116,8 @@ class TsharkSource(ChildSource):
                 self._taker.ended()
                 said = self._taker.said() or said
             raise failure(self._backend, self._where, self._request, said)
-        # tshark ends with 0 where its interface has gone. One that was ended while it began may
-        # have refused what it was given.
+        # tshark exits with 0 if its interface is gone. If it was ended while starting, it may have
+        # rejected its arguments.
         refused = status and not info.frames and message(said, "tshark")
         if refused or ((status or self.live) and not stopped):
             what = message(said, "tshark") or "tshark has ended"
@@ -150,21 +150,19 @@ def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> lis
 
 
 def _preference(text: str) -> str:
-    """Return a preference; one that names a file by a relative path names it in full, as tshark
-    runs in another folder.
-    """
+    """Return a preference with an absolute path, because tshark runs in another folder."""
     name, _, value = text.partition(":")
     here = value and os.path.exists(value)  # noqa: PTH110 - a text
     return f"{name}:{os.path.abspath(value)}" if here else text  # noqa: PTH100 - a text
 
 
 def frame_of_line(line: bytes, streams: ClearStreams) -> Frame | None:
-    """Return the frame that one line of tshark's columns describes; None where it is neither a
-    datagram nor a segment, or only the quotation in an ICMP error.
+    """Return the frame that one line of tshark's columns describes; None if it is neither a
+    datagram nor a segment, or if it is quoted in an ICMP error.
 
     Args:
         line: the columns, with every occurrence of a field.
-        streams: the streams of the lines before.
+        streams: the decrypted streams of earlier lines.
 
     """
     cells = line.decode("ascii", "replace").rstrip("\r").split("\t")
@@ -196,7 +194,7 @@ def frame_of_line(line: bytes, streams: ClearStreams) -> Frame | None:
 
 
 def _clear(every: dict[str, str], above: list[str]) -> bytes | None:
-    """Return what tshark has decrypted, b"" for nothing; None where there is no TLS or DTLS."""
+    """Return the bytes that tshark has decrypted; None without TLS or DTLS."""
     for name in ("tls", "dtls"):
         if name in above and every[f"{name}.record.version"]:
             told = "data" in above[above.index(name) :]
@@ -247,7 +245,7 @@ def _ip(source: str, target: str, protocol: int, body: bytes) -> bytes:
 
 
 def _words16(*values: int) -> tuple[int, ...]:
-    """Return the values, all of which must fit 16 bits."""
+    """Return the values; ValueError if one does not fit into 16 bits."""
     if any(not 0 <= value <= 0xFFFF for value in values):  # noqa: PLR2004 - 16 bits
         raise ValueError("more than 16 bits")
     return values
