@@ -1,9 +1,9 @@
-"""Build hook: compiles the hot path where it can, and adds `top_level.txt` to the wheel.
+"""Build hook: compiles the hot path if possible, and adds `top_level.txt` to the wheel.
 
-The modules of `[tool.hatch.build.targets.wheel.hooks.custom] compiled` are typed Python that also
-runs interpreted. Where a C compiler is found, mypyc compiles them into the wheel, which makes the
-analysis two to three times faster; where there is none, where the compilation fails, where
-`NETDISSECT_PURE=1` asks for it, and in editable installs, the wheel is plain Python.
+The modules listed as `compiled` in `[tool.hatch.build.targets.wheel.hooks.custom]` are typed Python
+that also runs interpreted. If there is a C compiler, mypyc compiles them into the wheel, for three
+to six times the speed. Otherwise, if compiling fails, with `NETDISSECT_PURE=1` and in editable
+installs, the wheel is plain Python.
 
     python hatch_build.py DIRECTORY     compile into DIRECTORY/package, to measure or to debug
 """
@@ -28,10 +28,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TOP_LEVEL = b"netdissect\n"
 NEEDS = ["mypy>=2.4", "setuptools>=70"]
-"""What compiles; asked for only where it will be used."""
+"""Build requirements, requested only if the package will be compiled."""
 OPTIONS = {"unix": ("-Og", "-fno-plt", "-freorder-blocks-and-partition", "-fvisibility=hidden")}
-"""Kind of compiler -> options. -Og takes half of the time of -O1 and a third of that of -O2: worth
-it for all but the few modules in which most instructions are spent, ...
+"""Kind of compiler -> options for most modules. -Og compiles in half the time of -O1 and a third of
+that of -O2.
 """
 HOT_OPTIONS = {
     "unix": (
@@ -41,8 +41,9 @@ HOT_OPTIONS = {
         "-fstrict-aliasing", "-fthread-jumps",
     )
 }  # fmt: skip
-"""... which the list `hot` names. With these passes of -O2 the code takes no more instructions than
-with all of them, and three fifths of the time to compile.
+"""Options for the modules listed as `hot`, in which most instructions are spent. With these passes
+of -O2 the code executes as few instructions as with all of them, and compiles in three fifths of
+the time.
 """
 PRELUDE = """#include <CPy.h>
 #ifdef __GNUC__
@@ -65,22 +66,26 @@ __attribute__((always_inline)) static inline void (Py_DECREF)(PyObject *);
 #endif
 #endif
 """
-"""What stands before the modules: that what deals with exceptions, and with numbers beyond a
-machine word, is hardly ever called. Two fifths of the code then lie apart from the rest: they fill
-no cache and no memory. -Og would call `Py_DECREF` some sixty times a datagram.
+"""Precedes the modules. It declares that functions for exceptions, and for integers beyond a
+machine word, are rarely called. The compiler then moves two fifths of the code apart from the rest,
+where it takes up neither cache nor memory. It also inlines `Py_DECREF`, which -Og would call some
+sixty times per datagram.
 """
 UNITS = 8
+"""C files that the other modules are bundled into: each parses every header only once, and there
+are enough of them to keep all cores busy.
+"""
 HOT_UNITS = 2
-"""C files that the compiler is given: each reads every header once, all cores are kept busy."""
+"""C files that the hot modules are bundled into."""
 REASON = "netdissect/data/not-compiled.txt"
-"""Where the wheel says why it is plain Python; `netdissect doctor` shows it."""
+"""File in the wheel that says why it is plain Python; `netdissect doctor` shows it."""
 
 
 class BuildHook(BuildHookInterface[Any]):
     """Compiles before the files are collected, and completes the finished wheel."""
 
     def dependencies(self) -> list[str]:
-        """Return what the build itself needs."""
+        """Return the build requirements."""
         return NEEDS if _wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -102,9 +107,9 @@ class BuildHook(BuildHookInterface[Any]):
         build_data["force_include"].update({str(path): name for name, path in built.items()})
 
     def finalize(self, _version: str, _data: dict[str, Any], artifact_path: str) -> None:
-        """Rewrite the wheel (also an editable one) with one more file and line of its RECORD.
+        """Add `top_level.txt` to the wheel (also an editable one), and a line to its RECORD.
 
-        Scapy's extension loader reads `top_level.txt`, hatchling writes none. Source: scapy
+        Scapy's extension loader reads this file, but hatchling does not write it. Source: scapy
         `scapy.config.ExtsManager.load`, `distribution.read_text("top_level.txt")`.
         """
         path = Path(artifact_path)
@@ -121,7 +126,7 @@ class BuildHook(BuildHookInterface[Any]):
 
 
 def _wanted() -> bool:
-    """Return True where the hot path is to be compiled, and can be."""
+    """Return whether the hot path should be compiled, and can be."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     pure = os.environ.get("NETDISSECT_PURE", "0") != "0"
@@ -131,14 +136,14 @@ def _wanted() -> bool:
 def compiled(
     root: Path, into: Path, patterns: list[str], hot: list[str], tell: Callable[[str], None]
 ) -> dict[str, Path]:
-    """Compile modules; return {path inside the package folder's parent: compiled file}.
+    """Compile modules; return {path in the wheel: compiled file}.
 
     Args:
         root: the checkout.
-        into: directory for everything that is written.
-        patterns: glob patterns below `src/netdissect`; packages' own files are left out.
-        hot: which of them are compiled with `HOT_OPTIONS`, as mypyc's run-time library is.
-        tell: is told of each step, with seconds since the start.
+        into: directory for all files that are written.
+        patterns: glob patterns below `src/netdissect`; `__init__.py` files are left out.
+        hot: those of them that are compiled with `HOT_OPTIONS`.
+        tell: called with a message before each step.
 
     """
     from mypyc.build import mypycify  # noqa: PLC0415 - absent where nothing is compiled
@@ -162,7 +167,7 @@ def compiled(
         )  # fmt: skip
     tell(f"compiling {UNITS + HOT_UNITS} C files, {monotonic() - began:.0f} s")
     sources = [Path(source) for source in library.sources]
-    # What all compiled code calls, mypyc's own run-time library, is as hot as the hottest module.
+    # mypyc's run-time library, which all compiled code calls, is hot too.
     hottest = [one for one in sources if one.name in often or not one.name.startswith("__native")]
     units = [
         *_bundles(hottest, into, "hot", HOT_UNITS),
@@ -186,12 +191,12 @@ def compiled(
 
 
 def _source(path: Path) -> str:
-    """Return the name of the C file that mypyc makes of a module."""
+    """Return the name of the C file that mypyc creates for a module."""
     return f"__native_{'___'.join(path.with_suffix('').parts)}.c"
 
 
 def _bundles(sources: Sequence[Path], into: Path, name: str, count: int) -> list[Path]:
-    """Return C files that include all sources: the largest first, to the smallest bundle."""
+    """Return `count` C files that include all sources, of about the same size."""
     bundles: list[list[Path]] = [[] for _ in range(count)]
     sizes = [0] * count
     for source in sorted(sources, key=lambda path: -path.stat().st_size):
@@ -202,8 +207,13 @@ def _bundles(sources: Sequence[Path], into: Path, name: str, count: int) -> list
 
 
 def _bundle(sources: Sequence[Path], into: Path, unused: str = "") -> Path:
-    """Write a C file that includes others; `unused` is a function that each of them defines, where
-    that is all there is.
+    """Write a C file that includes others.
+
+    Args:
+        sources: the files to include.
+        into: path of the new file.
+        unused: name of a function that each of them defines, and that is renamed; "" without one.
+
     """
     lines = [] if unused else [PRELUDE]
     for number, source in enumerate(sources):
@@ -215,8 +225,8 @@ def _bundle(sources: Sequence[Path], into: Path, unused: str = "") -> Path:
 
 
 def _rounds(shims: Sequence[Any]) -> list[list[Any]]:
-    """Return shims in lists in which no two modules have the same last name, `PyInit_` of which
-    a file may define once: one file is then made for many modules, and copied.
+    """Distribute the shims to lists in which no two modules have the same last name, so that one
+    shared object can have the `PyInit_` functions of all of them. It is then copied for each.
     """
     rounds: list[dict[str, Any]] = []
     for shim in shims:
@@ -229,9 +239,7 @@ def _rounds(shims: Sequence[Any]) -> list[list[Any]]:
 
 
 def _linked(extension: Any, bundles: Sequence[Sequence[Path]], into: Path) -> list[Path]:
-    """Compile C files, as many at a time as there are processors, and link those of each bundle:
-    what all of them wait for comes first.
-    """
+    """Compile C files, one per processor at a time, and link those of each bundle."""
     from setuptools._distutils.ccompiler import new_compiler  # noqa: PLC0415
     from setuptools._distutils.sysconfig import customize_compiler  # noqa: PLC0415
 
@@ -255,7 +263,7 @@ def _linked(extension: Any, bundles: Sequence[Sequence[Path]], into: Path) -> li
         return shared
 
     with _in_directory(into), ThreadPoolExecutor(os.cpu_count()) as pool:
-        # Every file is begun before anything that waits for it is.
+        # All compilations are submitted before the first link waits for one.
         made = {
             source: pool.submit(compile_one, source) for sources in bundles for source in sources
         }

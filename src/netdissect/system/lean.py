@@ -31,10 +31,9 @@ def lean() -> None:
         sys.meta_path.insert(0, _Finder())
 
 
+# No base classes here and below: `importlib.abc` would import 14 modules.
 class _Finder:
-    """Replaces the loader of the module, once. It has no base class, because `importlib.abc` imports
-    14 modules.
-    """
+    """Replaces the loader of the module, once."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
