@@ -133,7 +133,7 @@ def test_the_analysis_is_the_same_everywhere(source: Path, key: Path, tmp_path: 
     check(source, key, tmp_path)
 
 
-def test_names_in_compressed_packets_and_snapshots_are_gone(key: Path, tmp_path: Path) -> None:
+def test_names_in_compressed_packets_and_snapshots_are_removed(key: Path, tmp_path: Path) -> None:
     source = CAPTURES / "teeworlds" / "ddnet_clean.pcap"
     target = anonymised(source, key, tmp_path / "out.pcap")
     before, after = (run("read", path, "--json").stdout for path in (source, target))
@@ -142,7 +142,7 @@ def test_names_in_compressed_packets_and_snapshots_are_gone(key: Path, tmp_path:
     assert "snap-crc" not in after
 
 
-def test_a_password_in_a_stream_that_was_cut_anew_is_gone(key: Path, tmp_path: Path) -> None:
+def test_a_password_in_a_stream_of_other_segments_is_removed(key: Path, tmp_path: Path) -> None:
     source = CAPTURES / "netplay" / "text_tiny_segments__client_leg.pcap"
     said = run("follow", source, "1", status=(0, 2)).stdout
     assert said
@@ -164,7 +164,7 @@ def test_the_same_key_gives_the_same_file_and_another_another(key: Path, tmp_pat
     assert anonymised(source, key, tmp_path / "c.pcap").read_bytes() != first
 
 
-def test_a_key_is_made_and_told(tmp_path: Path) -> None:
+def test_a_key_is_made_and_printed(tmp_path: Path) -> None:
     source = CAPTURES / "riptide" / "udp_2.2.1_reject_custom.pcap"
     said = run("anonymise", source, "-o", tmp_path / "a.pcap").stderr
     word = said.split("the key was ")[1].split(";")[0]

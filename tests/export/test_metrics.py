@@ -91,7 +91,7 @@ def test_nothing_is_missed_while_many_datagrams_pass_and_somebody_scrapes(
     assert int(said.split(" series")[0].split()[-1]) > 10
 
 
-def test_more_servers_than_are_told_apart_are_other() -> None:
+def test_servers_beyond_the_limit_are_counted_as_other() -> None:
     report = next(iter(analyze(LOSSY).connections))
     totals = ServerTotals()
     for number in range(MAX_SERVERS + 5):

@@ -31,7 +31,7 @@ def written(path: Path, flavour: str, tmp_path: Path, *more: str) -> list[dict[s
 
 
 @pytest.mark.parametrize("path", ONE, ids=lambda path: path.stem)
-def test_the_draft_has_what_its_schema_wants(path: Path, tmp_path: Path) -> None:
+def test_the_draft_follows_its_schema(path: Path, tmp_path: Path) -> None:
     head, *events = written(path, "draft", tmp_path, "--connection", "1")
     assert head["file_schema"] == "urn:ietf:params:qlog:file:sequential"
     assert head["serialization_format"] == "application/qlog+json-seq"
@@ -110,7 +110,7 @@ def test_only_what_was_sent_is_lost_to_qvis(tmp_path: Path) -> None:
     assert gone <= sent
 
 
-def test_the_draft_tells_losses_and_round_trips_of_both_directions(tmp_path: Path) -> None:
+def test_the_draft_has_losses_and_round_trips_of_both_directions(tmp_path: Path) -> None:
     report = next(iter(analyze(LOSSY).connections))
     _, *events = written(LOSSY, "draft", tmp_path, "--connection", "1")
     for way, name in enumerate(("c2s", "s2c")):
@@ -122,7 +122,7 @@ def test_the_draft_tells_losses_and_round_trips_of_both_directions(tmp_path: Pat
         assert len(told) - len(trips) >= sum(space.retransmissions for space in own)
 
 
-def test_a_capture_of_several_connections_wants_to_know_which(tmp_path: Path) -> None:
+def test_of_several_connections_one_has_to_be_chosen(tmp_path: Path) -> None:
     path = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
     result = CliRunner().invoke(cli, ["export", str(path), "--qlog", str(tmp_path / "x")])
     assert result.exit_code == 2

@@ -183,7 +183,7 @@ def test_what_is_known_so_far_serves_until_the_report_is_there() -> None:
     assert matches("conn.state == closed", record, connection=samples.connection())
 
 
-def test_a_filter_tells_which_names_it_uses() -> None:
+def test_a_filter_knows_which_names_it_uses() -> None:
     assert compile_filter("conn.state == open or udp", NAMES).names == {"conn.state", "udp"}
 
 

@@ -49,7 +49,7 @@ def record(items: Any = ITEMS) -> Any:
         ("any( items :tee.x == 5)", True),
     ],
 )
-def test_entries_are_asked_one_at_a_time(text: str, holds: bool) -> None:
+def test_entries_are_tested_one_at_a_time(text: str, holds: bool) -> None:
     assert compile_filter(text, NAMES).matches(record()) is holds
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_list_of_objects_has_no_entries(items: Any) -> None:
         ("all(items: tee.id < 2)", None),
     ],
 )
-def test_the_entries_asked_for_are_shown_alone(text: str, ids: list[int] | None) -> None:
+def test_only_matching_entries_are_shown(text: str, ids: list[int] | None) -> None:
     whole = record()
     (message,) = whole.messages
     found = compile_filter(text, NAMES)

@@ -133,7 +133,7 @@ def test_a_stream_shows_its_messages_and_not_its_segments_too() -> None:
     assert shown == {"message"}
 
 
-def test_a_span_and_a_space_can_be_asked_for() -> None:
+def test_a_span_and_a_space_can_be_requested() -> None:
     history = gallery.histories(gallery.LOSSY)[1]
     zero = history.first_ns or 0
     wanted = Wanted("notify", 3_000_000_000, 4_000_000_000)

@@ -61,7 +61,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert track.window[-1].seq == 4999
 
 
-def test_a_later_unit_that_is_slower_is_told() -> None:
+def test_a_later_unit_that_is_slower_is_reported() -> None:
     history = History(1)
     assert history.unit(unit(1, 0, 5_000_000))
     assert not history.unit(unit(2, SECOND, 4_000_000))

@@ -43,7 +43,7 @@ def test_text_stays_text_in_elements_and_attributes(evil: str) -> None:
     assert hostile.is_safe(str(attributes["title"]))
 
 
-def test_markup_that_is_done_is_not_escaped_again() -> None:
+def test_finished_markup_is_not_escaped_again() -> None:
     assert tag("b", tag("i", "x")) == "<b><i>x</i></b>"
     assert join("<", Html("<br>"), None, 3) == "&lt;<br>3"
     assert text("a<b") == "a&lt;b"

@@ -144,7 +144,7 @@ class Browser:
         """Hide rows that are captured from now on, or show them again. The capture continues."""
         self.packets.paused = self.index.rows if self.packets.paused is None else None
         waits, self._seen = self.packets.paused is not None, (-1, -1)
-        self.say("paused; p goes on, nothing is lost" if waits else "")
+        self.say("paused; p continues, nothing is lost" if waits else "")
 
     def _forget(self, first: int) -> None:
         """Drop rows that the capture no longer has."""
@@ -233,7 +233,7 @@ class Browser:
         row = self.packets.row()
         record, said = None, "no datagram"
         if row is None and self.expression:
-            said = "No datagram matches the filter. Esc takes it back."
+            said = "No datagram matches the filter. Esc undoes it."
         if row is not None:
             record, fate = self.packets.record(row), self.packets.fate(row)
             ends = f"{record.src} → {record.dst}"

@@ -34,7 +34,7 @@ def _waiting(browser: Browser) -> list[Line]:
     if browser.chosen() is None:
         return [[(" No connection is selected.", "dim")]]
     if not browser.backend.loaded.ready:
-        return [[(" Drawn when the whole capture is read.", "dim")]]
+        return [[(" Available when all of the capture has been read.", "dim")]]
     return [[(" Reading this connection…", "dim")]] if browser.cache.busy else []
 
 
@@ -58,11 +58,11 @@ def _no_connection(browser: Browser) -> list[Line]:
     if not browser.backend.loaded.done:
         return [[(" Reading…", "dim")]]
     if browser.connections.all:
-        return [[(" No connection matches the filter. Esc takes it back.", "")]]
+        return [[(" No connection matches the filter. Esc undoes it.", "")]]
     return [
         [(" No connection of a known protocol in this file.", "title")],
-        [(f" {browser.index.rows:,} datagrams were read. 2 lists them all the same.", "")],
-        [(" --decode-as udp.port==N,PROTOCOL reads a port as a protocol.", "")],
+        [(f" {browser.index.rows:,} datagrams were read. 2 lists them anyway.", "")],
+        [(" --decode-as udp.port==N,PROTOCOL decodes a port as a protocol.", "")],
     ]
 
 

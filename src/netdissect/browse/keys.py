@@ -31,14 +31,14 @@ HELP = """\
          # go to a frame             @ go to a time in seconds
          e explain what is under the cursor
  Find    / filter                    * filter on this value, ! on its opposite
-         f search text, then n N     Esc takes the filter, then the scope back
+         f search text, then n N     Esc undoes the filter, then the scope
  Look    x bits or hexadecimal       d time: first, previous, of day
          i packets by message        < > other plot, L its other direction
          s S sort, reverse           + - 0 zoom lanes or plot: in, out, all
          c other columns             ( ) from here, to here, or drag over it
          D decode a port as a protocol, and read the file again
  Keep    m a sets mark a             ' a goes back to it
- Live    p pause, go on              F follow the end
+ Live    p pause, continue           F follow the end
  Take    y copy the line             Y copy the filter
          w write what is shown       r write the report
  Leave   q                           Ctrl-C stops the reading, then quits
@@ -81,8 +81,8 @@ def hints(browser: Browser, width: int) -> str:
         first = "Ctrl-C stop reading  "
     text = f"{first}{_HINTS.get((browser.view, browser.focus)) or _SCROLL_HINT}{_LAST_HINT}"
     if browser.prompt is not None:
-        more = "Tab completes  ↑ typed before  " if browser.prompt.has_offers else ""
-        text = f"⏎ takes it  {more}Esc leaves it as it was"
+        more = "Tab complete  ↑ history  " if browser.prompt.has_offers else ""
+        text = f"⏎ accept  {more}Esc cancel"
     elif browser.help:
         text = "Esc close  j k scroll"
     if browser.plain:
@@ -187,7 +187,7 @@ def _to_time(browser: Browser) -> None:
         try:
             since = float(text)
         except ValueError:
-            browser.say(f"{quoted(text)} is no time in seconds")
+            browser.say(f"{quoted(text)} is not a time in seconds")
             return
         if abs(since) < _MAX_SECONDS and browser.index.rows:
             time_ns = max(0, (browser.clock.first_ns or 0) + int(since * 1e9))
@@ -202,7 +202,7 @@ def _filter_on_value(form: str, browser: Browser) -> None:
     """Add the value under the cursor to the filter, in a form such as `not ({})`."""
     found = output.value_filter(browser)
     if found is None:
-        browser.say("there is no value here that a filter can ask for")
+        browser.say("no filter can match this value")
         return
     browser.add_filter(form.format(found))
 
@@ -268,7 +268,7 @@ def _start_span(browser: Browser) -> None:
     pane = _timed(browser)
     if pane is not None and (here := pane.cursor_ns()) is not None:
         pane.window.start_mark = here
-        browser.say("from here on; ) says where it ends")
+        browser.say("the span starts here; ) ends it")
 
 
 def _end_span(browser: Browser) -> None:
@@ -276,7 +276,7 @@ def _end_span(browser: Browser) -> None:
     if pane is None or (here := pane.cursor_ns()) is None:
         return
     if pane.window.start_mark is None:
-        browser.say("( says where the span begins")
+        browser.say("( starts a span")
         return
     browser.say(pane.select_span(pane.window.start_mark, here))
     pane.window.start_mark = None
@@ -310,7 +310,7 @@ def _pause(browser: Browser) -> None:
     if browser.backend.loaded.live or browser.packets.paused is not None:
         browser.pause()
     else:
-        browser.say("only a capture that runs can be paused")
+        browser.say("only a running capture can be paused")
 
 
 def _follow(browser: Browser) -> None:
@@ -356,7 +356,7 @@ def _by_name(browser: Browser) -> None:
             command for command in COMMANDS if word and command.name.startswith(word)
         ]
         if len(found) != 1:
-            why = "several commands begin so" if found else "no such command"
+            why = "several commands begin like this" if found else "no such command"
             browser.say(f"{quoted(text)}: {why}; Tab completes")
             return
         browser.prompt = None
@@ -381,31 +381,31 @@ COMMANDS: Final = (
     Command("1", "connections", "the connections, worst first", partial(_view, CONNECTIONS)),
     Command("2", "packets", "the packets, with tree and bytes", partial(_view, PACKETS)),
     Command("3", "time", "lanes, slowest messages, ladder", partial(_view, TIME)),
-    Command("4", "plots", "pictures of the connection", partial(_view, PLOTS)),
+    Command("4", "plots", "plots of the connection", partial(_view, PLOTS)),
     Command("5", "findings", "what was found", partial(_view, FINDINGS)),
     Command("enter", "open", "one level deeper", Browser.deeper),
     Command("backspace", "back", "back to where you were", Browser.back),
     Command("tab", "next-pane", "the next pane", partial(_next_pane, 1)),
-    Command("shift+tab", "previous-pane", "the pane before", partial(_next_pane, -1)),
+    Command("shift+tab", "previous-pane", "the previous pane", partial(_next_pane, -1)),
     Command("\\", "full", "the pane full, and back", _full),
     Command("n", "next", "the next mark", lambda browser: navigation.next_mark(browser, 1)),
     Command(
-        "N", "previous", "the mark before", lambda browser: navigation.next_mark(browser, -1)
+        "N", "previous", "the previous mark", lambda browser: navigation.next_mark(browser, -1)
     ),
     Command(
         "]", "next-of-connection", "the next packet of the connection",
         lambda browser: navigation.next_of_connection(browser, 1),
     ),
     Command(
-        "[", "previous-of-connection", "the packet of the connection before",
+        "[", "previous-of-connection", "the previous packet of the connection",
         lambda browser: navigation.next_of_connection(browser, -1),
     ),
     Command(
-        "u", "unacknowledged", "the next that was never acknowledged",
+        "u", "unacknowledged", "the next one that was never acknowledged",
         lambda browser: navigation.next_unacknowledged(browser, 1),
     ),
     Command(
-        "U", "unacknowledged-before", "the one before that was never acknowledged",
+        "U", "unacknowledged-before", "the previous one that was never acknowledged",
         lambda browser: navigation.next_unacknowledged(browser, -1),
     ),
     Command("o", "copy-of", "another copy", navigation.other_copy),
@@ -419,7 +419,7 @@ COMMANDS: Final = (
     Command(
         "!", "filter-not-this", "filter on its opposite", partial(_filter_on_value, "not ({})")
     ),
-    Command("escape", "all", "take the filter, then the scope back", _escape),
+    Command("escape", "all", "undo the filter, then the scope", _escape),
     Command("f", "search", "search text", _search),
     Command("x", "bits", "bits or hexadecimal", _bits),
     Command("i", "messages", "packets by message, and back", _messages),
@@ -427,7 +427,7 @@ COMMANDS: Final = (
     Command("s", "sort", "another order", Browser.sort),
     Command("S", "reverse", "the order reversed", _reverse),
     Command("c", "columns", "other columns", _columns),
-    Command("<", "plot-before", "the plot before", lambda browser: browser.plots.turn(-1)),
+    Command("<", "plot-before", "the previous plot", lambda browser: browser.plots.turn(-1)),
     Command(">", "plot-next", "the next plot", lambda browser: browser.plots.turn(1)),
     Command(
         "L", "direction", "the plot of the other direction",
@@ -436,19 +436,19 @@ COMMANDS: Final = (
     Command("+", "zoom-in", "a quarter of the time", partial(_zoom, 1)),
     Command("-", "zoom-out", "four times as much of it", partial(_zoom, -1)),
     Command("0", "zoom-all", "all of it", partial(_zoom, 0)),
-    Command("(", "from-here", "a span of lanes or plot begins", _start_span),
-    Command(")", "to-here", "it ends, and is shown", _end_span),
+    Command("(", "from-here", "start of a span of time", _start_span),
+    Command(")", "to-here", "end of the span, which is then shown", _end_span),
     Command("m", "mark", "remember this place under a letter", partial(_pend, "m")),
     Command("'", "to-mark", "go to a mark", partial(_pend, "'")),
     Command("D", "decode-as", "decode a port as a protocol", _decode),
-    Command("p", "pause", "pause what runs, go on", _pause),
+    Command("p", "pause", "pause a running capture, continue", _pause),
     Command("F", "follow", "follow the end", _follow),
     Command("y", "copy", "copy the line", _copy),
     Command("Y", "copy-filter", "copy the filter", _copy_filter),
     Command("w", "write", "write what is shown", _write),
     Command("r", "report", "write the report", _report),
     Command("?", "help", "the keys", _help),
-    Command("q", "quit", "close this, then leave", _quit),
+    Command("q", "quit", "close this, then quit", _quit),
 )  # fmt: skip
 
 _ACTIONS: Final[dict[str, Callable[[Browser], None]]] = {

@@ -115,7 +115,7 @@ def next_unacknowledged(browser: Browser, by: int) -> None:
     marks = browser.index.marks
     place = _find(browser, by, lambda row: marks[row] & (LOST | UNKNOWN))
     if place is None:
-        browser.say("none further that was never acknowledged")
+        browser.say("no further one that was never acknowledged")
     else:
         browser.packets.go(place)
 

@@ -105,7 +105,7 @@ class Endpoint:
         again = counter("retransmissions", "Units retransmitted", _SERVER)
         lost = counter("lost_units", "Units never seen, though later ones were", _SERVER)
         begun = counter("connections_begun", "Connections so far", _SERVER)
-        now = gauge("connections_open", "Connections that go on", _SERVER)
+        now = gauge("connections_open", "Open connections", _SERVER)
         lag = gauge(
             "round_trip_seconds", "Round trip over open connections", (*_SERVER, "quantile")
         )

@@ -85,7 +85,7 @@ def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
     steps += _further(late)
     if unit.rtt_ambiguous and shown:
         steps.append(
-            join("Which of the copies was acknowledged cannot be told: the acknowledgement names "
+            join("Which of the copies was acknowledged is unknown: the acknowledgement names "
                  "the number, not the copy.")
         )  # fmt: skip
     return steps

@@ -28,7 +28,7 @@ class Subject:
     history: History | None = None
     """None if it has only a row in the table."""
     worst: UnitRecord | None = None
-    """The unit whose story is told."""
+    """The unit whose story the report tells."""
     scene: Sequence[DatagramRecord] = ()
     """The datagrams around that unit."""
     cut: bool = False
