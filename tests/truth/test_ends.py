@@ -22,6 +22,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options, Pipeline
+from twocaptures import rewritten
 from windows import frames_of
 
 ROOT = Path(__file__).parents[2] / "captures"
@@ -177,3 +178,15 @@ def pieces(octets: bytes) -> list[bytes]:
         found.append(octets[at:end])
         at = end
     return found
+
+
+def test_a_timeout_shows_though_the_fin_that_announces_it_is_not_captured(tmp_path: Path) -> None:
+    """The client of this capture closes after 15 s of silence; the server's reset shows its FIN."""
+    path = ROOT / "knet/tcp_timeout.pcap"
+    (before,) = analyze(str(path)).connections
+    assert before.close is not None
+    fin = before.close["frame"]
+    lost = rewritten(path, tmp_path / "lost.pcap", lambda found: [*found[: fin - 1], *found[fin:]])
+    (after,) = analyze(lost).connections
+    for report in (before, after):
+        assert (report.state, report.close and report.close["by"]) == ("timed_out", "client")

@@ -219,16 +219,18 @@ class StreamTrack:
     def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Process a FIN or RST."""
         flags = segment.flags
-        own = self.halves[direction]
-        if not self.ended and flags & _RST and own.unseen_before(segment.seq) == 1:
+        own, ended = self.halves[direction], self.ended
+        if not ended and flags & _RST and own.unseen_before(segment.seq) == 1:
             self._fin_unseen(direction, frame, time_ns)
-        elif not self.ended and flags & _ACK:
+        elif not ended and flags & _ACK:
             self._ending = (direction, segment.ack)
             self._unseen_before(1 - direction, frame, time_ns)
         elif flags & _FIN and self._ends_behind(direction, segment.seq):
             self._closer_unknown = False
             if self.first_fin is not None:
                 self.first_fin = (self._ending[0], *self.first_fin[1:])
+        if not ended and self.first_fin is not None:
+            self._step("fin", "FIN", *self.first_fin)  # it was not captured, but it was sent
         if flags & _RST:
             self.refused = not self._usual and bool(self._syns) and direction == 1
             if self.reset_by is None:
