@@ -219,7 +219,7 @@ def test_a_damaged_number_stands_alone() -> None:
     assert isinstance(outer, CarrierSpace)
     for index, number in enumerate((1, 2, 300_003, 4, 300_005, 6)):
         outer.unit(number, None, bytes([index]), None, index, index)
-    assert (outer.singles, outer.units, outer.numbers.last) == (2, 6, 6)
+    assert (outer.strays.count, outer.units, outer.numbers.last) == (2, 6, 6)
     for index, number in enumerate((90_000, 90_001)):
         outer.unit(number, None, bytes([index]), None, 9, 9)
     assert outer.numbers.last == 90_001

@@ -142,3 +142,12 @@ def test_numbers_that_begin_anew_unsaid_are_no_copies() -> None:
     feed(space, *range(210, 260, 2))
     assert (space.report().duplicates, space.report().units) == (0, 250 + 3 + 25)
     assert space.context.findings.repeats["numbers-restart"] == 1
+
+
+@pytest.mark.parametrize("forged", [(), (5000,), (5000, 5002), (5000, 5001, 5005), (90_000, 90_002)])
+def test_forged_ticks_leave_the_step_as_it_is(forged: tuple[int, ...]) -> None:
+    space = strided()
+    feed(space, 100, 102, 104, 106)
+    feed(space, *forged, acked=False)
+    feed(space, 108, 112, 114)
+    assert (space.report().never_seen, space.stride) == (1, 2)  # 110

@@ -1,4 +1,4 @@
-"""One forged number in a capture: everything else is counted as it was."""
+"""Forged numbers in a capture, one or several in a row: everything else is counted as it was."""
 
 from __future__ import annotations
 
@@ -62,8 +62,11 @@ def figures(path: str | Path) -> list[dict[tuple[str, int], tuple[Any, ...]]]:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("case", CASES)
-def test_a_forged_number_leaves_the_others_their_counts(case: str, tmp_path: Path) -> None:
+def test_forged_numbers_leave_the_others_their_counts(
+    case: str, count: int, tmp_path: Path
+) -> None:
     protocol, stem, way, fits, forge, jumps = CASES[case]
     path = next(path for path in captures(protocol) if path.stem == stem)
     sent = [r for r in iter_records(path)
@@ -71,20 +74,27 @@ def test_a_forged_number_leaves_the_others_their_counts(case: str, tmp_path: Pat
     chosen = sent[len(sent) // 4]
     wanted = figures(path)
     for jump in jumps:
-        after = with_forged(chosen.frame, chosen.payload, forge(chosen.payload, jump))
+        forged = [forge(chosen.payload, jump + each) for each in range(count)]
+        after = with_forged(chosen.frame, chosen.payload, forged)
         found = figures(rewritten(path, tmp_path / "forged.pcap", after))
         for before, now in zip(wanted, found, strict=True):
             for name, counts in before.items():
                 more = now[name][0] - counts[0]
-                assert more in (0, 1), (jump, name)
+                assert 0 <= more <= count, (jump, name)
                 assert now[name][1:] == counts[1:], (jump, name)
 
 
-def with_forged(frame: int, payload: bytes, forged: bytes) -> Callable[[list[Record]], list[Record]]:
+def with_forged(
+    frame: int, payload: bytes, forged: list[bytes]
+) -> Callable[[list[Record]], list[Record]]:
     def change(found: list[Record]) -> list[Record]:
         time, data, wire = found[frame - 1]
         at = data.rfind(payload)
-        record = (time + 20_000, data[:at] + forged + data[at + len(payload) :], wire)
-        return [*found[:frame], record, *found[frame:]]
+        before, after = data[:at], data[at + len(payload) :]
+        records = [
+            (time + 20_000 * number, before + each + after, wire)
+            for number, each in enumerate(forged, start=1)
+        ]
+        return [*found[:frame], *records, *found[frame:]]
 
     return change

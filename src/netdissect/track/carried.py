@@ -16,6 +16,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
+from netdissect.track.strays import FORGED
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.unitstore import MAX_OUTSTANDING
 
@@ -29,11 +30,42 @@ _FEW_RUNS: Final = 8
 """Settled runs are dropped when there are this many more of them than outstanding ones."""
 
 
+class _Run:
+    """Messages that follow each other and whose numbers are far from all others."""
+
+    __slots__ = (
+        "before", "datagram", "datagrams", "first_datagram", "messages", "seq", "undone",
+        "units_before",
+    )  # fmt: skip
+
+    def __init__(self, datagram: int, units: int) -> None:
+        self.first_datagram = self.datagram = datagram
+        """Numbers of the first and of the newest datagram that carries them."""
+        self.datagrams = 1
+        self.messages = 0
+        self.seq = 0
+        """Number of the newest message."""
+        self.units_before = units
+        """Messages of the space before these."""
+        self.before = 0
+        """Newest number of the space before they were confirmed."""
+        self.undone = False
+        """Whether they were confirmed, and then the old numbers went on."""
+
+
 class CarriedSpace(Space):
     """The messages of one direction that the datagrams of a `CarrierSpace` carry."""
 
     __slots__ = (
-        "_far", "_highest", "_open", "_runs", "_seen", "_sent_again", "disordered", "singles",
+        "_highest",
+        "_jump",
+        "_open",
+        "_run",
+        "_runs",
+        "_seen",
+        "_sent_again",
+        "disordered",
+        "singles",
     )  # fmt: skip
 
     def __init__(
@@ -50,10 +82,10 @@ class CarriedSpace(Space):
         """Number -> how often its sender has sent it, if more than once."""
         self._highest = -1
         """Highest number that asked to be delivered in order."""
-        self._far: tuple[int, int, int] | None = None
-        """(number, number of its datagram, how many) of the last far from all, while none confirms
-        them.
-        """
+        self._run: _Run | None = None
+        """The newest messages far from all others, while nothing confirms them."""
+        self._jump: _Run | None = None
+        """The newest confirmed ones, while they may still turn out to be forged."""
         self.singles = 0
         """Messages whose number is far from all others."""
         self.disordered = 0
@@ -170,6 +202,9 @@ class CarriedSpace(Space):
         last = numbers.newest
         if last == ABSENT:
             last = numbers.begin(wire_seq)
+        elif self._jump is not None:
+            self._check_jump(self._jump, wire_seq)
+            last = numbers.newest
         ahead = (wire_seq - last) & numbers.mask
         if ahead > numbers.half:
             ahead -= numbers.modulus
@@ -203,24 +238,42 @@ class CarriedSpace(Space):
             self._shed_oldest()
 
     def _take_stray(self, seq: int, last: int, frame: int, time_ns: int) -> None:
-        """Take a number far from all before: the others go on where they were until a number of
-        another datagram follows it. Those of one datagram share its base, which may be damaged.
+        """Process a number far from all before, as `Strays` does. The messages of one datagram
+        share its base, which may be damaged, so that only further datagrams can confirm a run.
         """
-        numbers = self.numbers
-        datagram, far = self._by.current_number, self._far
-        count = 1
-        if far is not None and 0 < seq - far[0] <= self.context.rule.reach:
-            if far[1] != datagram:
-                self._far = None
-                self.singles -= far[2]
-                numbers.newest = max(seq, last)
-                numbers.first = min(far[0], numbers.first)
-                return
-            count += far[2]
-        else:
+        numbers, run = self.numbers, self._run
+        datagram = int(self._by.current_number)
+        if run is None or not 0 < seq - run.seq <= self.context.rule.reach:
+            run = self._run = _Run(datagram, self.units)
             self.strays.report_jump(seq, frame, time_ns)
-        self._far = (seq, datagram, count)
+        elif run.datagram != datagram:
+            run.datagrams += 1
+            if run.datagrams > (1 if seq > last and not run.undone else FORGED):
+                self.singles -= run.messages
+                self._run = None
+                if seq > last and not run.undone:
+                    run.before = last
+                    self._jump = run
+                numbers.newest = max(seq, last)
+                numbers.first = min(run.seq, numbers.first)
+                return
+        run.seq, run.datagram = seq, datagram
+        run.messages += 1
         self.singles += 1
+
+    def _check_jump(self, run: _Run, wire_seq: i64) -> None:
+        """Undo an accepted jump if a number shows that the old numbers go on."""
+        numbers = self.numbers
+        datagrams = int(self._by.current_number) - run.first_datagram
+        if datagrams > FORGED:
+            self._jump = None
+        elif 0 < (wire_seq - run.before) & numbers.mask <= self.context.rule.reach:
+            run.seq, run.datagram, run.datagrams = int(numbers.newest), -1, datagrams
+            run.messages = self.units - run.units_before
+            run.undone = True
+            self.singles += run.messages
+            self._jump, self._run = None, run
+            numbers.newest = run.before
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Process a further copy: the network's if it copied the datagram, else the sender's."""
@@ -334,7 +387,7 @@ class CarriedSpace(Space):
         super().restart()
         self._seen.clear()
         self._highest = -1
-        self._far = None
+        self._run = self._jump = None
         for run in self._waiting():
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unknown")

@@ -11,14 +11,17 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
+from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
 from netdissect.track.hashes import DatagramHashes
-from netdissect.track.numbers import Stray
+from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import record_dropped
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import ConnectionRecorder
+from netdissect.track.recorder import ConnectionRecorder, SpaceRecorder
 from netdissect.track.space import Space
+from netdissect.track.strays import Stray, Strays
 from netdissect.track.unit import Unit
+from netdissect.track.unitstore import UnitStore
 
 __all__ = ["MAX_EPOCHS", "CarrierSpace"]
 
@@ -38,6 +41,35 @@ _MS: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
 
+class _CarrierStrays(Strays):
+    """Stray datagrams. Accepted ones are known by their hashes, as all others."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(
+        self, context: SpaceContext, numbers: Numbers, store: UnitStore,
+        recorder: SpaceRecorder | None, marks: DatagramHashes,
+    ) -> None:  # fmt: skip
+        super().__init__(context, numbers, store, recorder)
+        self._marks = marks
+
+    def _accept(self, stray: Stray, seq: int) -> None:
+        """Count a stray datagram as number `seq`."""
+        self._numbers.isolated -= 1
+        unit = stray.unit
+        if unit is None:
+            return
+        self._marks.keep(seq, unit.content)
+        if self.recorder is not None:
+            self.recorder.adopt(unit, seq, stray.wire_seq)
+        if not (stray.plain or stray.acked):
+            self.store.outstanding[seq] = unit
+
+    def _is_settled(self, seq: int) -> bool:
+        """Return whether a number is that of a known datagram that is not outstanding."""
+        return self._marks.knows(seq)
+
+
 class CarrierSpace(Space):
     """The datagrams of one direction."""
 
@@ -45,7 +77,7 @@ class CarrierSpace(Space):
         "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
         "_guard_ns", "_in_window", "_latest_ns", "_marks", "_quiet_ns", "_timeout_ns", "_window_ns",
         "collisions", "copied", "current_number", "ignored", "late_acks", "refused",
-        "requested_rate", "restarts", "reverse", "singles", "stale", "wanted",
+        "requested_rate", "restarts", "reverse", "stale", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -70,13 +102,14 @@ class CarrierSpace(Space):
         """Datagrams that are ignored for a number of an earlier epoch."""
         self.collisions = 0
         """Datagrams with the number of another one, and other content."""
-        self.singles = 0
-        """Datagrams with a stray number."""
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
         self._quiet_ns = 0
         """Time of the datagram before the newest stray."""
         self._marks = DatagramHashes()
+        self.strays = _CarrierStrays(
+            self.context, self.numbers, self.store, self.recorder, self._marks
+        )
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -138,7 +171,6 @@ class CarrierSpace(Space):
             if stray is not None and stray.frame == frame:
                 stray.plain = True
             return
-        self.plain += 1
         self.current = None
         if self.recorder is not None:
             record = self.recorder.first(self.context, seq, wire_seq, type_, frame, time_ns)
@@ -159,6 +191,9 @@ class CarrierSpace(Space):
             self._in_window += 1
         else:
             self._roll(time_ns)
+        if self.strays.jump is not None:
+            self.strays.check_jump(self, wire_seq)
+            last = numbers.newest
         ahead = (wire_seq - last) & numbers.mask
         self.copied = self.stale = False
         if ahead == 1:
@@ -221,44 +256,37 @@ class CarrierSpace(Space):
     def _is_stray(
         self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
     ) -> bool:
-        """Return whether a datagram is a stray. A number that follows a stray confirms it."""
+        """Return whether a datagram is a stray. A number that follows strays may confirm them."""
         numbers = self.numbers
         last = numbers.newest_or_zero()
         reach = numbers.reach
         if not reach < ahead < numbers.modulus - reach - last + numbers.first:
             return False
-        stray = self.strays.newest
-        if stray is not None and stray.last == last:
-            step = (wire_seq - stray.wire_seq) & numbers.mask
-            if 0 < step <= reach:
-                if stray.seq > last:
-                    self._confirm_stray(stray)
-                return False
-        self.singles += 1
+        strays = self.strays
+        step = strays.step(wire_seq)
+        if step > 0 and strays.accepts_next():
+            if strays.is_ahead():
+                strays.accept(self)
+            return False
         seq = self.current_number = numbers.extend(wire_seq)
         # The messages that it carries are acknowledged with it, if the next number confirms it.
         unit = self._add_isolated(seq, mark, None, frame, time_ns)
-        self.strays.add(Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns))
-        self._quiet_ns = before_ns
-        self.strays.report_jump(seq, frame, time_ns)
+        stray = Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns)
+        strays.add(stray, follows=step > 0)
+        if step <= 0:
+            self._quiet_ns = before_ns
+            strays.report_jump(seq, frame, time_ns)
         return True
 
-    def _confirm_stray(self, stray: Stray) -> None:
-        """Accept a stray datagram, now that the next number follows it."""
-        self.strays.confirm(stray)
-        self.singles -= 1
-        self.numbers.isolated -= 1
-        seq, unit = stray.seq, stray.unit
-        self._add_gap(self._quiet_ns, stray.time_ns, stray.last + 1, seq)
-        self._advance(stray.last, seq, stray.frame, stray.time_ns)
-        if unit is None:
-            return
-        self._marks.keep(seq, unit.content)
-        if self.recorder is not None:
-            self.recorder.adopt(unit, seq, stray.wire_seq)
-        self.plain += stray.plain
-        if not (stray.plain or stray.acked):
-            self.store.outstanding[seq] = unit
+    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+        """Process a newer number `seq` after `last`, and remember the gap between them."""
+        if seq > last + 1:
+            self._add_gap(self._quiet_ns, time_ns, last + 1, seq)
+        self._advance(last, seq, frame, time_ns)
+
+    def jump_undone(self, last: int) -> None:
+        """Forget the gaps after `last`."""
+        self._gaps = [gap for gap in self._gaps if gap[2] <= last]
 
     def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
         """Add a datagram to which no acknowledgement and no copy can be attributed."""
@@ -442,8 +470,6 @@ class CarrierSpace(Space):
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
-        if self.singles:
-            extra["strays"] = self.singles
         if self.collisions:
             extra["collisions"] = self.collisions
         extra["ack_wanted"] = self.wanted

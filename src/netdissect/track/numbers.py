@@ -1,5 +1,4 @@
-"""The numbers of one space in one direction: which were used, which were skipped, and which stand
-far from all others (strays).
+"""The numbers of one space in one direction: which were used, and which were skipped.
 
 `seq` is the extended (unwrapped) number, `wire_seq` the one on the wire. An *epoch* lasts from one
 start of the numbers to the next.
@@ -15,14 +14,11 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.ranges import Recent
-from netdissect.track.unit import Unit
 
-__all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Numbers", "Stray", "Strays"]
+__all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "Numbers"]
 
 MAX_MISSING: Final = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a further copy."""
-MAX_STRAYS = 64
-"""Strays remembered per space, for their acknowledgements."""
 LEAST_BURST: Final = 2
 """At least this many missing numbers in a row are a burst of losses."""
 MAX_BURSTS = 32
@@ -198,89 +194,3 @@ class Numbers:
         if self.last is not None:
             span += self.last - self.first + 1 - self._before
         return max(0, span - (units - self.isolated + self.skipped))
-
-
-class Stray:
-    """A number far from all before, and the unit that uses it."""
-
-    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
-
-    def __init__(
-        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
-    ) -> None:
-        self.wire_seq = wire_seq
-        self.seq = seq
-        self.last = last
-        """Newest number of the space when it came."""
-        self.unit = unit
-        """None if something that is not a unit used the number."""
-        self.frame = frame
-        self.time_ns = time_ns
-        self.plain = False
-        """True for a unit that is never acknowledged."""
-        self.acked = False
-        """Whether an acknowledgement has named it."""
-
-
-class Strays:
-    """Numbers far from all others, until the next one or an acknowledgement confirms them.
-
-    A single damaged or forged number must not turn the traffic after it into retransmissions.
-    """
-
-    __slots__ = ("_by_wire", "_context", "_numbers", "newest")
-
-    def __init__(self, context: SpaceContext, numbers: Numbers) -> None:
-        self._context = context
-        self._numbers = numbers
-        self.newest: Stray | None = None
-        """The newest stray, while nothing confirms it."""
-        self._by_wire: dict[int, Stray] | None = None
-        """Number on the wire -> stray; None before the first one."""
-
-    def add(self, stray: Stray) -> None:
-        """Remember a stray."""
-        self.newest = stray
-        by_wire = self._by_wire
-        if by_wire is None:
-            by_wire = self._by_wire = {}
-        by_wire.pop(stray.wire_seq, None)
-        by_wire[stray.wire_seq] = stray
-        if len(by_wire) > MAX_STRAYS:
-            self._context.hit("MAX_STRAYS")
-            del by_wire[next(iter(by_wire))]
-
-    def report(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
-        """Report a stray."""
-        context, numbers = self._context, self._numbers
-        if 0 < numbers.first - seq <= numbers.reach:
-            context.find(
-                "number-before-first", frame, time_ns, context.direction,
-                f"{wire_seq} is before {numbers.first & numbers.mask}, the first", seq=seq,
-            )  # fmt: skip
-        else:
-            self.report_jump(seq, frame, time_ns)
-
-    def report_jump(self, seq: int, frame: int, time_ns: int) -> None:
-        """Report a stray that jumps ahead of the newest number, or back behind it."""
-        last = int(self._numbers.newest_or_zero())
-        way = "ahead" if seq > last else "back"
-        text = f"number jumps {way} by {abs(seq - last)}"
-        self._context.find(
-            "sequence-jump", frame, time_ns, self._context.direction,
-            f"{text}; it stands alone unless later ones confirm it", seq=seq, before=last,
-        )  # fmt: skip
-
-    def confirm(self, stray: Stray) -> None:
-        """Forget a stray that has become a number like the others."""
-        self.newest = None
-        if self._by_wire is not None:
-            self._by_wire.pop(stray.wire_seq, None)
-
-    def find(self, wire_seq: int) -> Stray | None:
-        """Return the stray with this number on the wire; None if there is none."""
-        return None if self._by_wire is None else self._by_wire.get(wire_seq)
-
-    def count(self) -> int:
-        """Return how many strays are remembered."""
-        return 0 if self._by_wire is None else len(self._by_wire)

@@ -97,6 +97,12 @@ class Recent:
         ends[low:high] = [end]
         self.size += end - start
 
+    def copy(self) -> Recent:
+        """Return a copy of the set."""
+        made = Recent()
+        made._starts, made._ends, made.size = self._starts[:], self._ends[:], self.size
+        return made
+
     def discard(self, number: int) -> None:
         """Remove a number, if the set has it."""
         starts, ends = self._starts, self._ends

@@ -18,6 +18,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
+from netdissect.track.gaps import Gaps
 from netdissect.track.outcomes import KIND, append_copy, record_acked, record_dropped
 from netdissect.track.retired import RetiredUnits, TypeNames, count_transmissions
 from netdissect.track.unit import Carried, Unit
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
     from netdissect.track.intervals import Intervals
 
 __all__ = [
-    "HOLD_NS",
-    "LINGER_NS",
-    "MAX_COPIES",
-    "MAX_GAPS",
-    "MAX_PENDING",
-    "ConnectionRecorder",
-    "Recorder",
-    "SpaceRecorder",
-    "Summing",
+    "HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_PENDING",
+    "ConnectionRecorder", "Recorder", "SpaceRecorder", "Summing",
 ]  # fmt: skip
 
 Summing: TypeAlias = "Callable[[int], Intervals | None]"
@@ -43,8 +37,8 @@ MAX_PENDING = 65536
 """Records that wait at most; beyond this, the oldest is emitted unsettled."""
 MAX_COPIES = 256
 """Copies in one record; further copies go to another record."""
-MAX_GAPS = 256
-"""The newest gaps of a space in which a number that comes late is looked up."""
+RECENT: Final = 64
+"""A gap that turns out to be forged is looked up among this many of the newest records."""
 LINGER_NS: Final = 5_000_000_000
 """A settled unit waits this long after its last copy or acknowledgement for late copies, in ns."""
 HOLD_NS: Final = 60_000_000_000
@@ -88,7 +82,7 @@ class Recorder:
         if not pending:
             return True
         head = pending[0]
-        if len(pending) > MAX_PENDING or not isinstance(head, UnitRecord) or head.extra:
+        if len(pending) > MAX_PENDING or not isinstance(head, UnitRecord) or "parts" in head.extra:
             return False  # rare: `ready` looks closer
         return _may_change(head, now_ns)
 
@@ -271,8 +265,7 @@ class SpaceRecorder:
         """What late copies need of the emitted records."""
         self._order = 0
         """Position of the newest unit in the order of delivery."""
-        self._gaps: list[ConnectionEvent] = []
-        """The newest gaps, by number."""
+        self._gaps = Gaps()
         self.unemitted: deque[UnitRecord] = deque()
         """The records that are not emitted yet, in order; emitted ones may follow the first."""
         self._runs: deque[UnitRecord] | None = None
@@ -385,6 +378,14 @@ class SpaceRecorder:
         if record.outcome == "unknown":
             record.settled_ns = None
         self.records[seq] = record
+
+    def isolate(self, seq: int) -> None:
+        """Make the record of a unit one of an isolated unit, as in `lone`."""
+        record = self.records.pop(seq, None)
+        if record is not None:
+            record.extra["apart"] = True
+            if record.settled_ns is None:
+                record_dropped(record, "unknown")
 
     def further_copy(
         self, space: SpaceContext, unit: Unit, seq: int, copied: bool | None,  # noqa: FBT001
@@ -522,22 +523,24 @@ class SpaceRecorder:
 
     def note_gap(self, gap: ConnectionEvent, space: SpaceContext) -> None:
         """Remember a gap, for numbers in it that come late."""
-        if len(self._gaps) == MAX_GAPS:
+        if not self._gaps.add(gap):
             self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
-            del self._gaps[0]
-        self._gaps.append(gap)
+
+    def retract_gaps(self, last: int) -> None:
+        """Take back the gaps after number `last`: the numbers there were forged."""
+        pending = self._parent.pending
+        for gap in self._gaps.take_after(last):
+            gap.came = gap.data["last_seq"] - gap.data["first_seq"] + 1
+            for index in range(1, min(len(pending), RECENT) + 1):
+                if pending[-index] is gap:
+                    del pending[-index]
+                    break
 
     def arrived_late(self, seq: int) -> None:
         """Count a skipped number that has come after all."""
-        gap = self.gap_of(seq)
+        gap = self._gaps.find(seq)
         if gap is not None:
             gap.came += 1
-
-    def gap_of(self, seq: int) -> ConnectionEvent | None:
-        """Return the gap that contains a number; None if none is remembered."""
-        gaps = self._gaps
-        index = bisect_right(gaps, seq, key=_first_seq) - 1
-        return gaps[index] if index >= 0 and seq <= gaps[index].data["last_seq"] else None
 
 
 def _full(record: UnitRecord) -> bool:
@@ -547,11 +550,6 @@ def _full(record: UnitRecord) -> bool:
 
 def _seq(record: UnitRecord) -> int:
     return record.seq
-
-
-def _first_seq(gap: ConnectionEvent) -> int:
-    """Return the first number of a gap, by which the gaps of a space are sorted."""
-    return int(gap.data["first_seq"])
 
 
 def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:

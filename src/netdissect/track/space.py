@@ -19,11 +19,12 @@ from netdissect.track.ackstats import AckStats
 from netdissect.track.attempts import Attempts
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
-from netdissect.track.numbers import LEAST_BURST, Numbers, Stray, Strays
+from netdissect.track.numbers import LEAST_BURST, Numbers
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.repeats import Repeats
+from netdissect.track.strays import Stray, StrayedUnits, Strays
 from netdissect.track.totalling import space_recorder
-from netdissect.track.unit import Carried, Unit, Units
+from netdissect.track.unit import Carried, Unit
 from netdissect.track.unitstore import CONTENT, MAX_OUTSTANDING, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
@@ -33,12 +34,12 @@ _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
 
-class Space(Units):
+class Space(StrayedUnits):
     """The units of one space in one direction."""
 
     __slots__ = (
         "_keeps", "_other", "ack_stats", "acks", "attempts", "carrier", "context", "current",
-        "direction", "forgotten", "held_ns", "numbers", "on_evidence", "peer", "peer_seen", "plain",
+        "direction", "forgotten", "held_ns", "numbers", "on_evidence", "peer", "peer_seen",
         "recorder", "renewed", "repeats", "store", "strays", "units",
     )  # fmt: skip
 
@@ -55,9 +56,8 @@ class Space(Units):
         self.acks = Acks(self.context, self.numbers, self.store, self.ack_stats)
         self.repeats = Repeats(self.context, self.numbers, self.store, self.recorder)
         self.attempts = Attempts(rule.resend)
-        self.strays = Strays(self.context, self.numbers)
-        self.units = self.plain = 0
-        """All units, and those of them that are never acknowledged."""
+        self.strays = Strays(self.context, self.numbers, self.store, self.recorder)
+        self.units = 0
         self.forgotten = 0
         """Copies of numbers that are not remembered: first copy or further one is unknown."""
         self.carrier: Space | None = None
@@ -109,6 +109,10 @@ class Space(Units):
         if last == ABSENT:
             last = numbers.begin(wire_seq)
         ahead = (wire_seq - last) & numbers.mask
+        if ahead != 1 and self.strays.jump is not None:
+            self.strays.check_jump(self, wire_seq)
+            last = numbers.newest
+            ahead = (wire_seq - last) & numbers.mask
         mark: i64 = hash(content)
         if ahead == 1:
             seq: i64 = last + 1
@@ -158,7 +162,6 @@ class Space(Units):
         self.unit(wire_seq, None, content, type_, frame, time_ns)
         if self.units == before:
             return
-        self.plain += 1
         stray = self.strays.newest
         if stray is not None and stray.unit is self.current:
             stray.plain = True
@@ -169,6 +172,10 @@ class Space(Units):
         numbers = self.numbers
         last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
         ahead = (wire_seq - last) & numbers.mask
+        if ahead != 1 and self.strays.jump is not None:
+            self.strays.check_jump(self, wire_seq)
+            last = numbers.newest
+            ahead = (wire_seq - last) & numbers.mask
         if ahead == 1 and not self.repeats.pending_copies():
             numbers.newest = last + 1
             numbers.skipped += 1
@@ -213,6 +220,8 @@ class Space(Units):
     def _arrived_late(self, seq: int, time_ns: int) -> None:
         """Process the late arrival of a skipped number."""
         self.numbers.arrived_late(seq)
+        if self.strays.jump is not None:
+            self.strays.jump.missing.discard(seq)
         if self.repeats.counted is not None:
             self.repeats.counted.arrived_late(seq, time_ns)
         if self.recorder is not None:
@@ -224,52 +233,36 @@ class Space(Units):
         self, wire_seq: i64, ahead: i64, labelled: bool | None, mark: int | None,  # noqa: FBT001 - as in `unit`
         type_: str | None, frame: int, time_ns: int,
     ) -> bool:  # fmt: skip
-        """Process a number far from all before. Return False if it confirms the stray before it, so
-        that both count like all others. `mark` is None if something that is not a unit uses it.
+        """Process a number far from all before; return False if it makes the strays before it and
+        itself numbers like all others. `mark` is None if something that is not a unit uses it.
         """
-        numbers = self.numbers
+        numbers, strays = self.numbers, self.strays
         last = numbers.newest_or_zero()
         wire_seq &= numbers.mask
-        before = self.strays.newest
-        if before is not None and before.last == last:
-            step = (wire_seq - before.wire_seq) & numbers.mask
-            if step == 0:
-                if before.unit is not None and mark is not None:
-                    self._copy_of_outstanding(
-                        before.seq, before.unit, labelled, mark, type_, frame, time_ns
-                    )
-                return True
-            if step <= numbers.reach:
-                self._confirm(before)
-                return False
+        step, before = strays.step(wire_seq), strays.newest
+        if step == 0 and before is not None:
+            if before.unit is not None and mark is not None:
+                self._copy_of_outstanding(
+                    before.seq, before.unit, labelled, mark, type_, frame, time_ns
+                )
+            return True
+        if step > 0 and strays.accepts_next():
+            strays.accept(self)
+            return False
         seq = last + (ahead if ahead <= numbers.half else ahead - numbers.modulus)
-        self.strays.report(wire_seq, seq, frame, time_ns)
+        if step < 0:
+            strays.report(wire_seq, seq, frame, time_ns)
         unit = None if mark is None else self._add_isolated(seq, mark, type_, frame, time_ns)
-        self.strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns))
+        strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns), follows=step > 0)
         return True
 
-    def _confirm(self, stray: Stray) -> None:
-        """Accept a stray, now that the next number follows it."""
-        numbers = self.numbers
-        self.strays.confirm(stray)
-        seq, unit = stray.seq, stray.unit
-        if seq > stray.last:
-            self._advance(stray.last, seq, stray.frame, stray.time_ns)
-        else:
-            self.context.find_restart(stray.frame, stray.time_ns, seq=seq)
-            self.restart()
-            seq = numbers.begin(stray.wire_seq) + 1
-            numbers.newest = seq
-        if unit is None:
-            numbers.skipped += 1
-            return
-        numbers.isolated -= 1
-        if self.recorder is not None:
-            self.recorder.adopt(unit, seq, stray.wire_seq)
-        if stray.plain or stray.acked or not self._keeps:
-            self.store.settle(seq, unit)
-        else:
-            self.store.outstanding[seq] = unit
+    def placed(self) -> int:
+        """Return how many numbers were used so far, including strays of units."""
+        return self.units + self.numbers.skipped
+
+    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+        """Process a newer number `seq` after `last`."""
+        self._advance(last, seq, frame, time_ns)
 
     def unsent(self, base: int, frame: int, time_ns: int) -> None:
         """Process the acknowledgement of a stray, or of a number that was never seen."""
@@ -465,6 +458,7 @@ class Space(Units):
         """Settle the outstanding units at the end. The capture would have shown acknowledgements
         until `end_ns`; for units sent within `patience_ns` before that, they may still come.
         """
+        self.strays.finish(self)
         self.repeats.judge_pending()
         for seq, unit in list(self.store.outstanding.items()):
             waited = end_ns - unit.last_ns > patience_ns
@@ -497,7 +491,7 @@ class Space(Units):
         self.store.outstanding.clear()
         self.numbers.restart()
         self.acks.feedback = None
-        self.strays.newest = None
+        self.strays.reset()
         self.current = None
         self._other = None
 
@@ -507,6 +501,7 @@ class Space(Units):
         self.carrier = self.current = self.peer = None
         self.acks.rule = None
         self.repeats.release()
+        self.strays.recorder = None
 
     # -- report ------------------------------------------------------------------------------------
 
@@ -542,7 +537,7 @@ class Space(Units):
 
     def _extra(self) -> dict[str, Any]:
         counts = {
-            "strays": self.strays.count(), "undecided": self.repeats.undecided,
+            "strays": self.strays.count, "undecided": self.repeats.undecided,
             "forgotten": self.forgotten,
         }  # fmt: skip
         extra: dict[str, Any] = {name: count for name, count in counts.items() if count}

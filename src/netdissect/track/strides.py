@@ -26,7 +26,7 @@ __all__ = ["StridedSpace"]
 class StridedSpace(Space):
     """The units of one direction, and the numbers between them that never came."""
 
-    __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
+    __slots__ = ("_before_jump", "_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings,
@@ -43,6 +43,8 @@ class StridedSpace(Space):
         """Newest number when the last acknowledgement came."""
         self.taken = 0
         """Units in order when the last step of more than one was seen."""
+        self._before_jump: tuple[int, int, int] = (0, ABSENT, 0)
+        """`stride`, `acked_at` and `taken` before the newest jump."""
         self._open: tuple[list[int], int, int] | None = None
         """(numbers left out, frame, time) of the last longer step, until the next step judges it.
         """
@@ -52,7 +54,7 @@ class StridedSpace(Space):
         numbers = self.numbers
         super()._advance(last, seq, frame, time_ns)
         slowed = self._judge(seq - last)
-        in_order, before = self.units - numbers.out_of_order, self.taken + 1
+        in_order, before = self._in_order(), self.taken + 1
         self.taken = in_order
         if self.ack_stats.acked != self.acked_before:
             self.acked_before = self.ack_stats.acked
@@ -79,6 +81,21 @@ class StridedSpace(Space):
         slow = self.rule.slow_step
         if not slow or seq % slow:
             self._judge(0)
+
+    def _in_order(self) -> int:
+        """Return how many units came in order."""
+        return self.units - self.numbers.isolated - self.numbers.out_of_order
+
+    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+        """Process a newer number `seq` after `last`; remember the step before a jump."""
+        if seq - last > self.numbers.reach:
+            self._before_jump = (self.stride, int(self.acked_at), self.taken)
+        super().jump(last, seq, frame, time_ns)
+
+    def jump_undone(self, last: int) -> None:
+        """Restore the step before the jump."""
+        super().jump_undone(last)
+        self.stride, self.acked_at, self.taken = self._before_jump
 
     def _judge(self, step: int) -> bool:
         """Count what the last longer step has left out as lost, unless the sender has slowed down;
@@ -118,7 +135,7 @@ class StridedSpace(Space):
         self.stride = 0
         self._open = None
         self.acked_at = ABSENT
-        self.taken = self.units - self.numbers.out_of_order
+        self.taken = self._in_order()
 
     def report(self) -> SpaceReport:
         """Return the report; `never_seen` counts the missing numbers."""

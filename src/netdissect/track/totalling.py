@@ -211,9 +211,21 @@ class TotallingRecorder(SpaceRecorder):
             newest_gap = high + 1
         self.sums.newest, self._newest_gap = newest, newest_gap
 
+    def isolate(self, seq: int) -> None:
+        """Do nothing: `retract_gaps` leaves the unit counted, and no number before it."""
+
+    def retract_gaps(self, last: int) -> None:
+        """Take back the gaps after number `last`: the numbers there were forged."""
+        for gap in self._gaps.take_after(last):
+            skipped: i64 = gap.data["last_seq"] - gap.data["first_seq"] + 1
+            span = self.sums.span(gap.time_ns)
+            span.skipped -= skipped
+            span.arrived -= skipped
+        self.sums.newest = last
+
     def arrived_late(self, seq: int) -> None:
         """Count a skipped number that has come after all."""
-        gap = self.gap_of(seq)
+        gap = self._gaps.find(seq)
         if gap is not None:
             span = self.sums.span(gap.time_ns)
             span.skipped -= 1
