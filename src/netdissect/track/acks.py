@@ -183,7 +183,7 @@ class Acks:
     def _unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
         """Report an acknowledgement of a unit that cannot have been sent yet."""
         first, numbers = self._context.rule.first_seq, self._numbers
-        if not self._context.started or first is None or numbers.spans is not None:
+        if not self._context.started or first is None or numbers.ended is not None:
             return
         if (base - first) & int(numbers.mask) < numbers.half:
             units.unsent(base, frame, time_ns)

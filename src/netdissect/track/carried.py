@@ -57,14 +57,7 @@ class CarriedSpace(Space):
     """The messages of one direction that the datagrams of a `CarrierSpace` carry."""
 
     __slots__ = (
-        "_highest",
-        "_jump",
-        "_open",
-        "_run",
-        "_runs",
-        "_seen",
-        "_sent_again",
-        "disordered",
+        "_highest", "_jump", "_open", "_run", "_runs", "_seen", "_sent_again", "disordered",
         "singles",
     )  # fmt: skip
 

@@ -298,7 +298,7 @@ class Intervals:
         self._row(event.direction, event.time_ns)
         self._add(key, self._index(event.time_ns), span, arrived=True if placed else None)
 
-    def sum_up(self, connection: int, sums: SpaceTotals) -> None:
+    def add_totals(self, connection: int, sums: SpaceTotals) -> None:
         """Add the totals of a space to those of its connection."""
         self._sums.setdefault(connection, []).append(sums)
 

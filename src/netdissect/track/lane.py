@@ -79,10 +79,10 @@ class Lane:
     """The state of one direction."""
 
     __slots__ = (
-        "_asked", "_findings", "_here", "_numbered", "_recorder", "_space_list", "_stated",
-        "carrier", "cells", "counters", "datagrams", "direction", "due_ns", "last_frame", "last_ns",
-        "load", "messages", "missing", "octets", "placed", "policy", "probes", "silent", "spaces",
-        "timings", "trip",
+        "_findings", "_here", "_numbered", "_probe_list", "_recorder", "_space_list", "_stated",
+        "carrier", "counters", "counts_by_index", "datagrams", "direction", "due_ns", "last_frame",
+        "last_ns", "load", "messages", "missing", "octets", "policy", "probes", "silent", "spaces",
+        "spaces_by_index", "timings", "trip",
     )  # fmt: skip
 
     def __init__(
@@ -102,11 +102,11 @@ class Lane:
         """Message type -> count."""
         self.missing = 0
         """Units that were lost on the way to the capture, as far as its end shows."""
-        self.cells: list[TypeCount | None] = []
+        self.counts_by_index: list[TypeCount | None] = []
         """The values of `messages` by the index of the type in the scanner's list (`speak`); None =
         no message of the type came yet.
         """
-        self.placed: list[Space] = []
+        self.spaces_by_index: list[Space] = []
         """The spaces by their index in the scanner's list."""
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
@@ -131,7 +131,7 @@ class Lane:
         self.carrier: CarrierSpace | None = next(carriers, None)
         """The space of the datagrams themselves, if they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
-        self._asked = list(self.probes.values())
+        self._probe_list = list(self.probes.values())
         self._numbered = self._loss_space()
         self.load = Load()
         self.due_ns = 0 if self._numbered is not None else NEVER
@@ -139,8 +139,8 @@ class Lane:
 
     def speak(self, spaces: tuple[str, ...]) -> None:
         """Set the list of spaces to which the scanner refers by index."""
-        self.cells = []
-        self.placed = [self.spaces[name] for name in spaces if name in self.spaces]
+        self.counts_by_index = []
+        self.spaces_by_index = [self.spaces[name] for name in spaces if name in self.spaces]
 
     def _loss_space(self) -> Space | None:
         """Return the space whose gaps show losses: of datagrams, or of units never resent."""
@@ -265,12 +265,12 @@ class Lane:
             cell = self.messages.setdefault(type_, TypeCount())
         cell.add(1, time_ns, frame)
 
-    def begin_cell(self, place: i64, type_: str) -> None:
+    def index_count(self, place: i64, type_: str) -> None:
         """Make the count of a type available by its index, once the type is counted."""
-        cells = self.cells
-        while len(cells) <= place:
-            cells.append(None)
-        cells[place] = self.messages.get(type_)
+        counts = self.counts_by_index
+        while len(counts) <= place:
+            counts.append(None)
+        counts[place] = self.messages.get(type_)
 
     def add(self, name: str, amount: int) -> None:
         """Add to a counter of the protocol."""
@@ -308,14 +308,14 @@ class Lane:
     def round_trips(self) -> list[RttReservoir]:
         """Return all measurements of how quickly the peer answered."""
         found = [space.ack_stats.rtt for space in self._space_list]
-        return found + [track.rtt for track in self._asked]
+        return found + [track.rtt for track in self._probe_list]
 
     def latest_ns(self) -> int:
         """Return the longest of the newest samples of each space and probe, ns; 0 without any."""
         longest: i64 = 0
         for space in self._space_list:  # once a second: a list of them all would cost more
             longest = max(longest, space.ack_stats.rtt.latest)
-        for track in self._asked:
+        for track in self._probe_list:
             longest = max(longest, track.rtt.latest)
         return longest
 
@@ -336,7 +336,7 @@ class Lane:
                 held: i64 = space.held_ns
                 way = lowest - held if lowest > held else 0
                 on_the_way = min(on_the_way, way)
-        for track in self._asked:
+        for track in self._probe_list:
             trip = track.rtt
             if trip.samples:
                 count += trip.samples

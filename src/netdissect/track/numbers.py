@@ -30,8 +30,8 @@ class Numbers:
 
     __slots__ = (
         "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
-        "disorder", "first", "half", "isolated", "mask", "missing", "modulus", "newest",
-        "out_of_order", "reach", "skipped", "spans",
+        "disorder", "ended", "first", "half", "isolated", "mask", "missing", "modulus", "newest",
+        "out_of_order", "reach", "skipped",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -58,7 +58,7 @@ class Numbers:
         """The longest runs of missing numbers."""
         self._never_before = 0
         """How many numbers the ended epochs span."""
-        self.spans: tuple[int, int] | None = None
+        self.ended: tuple[int, int] | None = None
         """(first, last) number of the ended epochs; None before the first restart."""
         self.obey(context.rule)
 
@@ -95,11 +95,11 @@ class Numbers:
     @property
     def seen(self) -> bool:
         """Return True if the capture has any number of the space."""
-        return self.newest != ABSENT or self.spans is not None
+        return self.newest != ABSENT or self.ended is not None
 
     def skipped_start(self, first: int) -> bool:
         """Return True if the capture has no copy of the protocol's first number."""
-        return self.last is not None and self.spans is None and self.first > first
+        return self.last is not None and self.ended is None and self.first > first
 
     def is_far(self, ahead: i64, last: i64, used: int) -> bool:
         """Return whether a number `ahead` of the newest one is far from all others; up to `used`
@@ -113,16 +113,16 @@ class Numbers:
         if seq >= self.first:
             return False
         first = rule.first_seq
-        if self._context.started and self.spans is None and first is not None and seq < first:
+        if self._context.started and self.ended is None and first is not None and seq < first:
             return True
         return seq < self.first - self.reach
 
     def begin(self, wire_seq: i64) -> i64:
         """Begin an epoch with this number; return the number before it."""
         base = int(wire_seq & self.mask)
-        if self.spans is not None:
+        if self.ended is not None:
             # Extended numbers never repeat: a new epoch starts at the next multiple of the modulus.
-            base += ((self.spans[1] >> self._bits) + 1) << self._bits
+            base += ((self.ended[1] >> self._bits) + 1) << self._bits
         self.first = self._base = base
         return base - 1
 
@@ -175,15 +175,15 @@ class Numbers:
         if self.consecutive:
             self._never_before += self.newest - self.first + 1 - self._before
         self._before = 0
-        first = self.spans[0] if self.spans else self.first
-        self.spans = (first, self.newest)
+        first = self.ended[0] if self.ended else self.first
+        self.ended = (first, self.newest)
         self.newest = ABSENT
 
     def span(self) -> tuple[int | None, int | None]:
         """Return (first, last) number over all epochs."""
         last = self.last
-        if self.spans is not None:
-            return self.spans[0], self.spans[1] if last is None else last
+        if self.ended is not None:
+            return self.ended[0], self.ended[1] if last is None else last
         return None if last is None else self.first, last
 
     def never_seen(self, units: int) -> int:

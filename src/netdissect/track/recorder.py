@@ -1,4 +1,3 @@
-
 """The timeline: one record per unit and per event of a connection, emitted when it is settled.
 
 Records are emitted in the order of their first copies. An unsettled one holds back those behind it

@@ -46,11 +46,11 @@ class ScanSink(EventSink):
     def message(self, type_: i64) -> None:
         """Count a message."""
         lane = self._lane
-        cells = lane.cells
-        cell = cells[type_] if type_ < len(cells) else None
+        counts = lane.counts_by_index
+        cell = counts[type_] if type_ < len(counts) else None
         if cell is None:
             lane.count(self._types[type_], self._time_ns, self._frame)
-            lane.begin_cell(type_, self._types[type_])
+            lane.index_count(type_, self._types[type_])
         else:
             cell.add(1, self._time_ns, self._frame)
 
@@ -64,18 +64,18 @@ class ScanSink(EventSink):
     ) -> None:  # fmt: skip
         """Process one copy of a unit."""
         name = None if type_ < 0 else self._counted(type_)
-        target = self._lane.placed[space]
+        target = self._lane.spaces_by_index[space]
         target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
 
     def plain_unit(self, type_: i64, space: i64, wire_seq: i64, content: Any) -> None:
         """Process one copy of a unit that is never acknowledged."""
         name = None if type_ < 0 else self._counted(type_)
-        target = self._lane.placed[space]
+        target = self._lane.spaces_by_index[space]
         target.plain_unit(wire_seq, content, name, self._frame, self._time_ns)
 
     def run(self, space: i64, wire_seq: i64, types: list[str]) -> None:
         """Process consecutive messages that the datagram carries."""
-        self.carry(self._lane.placed[space], wire_seq, types)
+        self.carry(self._lane.spaces_by_index[space], wire_seq, types)
 
     def carry(self, space: Space, wire_seq: i64, types: list[str]) -> None:
         """Count and process consecutive messages of a space."""
@@ -93,12 +93,12 @@ class ScanSink(EventSink):
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Process a message that uses a number but is not a unit."""
         self.message(type_)
-        self._lane.placed[space].number(wire_seq, self._frame, self._time_ns)
+        self._lane.spaces_by_index[space].number(wire_seq, self._frame, self._time_ns)
 
     def ack(self, space: i64, base: i64, bits: i64) -> None:
         """Process an acknowledgement of units of the other direction."""
-        self._other.placed[space].ack(base, bits, self._frame, self._time_ns)
+        self._other.spaces_by_index[space].ack(base, bits, self._frame, self._time_ns)
 
     def nack(self, space: i64, base: i64, bits: i64) -> None:
         """Process feedback on units of the other direction."""
-        self._other.placed[space].nack(base, bits, self._frame, self._time_ns)
+        self._other.spaces_by_index[space].nack(base, bits, self._frame, self._time_ns)

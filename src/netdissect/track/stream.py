@@ -55,11 +55,11 @@ class _Messages:
 
     __slots__ = (
         "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
-        "rtt", "sums", "unacked", "unknown", "waiting",
+        "rtt", "totals", "unacked", "unknown", "waiting",
     )  # fmt: skip
 
-    def __init__(self, sums: SpaceTotals | None) -> None:
-        self.sums = sums
+    def __init__(self, totals: SpaceTotals | None) -> None:
+        self.totals = totals
         """Counts them instead of recording them; None = nothing counts them."""
         self.count = 0
         self.end = 0
@@ -97,7 +97,7 @@ class StreamTrack:
         self.syn_to_synack_ms: float | None = None
         self.synack_to_ack_ms: float | None = None
         self.established_ns: int | None = None
-        self._usual = False
+        self._handshake_done = False
         """Whether the handshake is over, or was not captured."""
         self.first_fin: tuple[int, int, int] | None = None
         """(direction, frame, time) of the first FIN, or of what shows that there was one."""
@@ -124,7 +124,7 @@ class StreamTrack:
         """Process one segment, before the messages that it completes."""
         flags = segment.flags
         half = self.halves[direction]
-        if self._usual and not flags & _SPECIAL:
+        if self._handshake_done and not flags & _SPECIAL:
             half.take(segment, frame, time_ns)
             if half.repeated:
                 self._sent_again(direction, segment)
@@ -132,7 +132,7 @@ class StreamTrack:
                 self._acknowledged(direction, frame, time_ns, segment)
             return
         if segment.mid_stream and not self.mid_stream:
-            self.mid_stream = self._usual = True
+            self.mid_stream = self._handshake_done = True
             self.findings.add("unknown-start", frame, time_ns, direction)
             self._step("data", None, direction, frame, time_ns)
         half.take(segment, frame, time_ns)
@@ -142,9 +142,9 @@ class StreamTrack:
             self._acknowledged(direction, frame, time_ns, segment)
         if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
-        elif not self._usual and self._syns and flags & _ACK and not flags & _RST:
+        elif not self._handshake_done and self._syns and flags & _ACK and not flags & _RST:
             # The SYN was answered, but the answer was not captured.
-            self._usual = True
+            self._handshake_done = True
             self._step("established", None, 0, frame, time_ns)
         if flags & (_FIN | _RST):
             self._end(direction, frame, time_ns, segment)
@@ -183,7 +183,7 @@ class StreamTrack:
         acked = half.acked
         while waiting and waiting[0].end <= acked:
             message = waiting.pop(0)
-            if message.repeated or message.record is not None or messages.sums is not None:
+            if message.repeated or message.record is not None or messages.totals is not None:
                 self._settle(messages, message, frame, time_ns)
                 continue
             messages.acked += 1
@@ -204,7 +204,7 @@ class StreamTrack:
             self._step("syn_ack", None, direction, frame, time_ns)
         elif self._syn_ack_ns is not None and segment.flags & _ACK and direction == 0:
             self.established_ns = time_ns
-            self._usual = True
+            self._handshake_done = True
             self.synack_to_ack_ms = (time_ns - self._syn_ack_ns) / 1e6
             self._step("established", None, direction, frame, time_ns)
 
@@ -232,7 +232,7 @@ class StreamTrack:
         if not ended and self.first_fin is not None:
             self._step("fin", "FIN", *self.first_fin)  # it was not captured, but it was sent
         if flags & _RST:
-            self.refused = not self._usual and bool(self._syns) and direction == 1
+            self.refused = not self._handshake_done and bool(self._syns) and direction == 1
             if self.reset_by is None:
                 self.reset_by, self._reset_frame = direction, frame
                 code = "connection-refused" if self.refused else "reset"
@@ -362,9 +362,9 @@ class StreamTrack:
                 {"message": messages.count, "blocked_ms": waited / 1e6, "released_by": frame},
             )  # fmt: skip
         record = None
-        if messages.sums is not None:
+        if messages.totals is not None:
             number = messages.count
-            messages.sums.new(time_ns, 1, messages.sums.arrive(number, number, 1))
+            messages.totals.new(time_ns, 1, messages.totals.arrive(number, number, 1))
         elif self.recorder is not None:
             number, copy = messages.count, Copy(frame, time_ns, "original")
             record = self.recorder.open(direction, SPACE, number, number, type_, copy)
@@ -427,8 +427,8 @@ class StreamTrack:
             messages.rtt.ambiguous += 1
         else:
             messages.rtt.add(max(0, sample))
-        if messages.sums is not None:
-            messages.sums.settled(waiting.time_ns, waiting.frame, time_ns, ambiguous=ambiguous)
+        if messages.totals is not None:
+            messages.totals.settled(waiting.time_ns, waiting.frame, time_ns, ambiguous=ambiguous)
         if waiting.record is not None:
             record_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
 
@@ -437,8 +437,8 @@ class StreamTrack:
             messages.unacked += 1
         else:
             messages.unknown += 1
-        if messages.sums is not None and seen:
-            messages.sums.span(waiting.time_ns).unacked += 1
+        if messages.totals is not None and seen:
+            messages.totals.span(waiting.time_ns).unacked += 1
         if waiting.record is not None:
             record_dropped(waiting.record, "unacked" if seen else "unknown")
 

@@ -54,7 +54,7 @@ class StreamHalf:
         "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first", "highest",
         "holes", "last", "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
-        "rtt", "segments", "sender_present", "settled", "sums", "troubles", "units_acked",
+        "rtt", "segments", "sender_present", "settled", "totals", "troubles", "units_acked",
         "units_unacked",
     )  # fmt: skip
 
@@ -63,9 +63,9 @@ class StreamHalf:
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.sums: SpaceTotals | None = summed(recorder, direction, SPACE)
+        self.totals: SpaceTotals | None = summed(recorder, direction, SPACE)
         """Counts the units instead of recording them; None = nothing counts them."""
-        self.recorder = recorder = recorder if self.sums is None else None
+        self.recorder = recorder = recorder if self.totals is None else None
         self.base: int | None = None
         """Sequence number of offset 0; None before the first segment."""
         self.highest = 0
@@ -180,8 +180,8 @@ class StreamHalf:
         self._newest_id = ip_id or self._newest_id
         self._identities.add(ip_id, start, end, MAX_IDENTITIES)
         self.arrivals.append(Arrival(start, end, time_ns, frame))
-        if self.sums is not None:
-            self.sums.new(time_ns, 1, self.sums.arrive(start, start, 1))
+        if self.totals is not None:
+            self.totals.new(time_ns, 1, self.totals.arrive(start, start, 1))
         outstanding = self.outstanding
         outstanding.append(SentRange(start, end, time_ns, frame, None))
         if len(outstanding) > MAX_UNITS:
@@ -287,8 +287,8 @@ class StreamHalf:
         self.last = max(self.last, start)
         self._arrive(start, end, time_ns, frame)
         record = None
-        if self.sums is not None:
-            self.sums.new(time_ns, 1, self.sums.arrive(start, start, 1))
+        if self.totals is not None:
+            self.totals.new(time_ns, 1, self.totals.arrive(start, start, 1))
         if self.recorder is not None:
             record = self.recorder.open(
                 self.direction, SPACE, (segment.seq + start - segment.stream_start) % _WRAP, start,
@@ -354,7 +354,7 @@ class StreamHalf:
         """Count a further copy for the units that it covers."""
         if self.recorder is not None:
             self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
-        covered = 0 if self.sums is None else self._summed.overlapping(start, end)
+        covered = 0 if self.totals is None else self._summed.overlapping(start, end)
         first = True
         for unit in self.outstanding:
             if unit.start >= end:
@@ -372,8 +372,8 @@ class StreamHalf:
                 self.max_copies = max(self.max_copies, unit.copies)
                 if unit.copies == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
-        if self.sums is not None:
-            self.sums.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
+        if self.totals is not None:
+            self.totals.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
 
     def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
         """Add a copy to the records of the units that it covers, including settled ones."""
@@ -427,7 +427,7 @@ class StreamHalf:
         outstanding = self.outstanding
         while outstanding and outstanding[0].end <= offset:
             unit = outstanding.pop(0)
-            if unit.doubtful or unit.record is not None or self.sums is not None:
+            if unit.doubtful or unit.record is not None or self.totals is not None:
                 self._settle(unit, frame, time_ns, exact=unit.end == offset)
                 continue
             self.units_acked += 1
@@ -444,9 +444,9 @@ class StreamHalf:
             self.settled.append(unit)
             if len(self.settled) > MAX_UNITS:
                 del self.settled[0]
-        if self.sums is not None:
+        if self.totals is not None:
             self._summed.add(None, unit.start, unit.end, MAX_IDENTITIES)
-            self.sums.settled(unit.first_ns, unit.frame, time_ns, ambiguous=unit.doubtful)
+            self.totals.settled(unit.first_ns, unit.frame, time_ns, ambiguous=unit.doubtful)
         if unit.start in self.partly_new:
             if unit.record is not None:
                 record_acked(unit.record, frame, time_ns, ambiguous=unit.doubtful)
@@ -471,8 +471,8 @@ class StreamHalf:
             pass  # its segment counts as a retransmission
         elif outcome != "unknown":
             self.units_unacked += 1
-        if self.sums is not None and outcome != "unknown":
-            self.sums.span(unit.first_ns).unacked += 1
+        if self.totals is not None and outcome != "unknown":
+            self.totals.span(unit.first_ns).unacked += 1
         if unit.record is not None:
             record_dropped(unit.record, outcome)
 

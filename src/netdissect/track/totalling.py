@@ -30,7 +30,7 @@ def summed(parent: ConnectionRecorder | None, direction: int, space: str) -> Spa
     if parent is None or parent.sums is None:
         return None
     sums = SpaceTotals(direction, space, parent.sums.place_of)
-    parent.sums.sum_up(parent.connection, sums)
+    parent.sums.add_totals(parent.connection, sums)
     return sums
 
 
@@ -45,12 +45,12 @@ def space_recorder(parent: ConnectionRecorder, direction: int, rule: SpaceRule) 
 class TotallingRecorder(SpaceRecorder):
     """Counts the units of one space in one direction."""
 
-    __slots__ = ("_newest_gap", "_reported", "_touched", "sums")
+    __slots__ = ("_newest_gap", "_reported", "_touched", "totals")
 
-    def __init__(self, parent: ConnectionRecorder, sums: SpaceTotals, rule: SpaceRule) -> None:
-        super().__init__(parent, sums.direction, rule)
+    def __init__(self, parent: ConnectionRecorder, totals: SpaceTotals, rule: SpaceRule) -> None:
+        super().__init__(parent, totals.direction, rule)
         self._touched = parent.touched
-        self.sums = sums
+        self.totals = totals
         self._newest_gap: i64 = ABSENT
         """The newest number by gaps alone."""
         self._reported: Unit | None = None
@@ -63,7 +63,7 @@ class TotallingRecorder(SpaceRecorder):
     ) -> UnitRecord | None:
         """Count consecutive new units with numbers above all others."""
         del frame
-        self._new(space, time_ns, count, self.sums.arrive(seq, wire_seq, count))
+        self._new(space, time_ns, count, self.totals.arrive(seq, wire_seq, count))
         return None
 
     def units_of(self, run: Carried) -> list[Unit]:
@@ -78,7 +78,7 @@ class TotallingRecorder(SpaceRecorder):
     ) -> UnitRecord | None:  # fmt: skip
         """Count a new unit."""
         del type_, frame
-        self._new(space, time_ns, 1, self.sums.arrive(seq, wire_seq, 1))
+        self._new(space, time_ns, 1, self.totals.arrive(seq, wire_seq, 1))
         return None
 
     def lone(
@@ -92,7 +92,7 @@ class TotallingRecorder(SpaceRecorder):
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
         """Count the number of an isolated unit, now that another number confirms it."""
-        self.sums.span(unit.first_ns).arrived += self.sums.arrive(seq, wire_seq, 1) - 1
+        self.totals.span(unit.first_ns).arrived += self.totals.arrive(seq, wire_seq, 1) - 1
 
     def further_copy(
         self, space: SpaceContext, unit: Unit, seq: int, copied: bool | None,  # noqa: FBT001
@@ -104,8 +104,8 @@ class TotallingRecorder(SpaceRecorder):
         if record is None:
             first = Copy(unit.frame, unit.first_ns, "original")
             record = unit.record = UnitRecord(
-                0, self.sums.direction, self.sums.space, 0, seq, None, [first], None, None, None,
-                False, "unknown", None,
+                0, self.totals.direction, self.totals.space, 0, seq, None, [first],
+                None, None, None, False, "unknown", None,
             )  # fmt: skip
         if len(record.copies) < MAX_COPIES:
             record.copies.append(copy)
@@ -118,13 +118,13 @@ class TotallingRecorder(SpaceRecorder):
         """Count a further copy of a settled unit; return the copy."""
         del space, seq, labelled, due_ns
         copy = Copy(frame, time_ns, KIND[copied])
-        self.sums.add_copies(time_ns, 1, resent=copied is False)
+        self.totals.add_copies(time_ns, 1, resent=copied is False)
         self._touched.append(_AGAIN)
         return copy
 
     def copy_reclassified(self, copy: Copy, before: str) -> None:
         """Process a change of a copy's kind from `before`."""
-        span = self.sums.span(copy.time_ns)
+        span = self.totals.span(copy.time_ns)
         span.retransmissions += copy.kind == "retransmission"
         span.retransmissions -= before == "retransmission"
 
@@ -137,18 +137,18 @@ class TotallingRecorder(SpaceRecorder):
         record = unit.record
         if record is None:
             if ambiguous:
-                self.sums.span(unit.first_ns).decided += 1
+                self.totals.span(unit.first_ns).decided += 1
                 return
             sample: i64 = time_ns - unit.first_ns if sample_ns == ABSENT else sample_ns
-            self.sums.acked(unit.first_ns, unit.frame, sample, 1)
+            self.totals.acked(unit.first_ns, unit.frame, sample, 1)
             return
         record_acked(record, frame, time_ns, ambiguous=ambiguous)
         if sample_ns != ABSENT:
             record.rtt_ms = int(sample_ns) / 1e6
-        span = self.sums.span(_first_ns(unit))
+        span = self.totals.span(_first_ns(unit))
         span.decided += 1
-        if by_place(record) and len(self.sums.late) < MAX_LATE_ONES:
-            self.sums.late.append(record)
+        if by_place(record) and len(self.totals.late) < MAX_LATE_ONES:
+            self.totals.late.append(record)
             return
         if record.rtt_ms is not None:
             span.took(record.copies[0].frame, record.rtt_ms, 1)
@@ -156,11 +156,11 @@ class TotallingRecorder(SpaceRecorder):
     def acked_run(self, run: Carried, frame: int, time_ns: int) -> None:
         """Count the units of a run that was acknowledged."""
         del frame
-        self.sums.acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
+        self.totals.acked(run.sent_ns, run.frame, time_ns - run.sent_ns, run.count)
 
     def dropped(self, unit: Unit, outcome: str, *, lost: bool = False) -> None:
         """Count an unacknowledged unit, and whether it is known to be lost."""
-        span = self.sums.span(_first_ns(unit))
+        span = self.totals.span(_first_ns(unit))
         span.unacked += outcome != "unknown"
         if lost and self._reported is not unit:
             span.decided += 1
@@ -169,12 +169,12 @@ class TotallingRecorder(SpaceRecorder):
     def dropped_run(self, run: Carried, outcome: str) -> None:
         """Count the units of a run that was not acknowledged."""
         if outcome != "unknown":
-            self.sums.span(run.sent_ns).unacked += run.count
+            self.totals.span(run.sent_ns).unacked += run.count
 
     def reported_lost(self, unit: Unit) -> None:
         """Count a unit that its receiver has reported lost."""
         self._reported = unit
-        span = self.sums.span(_first_ns(unit))
+        span = self.totals.span(_first_ns(unit))
         span.decided += 1
         span.lost += 1
 
@@ -189,16 +189,16 @@ class TotallingRecorder(SpaceRecorder):
         """Count skipped numbers, `stride` apart, in the span of the next number."""
         del frame
         data = {"first_seq": low, "last_seq": high, "step": stride}
-        event = ConnectionEvent(0, "gap", time_ns, None, self.sums.direction, "", data)
+        event = ConnectionEvent(0, "gap", time_ns, None, self.totals.direction, "", data)
         self.note_gap(event, space)
         skipped: i64 = (high - low) // stride + 1
-        span = self.sums.span(time_ns)
+        span = self.totals.span(time_ns)
         span.skipped += skipped
         if stride > 1:
             span.arrived += skipped
             span.each += skipped
             return
-        newest, newest_gap = self.sums.newest, self._newest_gap
+        newest, newest_gap = self.totals.newest, self._newest_gap
         if newest == ABSENT:
             newest = low - 1
         if newest_gap == ABSENT:
@@ -209,7 +209,7 @@ class TotallingRecorder(SpaceRecorder):
         if high + 1 > newest_gap:
             span.each += high + 1 - newest_gap
             newest_gap = high + 1
-        self.sums.newest, self._newest_gap = newest, newest_gap
+        self.totals.newest, self._newest_gap = newest, newest_gap
 
     def isolate(self, seq: int) -> None:
         """Do nothing: `retract_gaps` leaves the unit counted, and no number before it."""
@@ -218,16 +218,16 @@ class TotallingRecorder(SpaceRecorder):
         """Take back the gaps after number `last`: the numbers there were forged."""
         for gap in self._gaps.take_after(last):
             skipped: i64 = gap.data["last_seq"] - gap.data["first_seq"] + 1
-            span = self.sums.span(gap.time_ns)
+            span = self.totals.span(gap.time_ns)
             span.skipped -= skipped
             span.arrived -= skipped
-        self.sums.newest = last
+        self.totals.newest = last
 
     def arrived_late(self, seq: int) -> None:
         """Count a skipped number that has come after all."""
         gap = self._gaps.find(seq)
         if gap is not None:
-            span = self.sums.span(gap.time_ns)
+            span = self.totals.span(gap.time_ns)
             span.skipped -= 1
             if gap.data["step"] > 1:
                 span.arrived -= 1
@@ -238,8 +238,8 @@ class TotallingRecorder(SpaceRecorder):
     def _new(self, space: SpaceContext, time_ns: i64, units: i64, arrived: i64) -> None:
         """Count new units; `arrived` more numbers are known to have arrived or not."""
         if space.delay_ns:
-            self.sums.repeating = True
-        self.sums.new(time_ns, units, arrived)
+            self.totals.repeating = True
+        self.totals.new(time_ns, units, arrived)
         self._touched.append(_NEW)
 
 
