@@ -31,13 +31,13 @@ def test_what_a_receiver_throws_away_is_told_next_to_it_alone(near, told) -> Non
     for known_first in (True, False):
         link, found = made()
         if known_first:
-            link.place(near)
+            link.set_vantage(near)
         send(link, 0, 1, 0, 1)
         send(link, 0, 2, 0, 3, 4)
         if not known_first:
             for seemed in ((False, True), near):
                 link.vantage.settle(seemed)
-                link._place()
+                link._spread_vantage()
         conclude(link, 3 * MS)
         assert link.findings.repeats.get("behind-gap", 0) == told
         assert [item.frame for item in found if item.code == "behind-gap"] == [2] * bool(told)
@@ -53,7 +53,7 @@ def test_bound_of_what_waits_for_the_place(monkeypatch) -> None:
 
 def test_what_comes_behind_a_gap_is_thrown_away() -> None:
     link, found = made()
-    link.place((None, True))
+    link.set_vantage((None, True))
     send(link, 0, 1, 0, 1)
     send(link, 0, 2, 0, 3, 4)
     send(link, 0, 3, 0, 2)
@@ -70,7 +70,7 @@ def test_what_comes_behind_a_gap_is_thrown_away() -> None:
 
 def test_an_overtaken_acknowledgement_drops_the_datagram() -> None:
     link, found = made()
-    link.place((None, True))
+    link.set_vantage((None, True))
     for number in (1, 2, 3):
         send(link, 1, number, 0, number)
     send(link, 0, 10, 3, 1)

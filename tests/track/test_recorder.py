@@ -158,11 +158,11 @@ def test_what_has_not_left_says_only_what_holds_where_the_capture_stands() -> No
         for seemed in ((False, True), (True, False), (None, None)):
             recorder = Recorder()
             made, _ = space(recorder.of(1), memory=4)
-            made.repeats.place(*seemed)
+            made.repeats.set_vantage(*seemed)
             for number in range(1, 40):
                 made.unit(number, None, b"", "Thing", number, number * 100 * MS)
                 made.unit(number, None, b"", "Thing", number, (number * 100 + 50) * MS)
-            made.repeats.place(sender, receiver)
+            made.repeats.set_vantage(sender, receiver)
             told.append(
                 [
                     (unit.delivered_order and receiver, copy.kind, copy.basis, copy.attempts_left)

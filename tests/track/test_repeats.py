@@ -28,7 +28,7 @@ def holds(report):
 
 def test_a_repeat_is_a_retransmission_next_to_the_sender() -> None:
     made, _ = space()
-    made.repeats.place(sender_near=True, receiver_near=False)
+    made.repeats.set_vantage(sender_near=True, receiver_near=False)
     send(made, 1, 0)
     send(made, 1, 2)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
@@ -36,7 +36,7 @@ def test_a_repeat_is_a_retransmission_next_to_the_sender() -> None:
 
 def test_a_quick_repeat_is_a_duplicate_next_to_the_receiver() -> None:
     made, _ = space()
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     send(made, 1, 0)
     send(made, 1, 2)
     send(made, 1, 100)
@@ -61,7 +61,7 @@ def test_in_a_network_that_holds_datagrams_back_as_long_as_the_timer_nothing_tel
     """It was seen to hold back two numbers of another space: a resend may come just behind then."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=20.0, guard_ms=15.0))
     other = Space(rule(resend=None), 0, made.context.findings, None)
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for seq, undecided in ((1, 0), (11, 1), (21, 2)):
         for wire, at_ms in ((seq, 0), (seq + 2, 2), (seq + 1, 19)):
             send(other, wire, 100 * seq + at_ms)
@@ -78,7 +78,7 @@ def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, copied
     """A sender that sends nothing again within 10 ms can have made the second copy of a unit only
     where the first one was that late; then nothing tells."""
     made, _ = space(duplicate_window_ms=5.0)
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     send(made, 1, 0)
     if held_ms:
         send(made, 3, 100)
@@ -111,12 +111,12 @@ def test_much_sooner_than_its_sender_could(near, gap_ms, copied, late, bound, mo
     monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     if not late:
-        made.repeats.place(*near)
+        made.repeats.set_vantage(*near)
     send(made, 1, 0)
     send(made, 1, gap_ms)
     if late:
         for seemed in ((True, None), (None, True), near):
-            made.repeats.place(*seemed)
+            made.repeats.set_vantage(*seemed)
     assert verdicts(made) == [copied]
 
 
@@ -129,7 +129,7 @@ def test_a_network_that_brings_resends_close_leaves_no_copy_that_is_surely_its_o
     one before it was held back: another one that comes soon, before it or after, may be, too."""
     monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=25.0))
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for seq, gap in ((1, 3), (2, gap_ms), (3, 3)):
         send(made, seq, 100 * seq)
         send(made, seq, 100 * seq + gap)
@@ -141,7 +141,7 @@ def test_a_network_that_brings_resends_close_leaves_no_copy_that_is_surely_its_o
 @pytest.mark.parametrize(("at_ms", "copied"), [(100, True), (98, True), (210, True), (130, None)])
 def test_a_resend_that_came_late_may_have_the_next_one_close_behind(at_ms, copied) -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for moment in (0, at_ms, at_ms + 6):
         send(made, 1, moment)
     assert sorted(verdicts(made), key=str) == sorted([copied, False], key=str)
@@ -157,7 +157,7 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
 
 def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.repeats.place(sender_near=True, receiver_near=True)
+    made.repeats.set_vantage(sender_near=True, receiver_near=True)
     for at_ms, wire in ((0, 1), (1, 1), (10, 3), (20, 2), (30, 4), (31, 4), (38, 4)):
         send(made, wire, at_ms)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (2, 1)
@@ -168,7 +168,7 @@ def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     made.context.findings.close_resends = (close, close)
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):
         send(made, number, 20 * number)
@@ -179,7 +179,7 @@ def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
 
 def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for number in range(60):
         at_ns = 100 * MS * (1 + number // 6) + number % 6 * MS // 50
         made.unit(number, None, b"x", "Thing", number, at_ns)
@@ -191,7 +191,7 @@ def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
 def test_what_one_datagram_carries_twice_was_sent_twice() -> None:
     """A sender that answers two requests in one datagram puts a unit into it twice."""
     made, _ = space(duplicate_window_ms=10.0)
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for frame, wire, labelled in (
         (1, 1, None),
         (1, 1, True),
@@ -214,7 +214,7 @@ def test_doubtful_copies_are_judged_again_when_the_vantage_is_known() -> None:
     send(made, 1, 2)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
     made.ack(1, 0, 3, 3 * MS)
-    made.repeats.place(sender_near=True, receiver_near=True)
+    made.repeats.set_vantage(sender_near=True, receiver_near=True)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
     assert finish(made).max_copies == 2
 
@@ -223,13 +223,13 @@ def test_doubtful_copies_stay_duplicates_where_the_sender_is_far() -> None:
     made, _ = space()
     send(made, 1, 0)
     send(made, 1, 2)
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
 
 
 def test_without_a_resend_rule_every_repeat_is_the_networks() -> None:
     made, _ = space(resend=None)
-    made.repeats.place(sender_near=True, receiver_near=False)
+    made.repeats.set_vantage(sender_near=True, receiver_near=False)
     send(made, 1, 0)
     send(made, 1, 5_000)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 1)
@@ -254,7 +254,7 @@ def test_over_tcp_every_repeat_is_the_senders() -> None:
 )
 def test_marked_copies(labelled, content, gap_ms, duplicate) -> None:
     made, _ = space()
-    made.repeats.place(sender_near=False, receiver_near=True)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
     send(made, 1, 0, labelled=False)
     send(made, 1, gap_ms, content, labelled)
     assert made.repeats.duplicates == duplicate
@@ -333,10 +333,10 @@ def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -
     count = module.MAX_DOUBTFUL + 10
     for frame in range(count + 1):
         made.unit(1, None, b"x", "Thing", frame, MS)
-    made.repeats.place(sender_near=True, receiver_near=False)
+    made.repeats.set_vantage(sender_near=True, receiver_near=False)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (count, 0)
     assert made.context.findings.repeats["retransmission"] == count
-    made.repeats.place(sender_near=None, receiver_near=None)
+    made.repeats.set_vantage(sender_near=None, receiver_near=None)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, count)
 
 

@@ -297,7 +297,7 @@ def test_identities_hold_whatever_comes(steps, bits, ack) -> None:
         elif kind == "plain":
             made.plain_unit(value, b"p", "Thing", at, 7 * at * MS)
         elif kind == "near":
-            made.repeats.place(value, None)
+            made.repeats.set_vantage(value, None)
         else:
             made.restart()
     report = finish(made)

@@ -129,7 +129,7 @@ def test_next_to_the_sender_nothing_is_missing() -> None:
     space = strided()
     feed(space, 100, 110, 112, 114, 120, 122)
     assert space.report().never_seen == 2
-    space.repeats.place(sender_near=True, receiver_near=False)
+    space.repeats.set_vantage(sender_near=True, receiver_near=False)
     assert space.report().never_seen == 0
 
 

@@ -445,7 +445,7 @@ class Pipeline(PacketSink):
         if self.options.near is not None:
             known = self.options.near.get(connection.number, UNKNOWN_PLACEMENT)
             client, server, misses, close = known
-            connection.place((client, server), misses=misses, close_resends=close)
+            connection.set_vantage((client, server), misses=misses, close_resends=close)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
         """Report the connection of a claimed flow, and begin a new one on the same flow."""

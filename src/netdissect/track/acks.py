@@ -50,13 +50,13 @@ class Acks:
         """Process an acknowledgement by the rule of the space."""
         rule = self.rule
         if rule is _BITS_BEFORE:
-            self._before(units, base, bits, frame, time_ns)
+            self._bits_before(units, base, bits, frame, time_ns)
         elif rule is _CUMULATIVE:
-            self._cumulative(units, base, frame, time_ns)
+            self._take_cumulative(units, base, frame, time_ns)
         elif rule is _BITS_AFTER:
-            self._after(units, base, bits, frame, time_ns)
+            self._bits_after(units, base, bits, frame, time_ns)
         elif rule is not None:
-            self._exact(units, base, frame, time_ns)
+            self._take_exact(units, base, frame, time_ns)
 
     def note_before_first(self, base: int) -> None:
         """Process an acknowledgement while nothing of the space was captured."""
@@ -83,7 +83,7 @@ class Acks:
             f"{seq & self._numbers.mask} is acknowledged, and no copy of it was seen", seq=seq,
         )  # fmt: skip
 
-    def _exact(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
+    def _take_exact(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
         numbers = self._numbers
         if numbers.newest == ABSENT:
             self.note_before_first(base)
@@ -97,12 +97,12 @@ class Acks:
         elif numbers.consecutive and seq in numbers.missing:
             self.report_unseen(seq, frame, time_ns)
 
-    def _before(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def _bits_before(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
             self.note_before_first(base)
-            self._unbegun(units, base, frame, time_ns)
+            self._report_unbegun(units, base, frame, time_ns)
             return
         ahead = (base - last) & numbers.mask
         seq = last + ahead
@@ -115,10 +115,10 @@ class Acks:
         if unit is not None:
             units.settle(seq, unit, frame, time_ns)
         if bits and (store.outstanding or numbers.missing.size):
-            self._bits(units, bits, seq, frame, time_ns)
+            self._settle_bits(units, bits, seq, frame, time_ns)
 
-    def _after(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
-        self._exact(units, base, frame, time_ns)
+    def _bits_after(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+        self._take_exact(units, base, frame, time_ns)
         numbers, store = self._numbers, self._store
         if numbers.newest == ABSENT:
             return
@@ -136,7 +136,7 @@ class Acks:
                     self.report_unseen(seq, frame, time_ns)
             bits >>= 1
 
-    def _bits(self, units: Units, bits: i64, base: i64, frame: int, time_ns: int) -> None:
+    def _settle_bits(self, units: Units, bits: i64, base: i64, frame: int, time_ns: int) -> None:
         """Settle the units that the bit field before `base` acknowledges."""
         outstanding, missing = self._store.outstanding, self._numbers.missing
         width = self._context.rule.ack_bits
@@ -157,7 +157,7 @@ class Acks:
                 if bits >> (base - 1 - seq) & 1:
                     self.report_unseen(seq, frame, time_ns)
 
-    def _cumulative(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
+    def _take_cumulative(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
@@ -180,7 +180,7 @@ class Acks:
                 if unit is not None:
                     units.settle(covered, unit, frame, time_ns)
 
-    def _unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
+    def _report_unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
         """Report an acknowledgement of a unit that cannot have been sent yet."""
         first, numbers = self._context.rule.first_seq, self._numbers
         if not self._context.started or first is None or numbers.ended is not None:
@@ -196,7 +196,7 @@ class Acks:
         last = numbers.newest
         if last == ABSENT:
             self.note_before_first(base)
-            self._unbegun(units, base, frame, time_ns)
+            self._report_unbegun(units, base, frame, time_ns)
             return
         seq = numbers.extend(base)
         if seq > last:

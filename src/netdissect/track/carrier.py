@@ -248,7 +248,7 @@ class CarrierSpace(Space):
             del gaps[0]
         gaps.append((before_ns, time_ns, low, high))
 
-    def _heard_ns(self, last: int, time_ns: int) -> int:
+    def _arrival_ns(self, last: int, time_ns: int) -> int:
         """Return when the datagram before the newest gap came; times of most are not stored."""
         del last, time_ns
         return self._gaps[-1][0]

@@ -104,7 +104,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     patience = _patience_ns(connection)
     silent = connection.silence.end(end_ns)
     for lane in connection.lanes:
-        heard_ns = _heard_ns(connection, lane.direction)
+        heard_ns = _acks_seen_until(connection, lane.direction)
         for space in lane.spaces.values():
             space.end_all(heard_ns, patience)
     streamed = _stream(connection, end_ns, patience)
@@ -115,7 +115,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     for found in timeouts:
         if found.fired:
             connection.silence.retract(SIDES.index(found.side), found.last_heard_ns or 0)
-    _quiet_findings(connection, end_ns)
+    _silence_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     _last_findings(connection, end_ns)
     return _report(connection, state, timeouts, streamed, connection.findings.limits())
@@ -284,7 +284,7 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
     return stream.finish(end_ns, patience_ns)
 
 
-def _heard_ns(connection: Connection, direction: int) -> int:
+def _acks_seen_until(connection: Connection, direction: int) -> int:
     """Return until when the capture would have shown an acknowledgement for a direction.
 
     Only the other direction of the same connection shows that acknowledgements get through. A
@@ -442,7 +442,7 @@ def _outcome(
     return "unknown" if any(closing) else "open"
 
 
-def _quiet_findings(connection: Connection, end_ns: int) -> None:
+def _silence_findings(connection: Connection, end_ns: int) -> None:
     # After the close, the rest of the capture says nothing about the connection.
     over_ns = end_ns if connection.machine.close is None else connection.last_ns
     for span in connection.silence.spans:

@@ -154,11 +154,11 @@ class Connection(ScanSink):
         lane, frame, time_ns = self._lane, self._frame, self._time_ns
         if lane.silent:
             lane.silent = False
-            self._first(lane.direction, frame, time_ns)
+            self._first_datagram(lane.direction, frame, time_ns)
         elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
             self.silence.resumed(lane.direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         if time_ns >= lane.due_ns:
-            self._second(lane, frame, time_ns)
+            self._roll_load(lane, frame, time_ns)
         lane.datagrams += 1
         lane.octets += self._octets
         lane.last_ns = time_ns
@@ -213,7 +213,7 @@ class Connection(ScanSink):
         else:
             _HANDLERS[kind](self, event, lane, frame, time_ns)
 
-    def _second(self, lane: Lane, frame: int, time_ns: int) -> None:
+    def _roll_load(self, lane: Lane, frame: int, time_ns: int) -> None:
         """Begin the next second of a direction's load, except over TCP, which adapts its rate."""
         if self.transport == "tcp":
             lane.due_ns = NEVER
@@ -267,7 +267,7 @@ class Connection(ScanSink):
             f"nothing listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
-    def _first(self, direction: int, frame: int, time_ns: int) -> None:
+    def _first_datagram(self, direction: int, frame: int, time_ns: int) -> None:
         """Process the first datagram of a direction."""
         other = self._other
         for space in other.spaces.values():
@@ -488,9 +488,9 @@ class Connection(ScanSink):
             return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):
-            self._place()
+            self._spread_vantage()
 
-    def place(
+    def set_vantage(
         self,
         near: tuple[bool | None, bool | None],
         *,
@@ -503,13 +503,13 @@ class Connection(ScanSink):
         self.findings.misses = misses
         self.findings.close_resends = close_resends
         self.vantage.settle(near)
-        self._place()
+        self._spread_vantage()
         self.finish_vantage()
 
-    def _place(self) -> None:
+    def _spread_vantage(self) -> None:
         near = self.vantage.near
         for lane in self.lanes:
-            lane.place(near[lane.direction], near[1 - lane.direction])
+            lane.set_vantage(near[lane.direction], near[1 - lane.direction])
 
     def finish_vantage(self) -> None:
         """Note that the vantage is final."""

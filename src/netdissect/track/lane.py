@@ -181,7 +181,7 @@ class Lane:
         space.peer_seen, space.on_evidence = template.peer_seen, template.on_evidence
         context, like = space.context, template.context
         context.started, context.in_stream = like.started, like.in_stream
-        space.repeats.place(like.sender_near, like.receiver_near)
+        space.repeats.set_vantage(like.sender_near, like.receiver_near)
         context.vantage_final = like.vantage_final
         self._update_timers(space)
         self.spaces[name] = space
@@ -234,13 +234,13 @@ class Lane:
                 self._stated.before_ms = self._stated.mean_ms
         self._update_all_timers()
 
-    def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
+    def set_vantage(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Apply what is known now of the vantage, which may be less than before."""
         far = sender_near is False or (receiver_near and not sender_near)
         self.trip = self._stated if far else self._here
         self._update_all_timers()
         for space in self.spaces.values():
-            space.repeats.place(sender_near, receiver_near)
+            space.repeats.set_vantage(sender_near, receiver_near)
 
     def _update_all_timers(self) -> None:
         for space in self._space_list:

@@ -495,7 +495,7 @@ class SpaceRecorder:
         self.unemitted.append(record)
         return record
 
-    def place(self, space: SpaceContext) -> None:
+    def set_vantage(self, space: SpaceContext) -> None:
         """Update the waiting records to what the vantage shows."""
         for record in self.unemitted:
             if space.receiver_near:

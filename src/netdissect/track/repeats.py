@@ -530,14 +530,14 @@ class Repeats:
         if record is not None and self._context.rule.ack is not AckRule.STAMPED:
             record_reclassified(record)
 
-    def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
+    def set_vantage(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Apply what is known now of the vantage, which may be less than before."""
         context = self._context
         before = self._verdicts_here()
         context.sender_near, context.receiver_near = sender_near, receiver_near
         self._revise(before)
         if self._recorder is not None:
-            self._recorder.place(context)
+            self._recorder.set_vantage(context)
 
     def _revise(self, before: list[bool | None]) -> None:
         """Revise the verdicts that depend on the vantage; `before` has the old one of each class of

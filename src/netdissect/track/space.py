@@ -209,11 +209,11 @@ class Space(StrayedUnits):
             return
         numbers.add_missing(last + 1, seq)
         if seq - last > LEAST_BURST:
-            numbers.add_burst(last, seq, self._heard_ns(last, time_ns), frame, time_ns)
+            numbers.add_burst(last, seq, self._arrival_ns(last, time_ns), frame, time_ns)
         if self.recorder is not None:
             self.recorder.gap(self.context, last + 1, seq - 1, frame, time_ns)
 
-    def _heard_ns(self, last: int, time_ns: int) -> int:
+    def _arrival_ns(self, last: int, time_ns: int) -> int:
         """Return when `last`, the newest number so far, came; `time_ns` if that is forgotten."""
         return int(self.store.arrival_ns(last, time_ns))
 

@@ -384,7 +384,7 @@ class StreamTrack:
         else:
             messages.waiting.append(waiting)
             if len(messages.waiting) > MAX_UNITS:
-                self._shed(direction)
+                self._settle_oldest(direction)
         return messages.count
 
     def next_message(self, direction: int, start: int, end: int, time_ns: int) -> bool:
@@ -407,14 +407,14 @@ class StreamTrack:
             PendingMessage(start, end, time_ns, newest.frame, None, repeated=False)
         )
         if len(messages.waiting) > MAX_UNITS:
-            self._shed(direction)
+            self._settle_oldest(direction)
         return True
 
-    def _shed(self, direction: int) -> None:
+    def _settle_oldest(self, direction: int) -> None:
         """Settle the message that has waited longest as unknown."""
         self.halves[direction].hit("MAX_UNITS")
         messages = self.messages[direction]
-        self._drop(messages, messages.waiting.pop(0), seen=False)
+        self._settle_unacked(messages, messages.waiting.pop(0), seen=False)
 
     def _settle(
         self, messages: _Messages, waiting: PendingMessage, frame: int, time_ns: int
@@ -432,7 +432,7 @@ class StreamTrack:
         if waiting.record is not None:
             record_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
 
-    def _drop(self, messages: _Messages, waiting: PendingMessage, *, seen: bool) -> None:
+    def _settle_unacked(self, messages: _Messages, waiting: PendingMessage, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:
@@ -480,7 +480,7 @@ class StreamTrack:
     def _report(self, direction: int, until_ns: int) -> SpaceReport:
         messages = self.messages[direction]
         for waiting in messages.waiting:
-            self._drop(messages, waiting, seen=waiting.time_ns < until_ns)
+            self._settle_unacked(messages, waiting, seen=waiting.time_ns < until_ns)
         messages.waiting.clear()
         return SpaceReport(
             space=SPACE,

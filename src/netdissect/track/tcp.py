@@ -186,7 +186,7 @@ class StreamHalf:
         outstanding.append(SentRange(start, end, time_ns, frame, None))
         if len(outstanding) > MAX_UNITS:
             self.hit("MAX_UNITS")
-            self._drop(outstanding.pop(0), "unknown")
+            self._settle_unacked(outstanding.pop(0), "unknown")
         if len(self.arrivals) > MAX_ARRIVALS:
             self._forget()
 
@@ -313,7 +313,7 @@ class StreamHalf:
             outstanding.append(unit)
         if len(outstanding) > MAX_UNITS:
             self.hit("MAX_UNITS")
-            self._drop(outstanding.pop(0), "unknown")
+            self._settle_unacked(outstanding.pop(0), "unknown")
 
     def _arrive(self, start: int, end: int, time_ns: int, frame: int) -> None:
         arrivals = self.arrivals
@@ -353,7 +353,7 @@ class StreamHalf:
     ) -> None:
         """Count a further copy for the units that it covers."""
         if self.recorder is not None:
-            self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
+            self._record_copy(start, end, Copy(frame, time_ns, kind), wire_seq)
         covered = 0 if self.totals is None else self._summed.overlapping(start, end)
         first = True
         for unit in self.outstanding:
@@ -375,7 +375,7 @@ class StreamHalf:
         if self.totals is not None:
             self.totals.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
 
-    def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
+    def _record_copy(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
         """Add a copy to the records of the units that it covers, including settled ones."""
         recorder = self.recorder
         if recorder is None:
@@ -466,7 +466,7 @@ class StreamHalf:
         if unit.record is not None:
             record_acked(unit.record, frame, time_ns, ambiguous=ambiguous)
 
-    def _drop(self, unit: SentRange, outcome: str) -> None:
+    def _settle_unacked(self, unit: SentRange, outcome: str) -> None:
         if unit.start in self.partly_new:
             pass  # its segment counts as a retransmission
         elif outcome != "unknown":
@@ -520,7 +520,7 @@ class StreamHalf:
         """
         while self.outstanding:
             unit = self.outstanding.pop(0)
-            self._drop(unit, "unacked" if unit.first_ns < until_ns else "unknown")
+            self._settle_unacked(unit, "unacked" if unit.first_ns < until_ns else "unknown")
         counts = self.counts
         units = self.new + counts["hole_filling"]
         extra: dict[str, Any] = {

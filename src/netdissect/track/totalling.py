@@ -178,7 +178,7 @@ class TotallingRecorder(SpaceRecorder):
         span.decided += 1
         span.lost += 1
 
-    def place(self, space: SpaceContext) -> None:
+    def set_vantage(self, space: SpaceContext) -> None:
         """Do nothing: what depends on the vantage is decided at the end."""
 
     # -- numbers that were skipped -----------------------------------------------------------------
