@@ -10,29 +10,14 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = [
-    "COUNTS",
-    "MAX_SAMPLES",
-    "NEVER",
-    "SpaceTotals",
-    "SpanTotals",
-    "by_place",
-    "first_of",
+    "COUNTS", "MAX_SAMPLES", "NEVER", "SpaceTotals", "SpanTotals", "by_place", "first_of",
     "moment_ns",
 ]  # fmt: skip
 
 COUNTS = (
-    "datagrams",
-    "octets",
-    "repeated_octets",
-    "units",
-    "copies",
-    "retransmissions",
-    "reliable_copies",
-    "unacked",
-    "lost",
-    "decided",
-    "rtt_samples",
-)
+    "datagrams", "octets", "repeated_octets", "units", "copies", "retransmissions",
+    "reliable_copies", "unacked", "lost", "decided", "rtt_samples",
+)  # fmt: skip
 """The counts of a span that are added up over processes."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median: those of the first units."""
