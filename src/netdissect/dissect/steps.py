@@ -216,7 +216,7 @@ def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
         end = position + size
         if end > 8 * len(data):
-            raise struct.error(f"{size} bits wanted, {8 * len(data) - position} left")
+            raise struct.error(f"{size} bits needed, {8 * len(data) - position} left")
         at = position >> 3
         if (end - 1) >> 3 == at:
             value = data[at] >> (-end & 7) & mask

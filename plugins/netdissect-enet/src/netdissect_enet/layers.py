@@ -232,9 +232,9 @@ def _check(
     if len(commands) > MAX_COMMANDS:
         walker.note("enet-commands", f"{len(commands)} commands", 0)
     values = [{child.name: child for child in command.children} for command in commands]
-    wants = any("acknowledge" in each and each["acknowledge"].value for each in values)
-    if wants and not fields["has_sent_time"].value:
-        walker.note("enet-sent-time", "a command wants an acknowledgement, no sent time", 0, 16)
+    requests = any("acknowledge" in each and each["acknowledge"].value for each in values)
+    if requests and not fields["has_sent_time"].value:
+        walker.note("enet-sent-time", "an acknowledgement is requested, no sent time", 0, 16)
     field = fields.get("checksum")
     if field is None:
         return
