@@ -143,7 +143,7 @@ def test_a_check_that_no_expression_says_is_left_out() -> None:
     assert _check(Check(E("items.flag"), "code", "a", "")) is None
 
 
-def told(path: Path, scripts: Path, *words: str) -> str:
+def tshark_output(path: Path, scripts: Path, *words: str) -> str:
     """Return what tshark says of a capture with our scripts, its protocol looked for anywhere."""
     anywhere = f"{path.parent.name}.anywhere:TRUE"
     command = ["tshark", "-X", f"lua_script:{scripts}", "-r", str(path), "-o", anywhere, *words]
@@ -155,11 +155,11 @@ def told(path: Path, scripts: Path, *words: str) -> str:
 def test_what_is_malformed_is_expert_info(scripts: Path) -> None:
     path = CAPTURES / "riptide" / "udp_2.2.1_malformed.pcap"
     words = ["-d", "udp.port==1-65535,riptide", "-T", "fields", "-e", "_ws.expert.message"]
-    assert "truncated: " in told(path, scripts, *words)
+    assert "truncated: " in tshark_output(path, scripts, *words)
 
 
 @TSHARK
 @pytest.mark.tshark
 def test_a_usual_port_is_enough_to_be_found(scripts: Path) -> None:
     path = CAPTURES / "teeworlds" / "tw07_clean.pcap"
-    assert told(path, scripts, "-Y", "teeworlds.ack").count("\n") > 10
+    assert tshark_output(path, scripts, "-Y", "teeworlds.ack").count("\n") > 10

@@ -110,7 +110,7 @@ def test_the_walker_reads_by_itself_what_the_step_reads(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_byte_that_was_read_before_says_the_same_again(protocol: str) -> None:
-    def told(layer: type[Layer], octet: int) -> str:
+    def walked(layer: type[Layer], octet: int) -> str:
         walker = Walker(Catalogue(layer_module(protocol).CODES))
         node, _, used = walker.walk(layer, bytes((octet, 1)))
         (leaf,) = node.children
@@ -119,6 +119,6 @@ def test_a_byte_that_was_read_before_says_the_same_again(protocol: str) -> None:
     found = [field for field in fields_of(protocol) if type(field).getfield is Varint.getfield]
     for field in found[::4]:
         layer = type("One", (Layer,), {"name": "one", "fields_desc": [field]})
-        first = [told(layer, octet) for octet in range(256)]
-        assert [told(layer, octet) for octet in range(256)] == first
+        first = [walked(layer, octet) for octet in range(256)]
+        assert [walked(layer, octet) for octet in range(256)] == first
         assert any(value is not None for value in steps.plan_for(layer).steps[0].cached)

@@ -206,8 +206,8 @@ def test_users_can_bind_layers_to_what_is_not_known() -> None:
 
 
 def test_counts_are_filled_in_and_kept_where_they_are_given() -> None:
-    told = knet.KnetSpecHeader(in_order=1, in_order_deltas=[4, 5], in_order_datagram_indexes=[0, 1])
-    assert knet.KnetSpecHeader(bytes(told)).in_order_deltas == [4, 5]
+    built = knet.KnetSpecHeader(in_order=1, in_order_deltas=[4, 5], in_order_datagram_indexes=[0, 1])
+    assert knet.KnetSpecHeader(bytes(built)).in_order_deltas == [4, 5]
     several = knet.KnetSpecMessage(in_order_code=7, multi_in_order_indexes=[1, 2, 3])
     assert knet.KnetSpecMessage(bytes(several)).multi_in_order_indexes == [1, 2, 3]
     several.multi_in_order_index_count = 9

@@ -155,12 +155,12 @@ def test_what_was_sent_again_is_what_the_library_counted(
 
 @pytest.mark.parametrize("name", NAMED)
 def test_what_arrived_is_what_the_library_got(name: str) -> None:
-    told = truth(name)
+    expected = truth(name)
     for side, direction in (("client", 1), ("server", 0)):
         found = analyze(capture(f"{name}_{side}leg"))
         arrived = sum(report.datagrams[direction] for report in found.connections)
         # A host that has ended counts no more; nor does one count what it takes for a stranger's.
-        assert told[side]["datagrams_received"] <= arrived + 1
+        assert expected[side]["datagrams_received"] <= arrived + 1
 
 
 def test_copies_of_the_network_are_told_from_the_senders() -> None:
@@ -179,8 +179,8 @@ def test_copies_of_the_network_are_told_from_the_senders() -> None:
             )
             assert copies == wanted
             total += wanted
-            told = truth(name)["relay"][way].get("copied", 0)
-            assert sum(repeated.values()) - len(repeated) <= told
+            expected = truth(name)["relay"][way].get("copied", 0)
+            assert sum(repeated.values()) - len(repeated) <= expected
         near = sum(
             row.duplicates
             for report in analyze(capture(f"{name}_clientleg")).connections
