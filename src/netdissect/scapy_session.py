@@ -83,6 +83,7 @@ def _apply(packet: Packet, record: DatagramRecord) -> None:
     if record.transport == "udp":
         octets = octets[: record.length]
     elif Padding in packet and not isinstance(carrier.payload, Layer):
+        # That of a short Ethernet frame is not part of the segment.
         octets = bytes(carrier.payload.load)
     if (read := _read(record, octets)) is not None:
         carrier.remove_payload()

@@ -95,6 +95,7 @@ def choose(
     telling = getattr(module, "TELLING_OCTETS", _TELLING_OCTETS)
     if rare or least >= _DAMAGED or len(octets) < telling:
         found += [each for each in dialects if each not in found]
+    # Also those that were not judged: they may show the same packet as a candidate.
     packets = {each: (judged.get(each) or judge(each))[1] for each in dialects}
     shown = {packets[each] for each in found}
     found += [each for each in dialects if each not in found and packets[each] in shown]

@@ -285,6 +285,7 @@ class Layer(_Base):  # type: ignore[misc]
             except READ_FAULTS as fault:
                 self.fault = FieldFault.detached(fault)
                 break
+            # As in Scapy, an absent conditional field is not in `fields`.
             if value is None and isinstance(field, ConditionalField):
                 continue
             # As in Scapy: building compares with this copy, to notice a value changed in place.

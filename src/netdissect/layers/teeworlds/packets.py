@@ -364,13 +364,14 @@ class TwPacket(Layer):
             head[HEADER - 1] = len(getattr(self.payload, "chunks", ())) & 0xFF
         if self.packed is not None and pay == self.packed[0]:
             return bytes(head) + self.packed[1]
-        wanted = self.compressed_flag
-        if wanted is None and not self.control_flag and pay:
+        compressed = self.compressed_flag
+        if compressed is None and not self.control_flag and pay:
             code = huffman.compress(pay)
+            # As senders do; random or tiny payloads become longer.
             if len(code) < len(pay):
                 head[0] |= self.form.compressed
                 return bytes(head) + code
-        elif wanted:
+        elif compressed:
             return bytes(head) + huffman.compress(pay)
         return bytes(head) + pay
 
