@@ -274,7 +274,7 @@ def _leading(name: str, size: int, data: bytes) -> bytes:
     """Return the first `size` bytes; raise FieldFault `length-beyond-end` if there are fewer."""
     if 0 <= size <= len(data):
         return data[:size]
-    raise FieldFault("length-beyond-end", f"{name} needs {size} bytes, {len(data)} are left", data)
+    raise FieldFault("length-beyond-end", f"{name} wants {size} bytes, {len(data)} are left", data)
 
 
 class SizedBytes(Hex, StrField):  # type: ignore[misc]

@@ -116,7 +116,7 @@ end
 
 local function beyond(r, octets)
   local left = r.stop - octet(r)
-  if octets < 0 or octets > left then return octets .. " bytes needed, " .. left .. " are left" end
+  if octets < 0 or octets > left then return octets .. " octets wanted, " .. left .. " are left" end
 end
 
 local function want(r, octets)
@@ -301,7 +301,7 @@ end
 
 function READ.nul(r)
   want(r, 1)
-  if u8(r.tvb, octet(r)) ~= 0 then fault("unterminated-string", "no NUL behind the string") end
+  if u8(r.tvb, octet(r)) ~= 0 then fault("unterminated-string", "a NUL is wanted") end
   r.at = r.at + 8
   return 0
 end

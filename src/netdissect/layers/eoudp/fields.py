@@ -188,7 +188,7 @@ class Nul(Field):  # type: ignore[misc]
         """Read the NUL."""
         if s[:1] != b"\0":
             code = "unterminated-string" if s else "truncated"
-            raise FieldFault(code, "no NUL behind the string")
+            raise FieldFault(code, "a NUL is wanted after the string")
         return s[1:], 0
 
     def lua(self, tools: Any) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class AsciiNumber(Field):  # type: ignore[misc]
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
         """Read the digits; raise FieldFault `eoudp-content-size` for anything else."""
         if not 1 <= len(s) <= DIGITS_LIMIT or not (s.isascii() and s.isdigit()):
-            raise FieldFault("eoudp-content-size", f"{self.name} needs 1 to 20 digits", s)
+            raise FieldFault("eoudp-content-size", f"{self.name}: 1 to 20 digits are wanted", s)
         return b"", int(s)
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
