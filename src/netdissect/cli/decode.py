@@ -39,13 +39,11 @@ class PayloadFacts(NamedTuple):
 @click.option(
     "--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, if that matters."
 )
-@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carried it.")
-@click.option(
-    "--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML."
-)
+@options.transport
+@options.schema
 @options.reading
 @click.option("-x", "--hex", "hexed", is_flag=True, help="Also show the bytes, below the tree.")
-@click.option("--strict", is_flag=True, help="Stop at an internal error instead of noting it.")
+@options.strict
 @options.json_output
 @paged
 @options.screen

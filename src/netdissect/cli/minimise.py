@@ -40,7 +40,7 @@ __all__ = ["command"]
 )
 @answer
 @options.json_output
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error.")
+@options.quiet
 def command(
     failure: Failure,
     where: Target,

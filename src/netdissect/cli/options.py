@@ -25,13 +25,18 @@ __all__ = [
     "grouped",
     "json_output",
     "narrowed",
+    "only_connection",
     "own_host",
     "part",
+    "quiet",
     "reading",
     "report",
+    "schema",
     "screen",
     "secrets",
+    "strict",
     "target",
+    "time_span",
     "time_style",
     "transport",
 ]
@@ -233,13 +238,13 @@ run_as = click.option(
 )
 
 
-_PART: Final = (
+time_span = _all(
     click.option(
         "--from", "since", type=SPAN, metavar="TIME", help="Start at this time: 3s, 250ms, 1m."
     ),
     click.option("--to", "until", type=SPAN, metavar="TIME", help="Stop at this time."),
 )
-_CONNECTION: Final = click.option(
+only_connection = click.option(
     "--connection",
     "of_connection",
     type=COUNT,
@@ -266,11 +271,11 @@ def part(function: _F) -> _F:
         return function(*args, part=Part(since, until, False, tuple(only), around), **options)
 
     return _all(  # type: ignore[return-value]
-        *_PART,
+        time_span,
         click.option(
             "--around", type=SPAN, metavar="TIME", help="Half a second before and after this time."
         ),
-        _CONNECTION,
+        only_connection,
     )(wrapper)
 
 
@@ -299,9 +304,9 @@ def narrowed(function: _F) -> _F:
 
     return _all(  # type: ignore[return-value]
         display_filter,
-        *_PART,
+        time_span,
         around,
-        _CONNECTION,
+        only_connection,
     )(wrapper)
 
 
@@ -330,6 +335,19 @@ secrets = click.option(
 )
 
 
+schema = click.option(
+    "--schema",
+    multiple=True,
+    metavar="FILE",
+    type=FILE,
+    help="Layout of user messages, JSON or TOML (docs/schemas.md).",
+)
+strict = click.option(
+    "--strict", is_flag=True, help="Stop at an internal error instead of noting it."
+)
+quiet = click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error.")
+
+
 screen = _all(
     click.option(
         "--color",
@@ -343,8 +361,8 @@ screen = _all(
         metavar="N",
         help="Width of the output in columns.",
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error."),
-    click.option("--verbose", is_flag=True, help="Report on standard error what is being done."),
+    quiet,
+    click.option("--verbose", is_flag=True, help="Report each step on standard error (`survey`)."),
     click.option(
         "--debug", is_flag=True, expose_value=False, help="Print the traceback of a failure."
     ),
@@ -407,15 +425,9 @@ analysis = _all(
         type=PROTOCOL,
         help="Do not recognise this protocol.",
     ),
-    click.option(
-        "--schema",
-        multiple=True,
-        metavar="FILE",
-        type=FILE,
-        help="Layout of user messages, JSON or TOML (docs/schemas.md).",
-    ),
+    schema,
     reading,
-    click.option("--strict", is_flag=True, help="Stop at an internal error instead of noting it."),
+    strict,
     grouped("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
 )
 """Adds the options that decide how datagrams are decoded, passed as one keyword `choices`."""

@@ -12,7 +12,7 @@ from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.match import Match
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import SPAN, check_in_capture, check_order
+from netdissect.cli.spans import check_in_capture, check_order
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox
 
@@ -23,17 +23,9 @@ __all__ = ["command"]
 @options.capture()
 @write_option
 @click.option("--frames", metavar="LIST", help="Frame numbers, such as 1-100,250,300-.")
-@click.option("--from", "start", type=SPAN, metavar="TIME", help="Start at this time: 3s, 250ms.")
-@click.option("--to", "end", type=SPAN, metavar="TIME", help="Stop at this time.")
+@options.time_span
 @options.around
-@click.option(
-    "--connection",
-    "connections",
-    type=options.COUNT,
-    multiple=True,
-    metavar="N",
-    help="All frames of a connection; may be repeated.",
-)
+@options.only_connection
 @options.display_filter
 @options.analysis
 @options.screen
@@ -41,10 +33,10 @@ def command(
     file: str,
     target: str,
     frames: str | None,
-    start: int | None,
-    end: int | None,
+    since: int | None,
+    until: int | None,
     around: str | None,
-    connections: tuple[int, ...],
+    of_connection: tuple[int, ...],
     display_filter: str | None,
     choices: Choices,
     look: Look,
@@ -61,28 +53,28 @@ def command(
     from netdissect.capture.blocks import Block, BlockReader  # noqa: PLC0415
     from netdissect.edit import parse_frames, slice_capture  # noqa: PLC0415
 
-    if file == "-" and (connections or display_filter):
+    if file == "-" and (of_connection or display_filter):
         raise UsageError("--connection and -Y read the capture twice: name a file instead of `-`")
-    check_order(start, end)
+    check_order(since, until)
     refuse_input_as_output(target, [file])
     sandbox.confine()
     ranges = [] if frames is None else parse_frames(frames)
     # (0, None): all frames.
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
-    chosen = _chosen(file, choices, connections, display_filter)
+    chosen = _chosen(file, choices, of_connection, display_filter)
     times_ns: list[int] = []  # time of the first frame, and the longest time after it
 
     def wanted(block: Block) -> bool:
         if not times_ns and block.time_ns >= 0:
             times_ns.extend((block.time_ns, 0))
-        since = block.time_ns - times_ns[0] if times_ns else 0
+        moment = block.time_ns - times_ns[0] if times_ns else 0
         if times_ns:
             # In an unsorted file, the last frame may not be the latest.
-            times_ns[1] = max(times_ns[1], since)
+            times_ns[1] = max(times_ns[1], moment)
         return (
-            low <= (block.frame if by_frame else since) <= (high or block.frame)
-            and (start is None or since >= start)
-            and (end is None or since <= end)
+            low <= (block.frame if by_frame else moment) <= (high or block.frame)
+            and (since is None or moment >= since)
+            and (until is None or moment <= until)
             and (
                 not ranges
                 or any(low <= block.frame <= (high or block.frame) for low, high in ranges)
@@ -98,8 +90,8 @@ def command(
         if around is not None and by_frame:
             check_in_capture("--around", int(around[1:]), read, in_frames=True)
         elif times_ns:
-            option, since = ("--from", start) if around is None else ("--around", low)
-            check_in_capture(option, since, times_ns[1], in_frames=False)
+            option, first = ("--from", since) if around is None else ("--around", low)
+            check_in_capture(option, first, times_ns[1], in_frames=False)
     text = f"{written:,} of {read:,} frames written to {target}"
     return summarise(text, [reader], quiet=look.quiet)
 

@@ -54,7 +54,9 @@ def show_diagnoses(
         brief = found.ending.how == "info-only"
         for name, text in () if brief else _facts(report, found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
-            screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
+            # A command stays on one line, so that it can be copied.
+            hang = None if name == "see" else len(head)
+            screen.line((head, "dim"), (safe(text, 600), ""), hang=hang)
     if not number:
         screen.text("No connection of a known protocol.")
 
