@@ -1,12 +1,12 @@
-"""What one capture alone concludes, scored by what two captures of the same connection show.
+"""Scores what one capture alone concludes against what two captures of the connection show.
 
     python bench/inference.py            print the table of docs/reliability.md
     python bench/inference.py --json     the same as data
 
-The captures of both sides of every pair that is shipped are joined (`netdissect.join`); the fates
-of their datagrams are the truth. Then each side is asked alone. A conclusion that is not drawn
-(`unknown`) counts in its own column, never as right or wrong; datagrams whose match is ambiguous
-are left out.
+The captures of both sides of every shipped pair are joined (`netdissect.join`), and the fates of
+their datagrams are the truth. Then each side is analysed alone. A conclusion that is not drawn
+(`unknown`) has its own column and is neither right nor wrong. Datagrams with an ambiguous match are
+left out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONCLUSIONS = (
     "closed by",
 )
 DARK_NS = 3_000_000_000
-"""A direction whose datagrams were all lost for so long was dark."""
+"""A direction that lost every datagram for this long was dark."""
 SIDES = ("client", "server")
 
 
@@ -48,31 +48,31 @@ class Score:
     """How often a conclusion was right."""
 
     right: int = 0
-    """It was drawn, and is true."""
+    """Drawn, and true."""
     wrong: int = 0
-    """It was drawn, and is false."""
+    """Drawn, and false."""
     missed: int = 0
-    """It is true, and the contrary was drawn."""
+    """True, but the contrary was drawn."""
     unknown: int = 0
-    """It is true, and nothing was concluded."""
+    """True, but nothing was concluded."""
 
     @property
     def precision(self) -> float | None:
-        """Return right / drawn."""
+        """Return the share of conclusions drawn that are true."""
         drawn = self.right + self.wrong
         return self.right / drawn if drawn else None
 
     @property
     def recall(self) -> float | None:
-        """Return right / true, of what was decided."""
+        """Return the share of what is true that was concluded, where anything was."""
         decided = self.right + self.missed
         return self.right / decided if decided else None
 
-    def count(self, *, told: bool | None, true: bool) -> None:
-        """Take one conclusion: told is None where none was drawn."""
-        if told is None:
+    def count(self, *, concluded: bool | None, true: bool) -> None:
+        """Count one conclusion; `concluded` is None if none was drawn."""
+        if concluded is None:
             self.unknown += true
-        elif told:
+        elif concluded:
             self.right += true
             self.wrong += not true
         else:
@@ -80,13 +80,13 @@ class Score:
 
 
 Scores = dict[tuple[str, str, str], Score]
-"""(protocol, side on which the capture was made, conclusion) -> score."""
+"""(protocol, side at which the capture was taken, conclusion) -> score."""
 _Key = tuple[int, int, str, int]
 """(conversation, direction, space, full number)."""
 
 
 class _Alone:
-    """What one capture of a pair concludes."""
+    """The analysis of one capture of a pair."""
 
     def __init__(self, path: str) -> None:
         pipeline = Pipeline(look_ahead(path, Options()), recorder=Recorder())
@@ -101,7 +101,7 @@ class _Alone:
 
 
 def score_all() -> Scores:
-    """Return the scores of all pairs whose datagrams have fates."""
+    """Return the scores of all pairs that were joined datagram by datagram."""
     scores: Scores = defaultdict(Score)
     for pair in json.loads(PAIRS.read_text()):
         if pair["kind"] == "proxied":
@@ -113,7 +113,7 @@ def score_all() -> Scores:
 
 
 class _Pair:
-    """Scores one pair; capture 0 is next to the client, capture 1 next to the server."""
+    """Scores one pair: capture 0 is next to the client, capture 1 next to the server."""
 
     def __init__(self, protocol: str, joined: Joined, sides: list[_Alone], scores: Scores) -> None:
         self.protocol = protocol
@@ -133,12 +133,13 @@ class _Pair:
         return self.scores[self.protocol, SIDES[side], what]
 
     def score(self) -> None:
-        """Score everything."""
+        """Score all conclusions."""
         for side in (0, 1):
             for report in self.sides[side].reports:
                 if report.connection in self.conversation[side]:
-                    told = None if report.vantage == "unknown" else report.vantage == SIDES[side]
-                    self._vantage(side, told=told)
+                    known = report.vantage != "unknown"
+                    concluded = report.vantage == SIDES[side] if known else None
+                    self._vantage(side, concluded=concluded)
             self._copies(side)
         arrived = self._arrived()
         for side in (0, 1):
@@ -147,17 +148,17 @@ class _Pair:
         self._silence()
         self._closing()
 
-    def _vantage(self, side: int, *, told: bool | None) -> None:
+    def _vantage(self, side: int, *, concluded: bool | None) -> None:
         score = self._score(side, "vantage")
-        if told is None:
+        if concluded is None:
             score.unknown += 1
-        elif told:
+        elif concluded:
             score.right += 1
         else:
             score.wrong += 1
 
     def _copies(self, side: int) -> None:
-        """Score further copies: sent again, or copied by the network."""
+        """Score further copies: retransmissions, or duplicates made by the network."""
         for unit in self.sides[side].units:
             for copy in unit.copies[1:]:
                 row = self.joined.fate(side, copy.frame)
@@ -166,8 +167,8 @@ class _Pair:
                 again = row.fate is not Fate.COPY
                 says = None if copy.kind == "unknown" else copy.kind == "retransmission"
                 made = None if says is None else not says
-                self._score(side, "retransmission").count(told=says, true=again)
-                self._score(side, "copy").count(told=made, true=not again)
+                self._score(side, "retransmission").count(concluded=says, true=again)
+                self._score(side, "copy").count(concluded=made, true=not again)
 
     def _key(self, side: int, unit: UnitRecord) -> _Key | None:
         number = self.conversation[side].get(unit.connection)
@@ -176,12 +177,12 @@ class _Pair:
         return number, unit.direction, unit.space, unit.seq
 
     def _arrived(self) -> dict[_Key, bool]:
-        """Return of each unit whether anything of it arrived, as its sender's copies fared."""
+        """Return unit -> whether any of its copies arrived."""
         found: dict[_Key, bool] = {}
         for side in (0, 1):
             for unit in self.sides[side].units:
                 key = self._key(side, unit)
-                # Bytes of TCP are sent again in other segments: no copy of theirs has their fate.
+                # TCP sends bytes again in other segments, so no copy has the fate of a unit.
                 if key is None or unit.direction != side or self._streamed(side, unit):
                     continue
                 rows = [self.joined.fate(side, copy.frame) for copy in unit.copies]
@@ -192,8 +193,8 @@ class _Pair:
         return found
 
     def _loss(self, side: int, arrived: dict[_Key, bool]) -> None:
-        """Score what is said of units that never came: by their sender's side from what came back,
-        by their receiver's from the numbers that are missing.
+        """Score lost units: next to the sender by acknowledgements, next to the receiver by numbers
+        that are missing.
         """
         score = self._score(side, "loss")
         seen = {self._key(side, unit) for unit in self.sides[side].units}
@@ -202,34 +203,35 @@ class _Pair:
             if key is None or unit.direction != side or key not in arrived:
                 continue
             self._spurious(side, unit)
-            told = unit.lost or unit.extra.get("reported") == "lost" or None
-            if told and arrived[key] and self._late(side, unit):
-                continue  # a receiver that reports so drops what comes behind a later one
+            concluded = unit.lost or unit.extra.get("reported") == "lost" or None
+            if concluded and arrived[key] and self._late(side, unit):
+                continue  # the receiver discards late units, and reports them as lost
             if unit.outcome == "acked":
-                told = False
-            score.count(told=told, true=not arrived[key])
+                concluded = False
+            score.count(concluded=concluded, true=not arrived[key])
         missing = set(self._missing(side)) - seen
         score.wrong += self._never_sent(1 - side, missing)
         for key, came in arrived.items():
             if key[1] == 1 - side:
-                told_lost = key in missing
-                score.count(told=told_lost or (False if key in seen else None), true=not came)
+                is_missing = key in missing
+                score.count(concluded=is_missing or (False if key in seen else None), true=not came)
 
     def _never_sent(self, side: int, missing: set[_Key]) -> int:
-        """Count missing numbers that a side has left out: nothing of them was lost. Of spaces in
-        which other messages have numbers of their own, too, nobody knows.
+        """Count missing numbers that the sender skipped, so that nothing was lost.
+
+        Spaces whose numbers are shared with other messages are left out: there it is unknown.
         """
         sent = {self._key(side, unit) for unit in self.sides[side].units}
-        told = {
+        known = {
             (self.conversation[side].get(report.connection), space.direction, space.space)
             for report in self.sides[side].reports
             for space in report.spaces
             if space.units and not space.others
         }
-        return sum(key not in sent and key[:3] in told for key in missing)
+        return sum(key not in sent and key[:3] in known for key in missing)
 
     def _late(self, side: int, unit: UnitRecord) -> bool:
-        """Return whether what arrived of a unit that was sent once came behind a later one."""
+        """Return whether a unit that was sent once arrived after a later one."""
         partner = self.joined.fate(side, unit.copies[0].frame).partner
         return partner is not None and self.joined.fate(1 - side, partner).reordered
 
@@ -247,17 +249,17 @@ class _Pair:
         return report.transport == "tcp"
 
     def _spurious(self, side: int, unit: UnitRecord) -> None:
-        """Count resends that were not needed: one capture alone never says so."""
+        """Count spurious retransmissions, which one capture alone never concludes."""
         came = False
         for copy in unit.copies:
             row = self.joined.fate(side, copy.frame)
             if came and copy.kind == "retransmission":
-                self._score(side, "spurious").count(told=None, true=True)
+                self._score(side, "spurious").count(concluded=None, true=True)
             came = came or (row.fate is Fate.DELIVERED and not row.ambiguous)
 
     def _silence(self) -> None:
-        """Score whether a connection of which a direction went dark is told to have fallen silent
-        meanwhile, and whether a silence is blamed on the right one, network or program.
+        """Score whether a silence is found when a direction went dark, and whether network or
+        program is rightly blamed for it.
         """
         for one in self.joined.report.conversations:
             dark = [
@@ -283,7 +285,7 @@ class _Pair:
                     over = (
                         start < to and end > since for since, to, *_ in spans for start, end in dark
                     )
-                    score.count(told=any(over), true=True)
+                    score.count(concluded=any(over), true=True)
                 for since, to, span, report in spans:
                     inside = [lost for moment, lost in sent[span.direction] if since < moment < to]
                     self._blamed(score, confidence_of(report, span), inside)
@@ -294,7 +296,7 @@ class _Pair:
         return common(side, span.from_frame or 1, span.from_ns), to
 
     def _sent(self, one: JoinedConnection) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
-        """Return of each direction when something was sent, and whether it was lost."""
+        """Return, per direction, (time, lost?) of each datagram sent."""
         found: tuple[list[tuple[int, bool]], list[tuple[int, bool]]] = ([], [])
         for capture in (0, 1):
             for _, row, direction in self.joined.sent(capture, {one.number}):
@@ -302,16 +304,17 @@ class _Pair:
         return found
 
     @staticmethod
-    def _blamed(score: Score, told: str, lost: list[bool]) -> None:
-        """Count a silence whose fault is told; `lost`: what the silent side sent meanwhile."""
-        if told != "cannot tell":
+    def _blamed(score: Score, concluded: str, lost: list[bool]) -> None:
+        """Count a silence that is blamed; `lost`: whether each datagram of the silent side was."""
+        if concluded != "cannot tell":
             network = 2 * sum(lost) > len(lost)
-            score.right += network is (told == "likely")
-            score.wrong += network is not (told == "likely")
+            score.right += network is (concluded == "likely")
+            score.wrong += network is not (concluded == "likely")
 
     def _reordering(self, side: int, arrived: dict[_Key, bool]) -> None:
-        """Score units, of those that came at all, that a later number of their space has overtaken.
-        Where units are sent again nothing is concluded: what was lost comes behind others too.
+        """Score units that arrived after a later number of their space.
+
+        Nothing is concluded in spaces with retransmissions, where lost units also arrive late.
         """
         newest: dict[tuple[int, int, str], tuple[int, int]] = {}
         repeating = {
@@ -329,29 +332,29 @@ class _Pair:
             last, sent = newest.get(lane, (unit.seq, 0))
             behind = unit.seq < last
             if first.fate is Fate.ARRIVED and not first.ambiguous:
-                told = None if behind and lane in repeating else behind
+                concluded = None if behind and lane in repeating else behind
                 overtaken = behind and (first.partner or 0) < sent
-                self._score(side, "reordering").count(told=told, true=overtaken)
+                self._score(side, "reordering").count(concluded=concluded, true=overtaken)
                 if not behind:
                     newest[lane] = unit.seq, first.partner or 0
 
     def _closing(self) -> None:
-        """Score who ended a connection: a side that its own capture shows ending it, before it
-        heard that the other had.
+        """Score who ended a connection: the side that, by its own capture, ended it before it knew
+        that the other side had.
         """
         for one in self.joined.report.conversations:
-            told = [
+            closers = [
                 (report.close or {}).get("by")
                 for side in (0, 1)
                 for report in self.sides[side].reports
                 if report.connection in one.connections[side][-1:]
             ]
-            if len(told) != len(SIDES):
+            if len(closers) != len(SIDES):
                 continue
-            true = {by for side, by in enumerate(told) if by == SIDES[side]}
+            true = {by for side, by in enumerate(closers) if by == SIDES[side]}
             if not true:
                 continue
-            for side, by in enumerate(told):
+            for side, by in enumerate(closers):
                 score = self._score(side, "closed by")
                 if by is None:
                     score.unknown += 1

@@ -1,8 +1,8 @@
-"""Measures `netdissect survey`: datagrams per second by workers, cost of a small capture, memory.
+"""Measures `netdissect survey`: throughput by number of workers, cost of small captures, memory.
 
     python bench/survey.py --captures 8 --datagrams 200000 --small 500
 
-Compare on an idle machine: the figure of two workers counts for nothing where others use the cores.
+Run it on an idle machine: other load makes the figure for several workers meaningless.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def make(folder: Path, captures: int, datagrams: int, small: int) -> tuple[Path,
 
 
 def different(source: Path, target: Path, number: int) -> None:
-    """Copy a capture with content of its own: the last byte of its last frames says which."""
+    """Copy a capture, and make its content unique: its last four bytes are a number."""
     data = source.read_bytes()
     target.write_bytes(data[:-4] + number.to_bytes(4, "big"))
 
 
 def survey(folder: Path, out: Path, workers: int) -> tuple[float, float]:
-    """Return seconds on the clock and of processors that a survey takes."""
+    """Return the wall-clock and the CPU seconds of a survey."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     words = ["survey", str(folder), "--out", str(out), "--workers", str(workers), "-q"]
@@ -70,7 +70,7 @@ def main() -> None:
         folder = Path(name)
         big, little, one = make(folder, options.captures, options.datagrams, options.small)
         start, start_cpu = survey(one, folder / "out-one", 1)
-        print(f"cluster, one small capture, end: {start:.1f} s, {start_cpu:.1f} s of processors")
+        print(f"start, one small capture, stop: {start:.1f} s, {start_cpu:.1f} CPU-s")
         alone = 0.0
         for workers in range(1, cores + 1):
             seconds, cpu = survey(big, folder / f"out-{workers}", workers)
@@ -79,14 +79,14 @@ def main() -> None:
             print(
                 f"{workers} workers: {rate:,.0f} datagrams/s, "
                 f"{100 * rate / alone / workers:.0f}% of {workers} times one; "
-                f"{1e6 * cpu / options.captures / options.datagrams:.1f} µs of processors each"
+                f"{1e6 * cpu / options.captures / options.datagrams:.1f} µs of CPU each"
             )
         seconds, cpu = survey(little, folder / "out-little", cores)
         each = 1000 / options.small
         print(
             f"{options.small} captures of {SMALL.stat().st_size:,} bytes: "
             f"{(seconds - start) * each:.1f} ms each, "
-            f"{(cpu - start_cpu) * each:.1f} ms of processors"
+            f"{(cpu - start_cpu) * each:.1f} ms of CPU"
         )
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     print(f"largest process: {peak:.0f} MiB")
