@@ -805,7 +805,7 @@ def test_a_capture_that_has_no_end_drops_its_oldest_packets(
     for row in (kept.first, kept.rows - 1):
         assert kept.payload(row) == whole.payload(row)
         assert browser.packets.record(row).connection == 1
-    assert f"{first - 1:,} oldest packets dropped" in screen(browser)
+    assert f"The oldest {first - 1:,} packets were dropped" in screen(browser)
     keys(browser, "2")
     assert f"{1074 - first:,} of {1074 - first:,}" in screen(browser)
     keys(browser, "g")
