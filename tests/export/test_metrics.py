@@ -96,7 +96,7 @@ def test_servers_beyond_the_limit_are_counted_as_other() -> None:
     totals = ServerTotals()
     for number in range(MAX_SERVERS + 5):
         totals.ended(replace(report, server=f"10.0.0.{number}:1"))
-    rows = totals.now([], [])
+    rows = totals.now([])
     assert len(rows) == MAX_SERVERS + 1
     assert totals.servers == MAX_SERVERS
     other = next(row for row in rows if row.server == OTHER)
@@ -108,9 +108,9 @@ def test_what_comes_late_takes_nothing_back() -> None:
     report = next(iter(analyze(LOSSY).connections))
     totals = ServerTotals()
     totals.ended(replace(report, spaces=[replace(report.spaces[0], never_seen=7)]))
-    assert totals.now([], [])[0].lost == 7
+    assert totals.now([])[0].lost == 7
     totals._ended[report.server, report.protocol].lost = 5
-    assert totals.now([], [])[0].lost == 7
+    assert totals.now([])[0].lost == 7
 
 
 @pytest.mark.parametrize("address", ["9464x", "host", "127.0.0.1:99999", "127.0.0.1:\u00b2"])

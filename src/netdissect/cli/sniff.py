@@ -315,9 +315,9 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
     """Serve metrics while the capture runs."""
     from netdissect.export.metrics import Facts  # noqa: PLC0415
     from netdissect.pipeline import Pipeline  # noqa: PLC0415
-    from netdissect.pipeline.live import Totals, watch  # noqa: PLC0415
+    from netdissect.pipeline.live import ServerTotals, watch  # noqa: PLC0415
 
-    totals = Totals()
+    totals = ServerTotals()
     pipeline = Pipeline(session.choices.options(on_anomaly=session.discard, on_report=totals.ended))
     due = 0.0
 
@@ -326,9 +326,8 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
         now = monotonic()
         if now >= due:
             feed = session.feed
-            served.facts = Facts(
-                feed.packets, feed.own_drops, pipeline.other_datagrams, totals.now(pipeline)
-            )
+            rows = totals.now(pipeline.tracked())
+            served.facts = Facts(feed.packets, feed.own_drops, pipeline.other_datagrams, rows)
             # Updates take at most 10% of the time, however many connections there are.
             due = now + max(_REFRESH_S, 10 * (monotonic() - now))
 

@@ -15,10 +15,10 @@ from netdissect.capture.live.rights import successor
 from netdissect.capture.live.source import PolledInput
 from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
-from netdissect.model.live import ConnectionSnapshot, LiveView, ServerFigures, ViewRequest
+from netdissect.model.live import ConnectionSnapshot, LiveView, ViewRequest
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.pipeline.server_totals import ServerTotals
+from netdissect.pipeline.server_totals import ServerTotals, median_round_trip
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.conclusion import snapshot
 from netdissect.track.connection import Connection
@@ -35,7 +35,7 @@ __all__ = [
     "LiveFeed",
     "LiveRequest",
     "RingRule",
-    "Totals",
+    "ServerTotals",
     "find_interface",
     "interfaces",
     "look",
@@ -167,20 +167,6 @@ def standings(pipeline: Pipeline) -> list[ConnectionReport]:
     return found
 
 
-class Totals:
-    """The figures of a running capture by server."""
-
-    def __init__(self) -> None:
-        self._totals = ServerTotals()
-        self.ended = self._totals.ended
-        """Takes the report of a connection that has ended."""
-
-    def now(self, pipeline: Pipeline) -> list[ServerFigures]:
-        """Return how all servers stand."""
-        tracked = pipeline.tracked()
-        return self._totals.now(tracked, map(_median, tracked))
-
-
 def _has(connection: Connection, text: str) -> bool:
     """Return whether every word of a text occurs in the endpoints, dialect or state."""
     facts = (*connection.endpoints, *connection.hints.dialects, connection.machine.word)
@@ -241,20 +227,7 @@ def _snapshot(connection: Connection) -> ConnectionSnapshot:
         octets=(there.octets, back.octets),
         units=sum(space.units for space in spaces),
         retransmissions=_resent(connection),
-        rtt_ms=_median(connection),
+        rtt_ms=median_round_trip(connection),
         anomalies=(chat, note, warn, error),
         diagnosis=diagnose(snapshot(connection)),
     )
-
-
-def _median(connection: Connection) -> float | None:
-    """Return the median round trip by the measure with the most samples, milliseconds; None without
-    one. Next to one side, only measurements of that side are round trips.
-    """
-    client, server = connection.lanes
-    lanes = {"client": (client,), "server": (server,)}.get(
-        connection.vantage.word, (client, server)
-    )
-    trips = (trip for lane in lanes for trip in lane.round_trips())
-    most = max(trips, key=lambda trip: trip.samples, default=None)
-    return None if most is None else most.percentile(0.5)

@@ -10,7 +10,7 @@ from netdissect.model.live import ServerFigures
 from netdissect.model.reports import ConnectionReport, SpaceReport
 from netdissect.track.connection import Connection
 
-__all__ = ["MAX_SERVERS", "OTHER", "ServerTotals"]
+__all__ = ["MAX_SERVERS", "OTHER", "ServerTotals", "median_round_trip"]
 
 MAX_SERVERS = 100
 """Servers with totals of their own, those seen first. All others are counted together."""
@@ -39,18 +39,12 @@ class ServerTotals:
         row.findings = [a + b for a, b in zip(row.findings, counts, strict=True)]
         row.begun += 1
 
-    def now(
-        self, tracked: Iterable[Connection], trips: Iterable[float | None]
-    ) -> list[ServerFigures]:
-        """Return the present totals of all servers. They never decrease.
-
-        Args:
-            tracked: the connections that have not ended.
-            trips: the median round trip of each in milliseconds, None without any.
-
+    def now(self, tracked: Iterable[Connection]) -> list[ServerFigures]:
+        """Return the present totals of all servers, which never decrease; `tracked` are the
+        connections that have not ended.
         """
         rows = deepcopy(self._ended)
-        for connection, trip in zip(tracked, trips, strict=True):
+        for connection in tracked:
             row = self._row(rows, connection.endpoints[1], connection.protocol)
             there, back = connection.lanes
             spaces = [space.report() for lane in connection.lanes for space in lane.spaces.values()]
@@ -59,8 +53,9 @@ class ServerTotals:
             row.findings = [a + b for a, b in zip(row.findings, found, strict=True)]
             row.begun += 1
             row.open += 1
-            if trip is not None:
-                row.trips_ms.append(trip)
+            trip_ms = median_round_trip(connection)
+            if trip_ms is not None:
+                row.trips_ms.append(trip_ms)
         for key, row in rows.items():
             # A unit counted as lost may arrive late, but a counter must not decrease.
             row.lost = max(row.lost, self._shown[key].lost if key in self._shown else 0)
@@ -91,3 +86,16 @@ def _add(
         row.units += space.units
         row.retransmissions += space.retransmissions
         row.lost += space.never_seen
+
+
+def median_round_trip(connection: Connection) -> float | None:
+    """Return the median round trip by the measure with the most samples, milliseconds; None without
+    one. Next to one side, only measurements of that side are round trips.
+    """
+    client, server = connection.lanes
+    lanes = {"client": (client,), "server": (server,)}.get(
+        connection.vantage.word, (client, server)
+    )
+    trips = (trip for lane in lanes for trip in lane.round_trips())
+    most = max(trips, key=lambda trip: trip.samples, default=None)
+    return None if most is None else most.percentile(0.5)
