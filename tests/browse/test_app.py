@@ -193,9 +193,9 @@ def test_without_a_terminal_it_prints_connections() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["-i", "lo"], 2, "browse -i wants a terminal"),
-        ([], 2, "Give one of FILE"),
-        ([str(LOSSY), "-i", "lo"], 2, "Give one of FILE"),
+        (["-i", "lo"], 2, "browse -i needs a terminal"),
+        ([], 2, "Give either FILE"),
+        ([str(LOSSY), "-i", "lo"], 2, "Give either FILE"),
         ([str(LOSSY), "-w", "copy.pcapng"], 2, "a capture that runs"),
         (["nothing-here.pcap"], 3, "No such file"),
     ],

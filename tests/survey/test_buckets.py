@@ -49,9 +49,9 @@ def test_a_bucket_is_surveyed_once(bucket: dict[str, str], tmp_path: Path) -> No
     out = tmp_path / "fleet"
     first = run(bucket, "s3://games/2026-*/*.pcap", "--out", str(out), "--workers", "2")
     assert (first.returncode, first.stdout) == (0, "")
-    assert "2 captures read, 0 known already, 0 failed" in first.stderr
+    assert "2 captures read, 0 already known, 0 failed" in first.stderr
     again = run(bucket, "s3://games", "--out", str(out), "--workers", "1", "--summary")
-    assert "1 captures read, 2 known already, 0 failed" in again.stderr
+    assert "1 capture read, 2 already known, 0 failed" in again.stderr
     assert "Worst servers" in again.stdout
     rows = [
         row

@@ -206,15 +206,18 @@ class _Run:
             self._say(f"{count:,} of {of:,}: {outcome.path}: {outcome.status}")
 
     def _ended(self, done: list[Outcome]) -> int:
+        from netdissect.render.units import counted  # noqa: PLC0415 - as `_say`
+
         failed = [outcome for outcome in done if outcome.status == "failed"]
         for outcome in failed[:_NAMED]:
             said = outcome.error or "failed"
             self._say(said if outcome.path in said else f"{outcome.path}: {said}")
         skipped = sum(outcome.status == "skipped" for outcome in done)
         read = len(done) - len(failed) - skipped
+        connections = sum(outcome.connections for outcome in done)
         self._say(
-            f"{read:,} captures read, {skipped:,} already known, {len(failed):,} failed; "
-            f"{sum(outcome.connections for outcome in done):,} connections added to {self.out}"
+            f"{counted(read, 'capture')} read, {skipped:,} already known, {len(failed):,} failed; "
+            f"{counted(connections, 'connection')} added to {self.out}"
         )
         # Not a failure if any could be read: among thousands of captures, some are broken.
         return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE
