@@ -127,3 +127,17 @@ def test_of_several_connections_one_has_to_be_chosen(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["export", str(path), "--qlog", str(tmp_path / "x")])
     assert result.exit_code == 2
     assert "--connection" in result.stderr
+
+
+@pytest.mark.parametrize("flavour", ["draft", "qvis"])
+def test_a_round_trip_is_written_once(flavour: str, tmp_path: Path) -> None:
+    """Also that of a unit one copy of which came long after its acknowledgement."""
+    path = CAPTURES / "knet" / "udp_loss8.client.pcap"
+    _, *events = written(path, flavour, tmp_path, "--connection", "1")
+    trips = [event["time"] for event in events if event["name"].endswith("metrics_updated")]
+    samples = sum(
+        space.rtt.samples
+        for space in analyze(str(path)).connections[0].spaces
+        if flavour == "draft" or space.direction == 0
+    )
+    assert len(trips) == samples

@@ -48,6 +48,23 @@ def test_the_slowest_come_first_and_those_that_never_were_acknowledged_before_th
     assert [record.seq for record in history.slowest()] == [3, 1, 2, 4, 0]
 
 
+def test_late_copies_of_a_unit_are_no_further_unit() -> None:
+    """A copy that comes when the record of its unit has left has a record of its own, with an
+    acknowledgement that came before it."""
+    history = History(1)
+    history.unit(unit(1, SECOND, 40_000_000))
+    later = unit(1, SECOND, 40_000_000, extra={"continued": 2})
+    later.copies = [Copy(900, 20 * SECOND, "retransmission")]
+    assert history.unit(later) is False
+    assert [point.took_ms for point in history.tracks[0, "reliable"].points.points] == [40.0]
+    assert history.slowest()[0].copies[0].frame == 2
+    assert len(history.slowest()) == 1
+    rows = list(history.bins(0, SECOND))
+    assert sum(row.units for row in rows) == 1
+    assert [row.again for row in rows] == [0, 1]
+    assert history.last_ns == 20 * SECOND
+
+
 def test_what_is_kept_is_bounded() -> None:
     history = History(1, limit=500)
     for seq in range(5000):

@@ -120,8 +120,10 @@ def _events(
     elif isinstance(item, UnitRecord) and (flavour == DRAFT or item.direction == local):
         # qvis draws losses and round trips of what the local side sent.
         first, way = item.copies[0], {"direction": label(item.direction)}
-        if item.rtt_ms is not None and not item.rtt_ambiguous and item.acked_time_ns is not None:
-            trip = {"latest_rtt": round(item.rtt_ms, 3), **way}
+        # Late copies have a record of their own, which repeats the round trip of their unit.
+        trip_ms = None if item.rtt_ambiguous or "continued" in item.extra else item.rtt_ms
+        if trip_ms is not None and item.acked_time_ns is not None:
+            trip = {"latest_rtt": round(trip_ms, 3), **way}
             yield item.acked_time_ns, item.acked_frame or first.frame, "metrics", json.dumps(trip)
         sent = [copy for copy in item.copies if copy.kind != "duplicate"]
         # A copy counts as lost from the moment the next one is sent.

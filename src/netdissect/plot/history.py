@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from netdissect.model.native import i64
 from netdissect.model.packets import SIDES, Direction
-from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.reports import (
+    Anomaly,
+    ConnectionEvent,
+    ConnectionReport,
+    Copy,
+    UnitRecord,
+)
 from netdissect.plot.thin import MAX_POINTS, PointList
 
 __all__ = [
@@ -383,6 +389,10 @@ class History:
             return False
         first = unit.copies[0]
         self._begin(first.time_ns)
+        if "continued" in unit.extra:
+            # Copies that came after the record of their unit had left: the unit is counted already.
+            self._count_resends(unit, unit.copies)
+            return False
         key = unit.direction, unit.space
         track = self.tracks.get(key)
         if track is None:
@@ -394,11 +404,16 @@ class History:
         row[0] += unit.space != _BELOW
         row[2] += unit.outcome == "given_up" or unit.extra.get("reported") == "lost"
         row[6] = row[6] or first.frame
-        for copy in unit.copies[1:]:
+        self._count_resends(unit, unit.copies[1:])
+        self.last_ns = max(self.last_ns, unit.acked_time_ns or 0)
+        return self._rank(unit)
+
+    def _count_resends(self, unit: UnitRecord, copies: Sequence[Copy]) -> None:
+        bins = self._bins[unit.direction]
+        for copy in copies:
             if copy.kind == "retransmission":
                 bins.row(copy.time_ns)[1] += 1
-        self.last_ns = max(self.last_ns, unit.copies[-1].time_ns, unit.acked_time_ns or 0)
-        return self._rank(unit)
+        self.last_ns = max(self.last_ns, unit.copies[-1].time_ns)
 
     def _rank(self, unit: UnitRecord) -> bool:
         waits = unit.failed and unit.next_resend_due_ns is not None
