@@ -196,7 +196,7 @@ def test_without_a_terminal_it_prints_connections() -> None:
         (["-i", "lo"], 2, "browse -i needs a terminal"),
         ([], 2, "Give either FILE"),
         ([str(LOSSY), "-i", "lo"], 2, "Give either FILE"),
-        ([str(LOSSY), "-w", "copy.pcapng"], 2, "a capture that runs"),
+        ([str(LOSSY), "-w", "copy.pcapng"], 2, "need a live capture"),
         (["nothing-here.pcap"], 3, "No such file"),
     ],
 )
