@@ -1,7 +1,8 @@
 """Reads one large capture with several workers.
 
 Each worker reads all of the capture and tracks its share of the flows, as processes do in
-`pipeline.parallel`. The rows are the same as from one worker.
+`pipeline.parallel`. The rows are the same as from one worker, unless a bound is hit: each worker
+applies the bounds to its share.
 
 The steps are Dask tasks, and exchange files in a folder of the dataset: `_identify` the capture;
 `_read` each share; `_merge` the shares, which gives connections their numbers; write the `_rows` of
