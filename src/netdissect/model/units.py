@@ -86,7 +86,9 @@ class UnitRecord:
     outcome: str
     """`acked`, `unacked`, `unknown` or `given_up`."""
     delivered_order: int | None
-    """Always None: no protocol so far shows the order in which its receiver delivers."""
+    """Position, from 1, in the order in which new units reached the receiver; None if the capture
+    was not taken next to it.
+    """
     next_resend_due_ns: int | None
     """When the next retransmission would have been due without acknowledgement; None without a
     timer.
