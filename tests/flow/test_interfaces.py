@@ -11,7 +11,7 @@ from agreement import CAPTURES
 from netdissect.capture import open_capture
 from netdissect.capture.writer import PcapngWriter
 from netdissect.flow import interfaces as module
-from netdissect.flow.copies import CopyTable
+from netdissect.flow.duplicates import DuplicateFilter
 from netdissect.flow.interfaces import Interfaces
 from netdissect.model.packets import flow_endpoints, flow_ports, flow_sides, reverse_key
 from netdissect.model.reports import UnitRecord
@@ -61,18 +61,18 @@ def test_what_many_interfaces_leave_is_bounded(monkeypatch: pytest.MonkeyPatch) 
             table.frame(interface)
             whole = table.key(BACK if turn & 1 else THERE, interface, new=True)
             assert int.from_bytes(whole[12:], "big") < 4
-    assert len(table._at_once) <= 6
+    assert len(table._alternating) <= 6
     assert [len(seen) for seen in table._pairs.values()] == [4]
 
 
 def test_large_packets_are_remembered_by_a_few_bytes() -> None:
     """On all interfaces packets may have 64 KB each, where a network card joins them."""
-    table = CopyTable()
+    table = DuplicateFilter()
     tracemalloc.start()
     for number in range(100):
         packet = b"\x45" + bytes(60_000) + number.to_bytes(4, "big")
-        assert not table.is_copy(packet, b"one", 0)
-        assert table.is_copy(packet, b"other", 0)
+        assert not table.is_duplicate(packet, b"one", 0)
+        assert table.is_duplicate(packet, b"other", 0)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < 500_000

@@ -203,13 +203,13 @@ def test_shares_are_of_like_size(size: int) -> None:
     shares = [Share(index, 3) for index in range(3)]
     for part in (keys[:400], keys[400:]):
         for key in part:
-            mine = [not share.leaves_udp(key) for share in shares]
-            assert mine == [not share.leaves_udp(reverse_key(key)) for share in shares]
+            mine = [not share.skips_udp(key) for share in shares]
+            assert mine == [not share.skips_udp(reverse_key(key)) for share in shares]
             assert sum(mine) == 1
         for share in shares:
-            assert 100 < sum(not share.leaves_udp(key) for key in part) < 170
+            assert 100 < sum(not share.skips_udp(key) for key in part) < 170
     ways = [*keys, *map(reverse_key, keys)]
-    assert sorted({share.leaves_tcp(key) for key in ways} == {True} for share in shares) == [
+    assert sorted({share.skips_tcp(key) for key in ways} == {True} for share in shares) == [
         False, True, True,
     ]  # fmt: skip
 

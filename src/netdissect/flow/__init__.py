@@ -1,5 +1,5 @@
-"""From frames to datagrams and TCP streams: link layer, IP, fragments and segments off. Knows no
-protocol above them.
+"""From frames to datagrams and TCP streams: removes link layers and IP, joins fragments, orders
+segments. Knows no protocol above UDP and TCP.
 """
 
 from __future__ import annotations

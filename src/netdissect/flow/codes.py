@@ -1,4 +1,4 @@
-"""Codes of the findings on what goes wrong below the protocols."""
+"""Codes of the findings about IP, UDP, TCP and the capture itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 SNAPPED: Final = "snapped"
-"""Row of the catalogue's part `common`."""
+"""Its row is in the part `common` of the catalogue."""
 CAPTURE_DUPLICATE: Final = "capture-duplicate"
 FRAGMENT_OVERLAP: Final = "ip-fragment-overlap"
 IP_LENGTH: Final = "ip-length"
@@ -28,9 +28,9 @@ TCP_OVERLAP: Final = "tcp-overlap"
 TCP_OUT_OF_WINDOW: Final = "tcp-out-of-window"
 
 FLOW_CODES: Final = code_rows("flow")
-"""Codes that `Packet` tuples carry, besides `snapped`."""
+"""Rows of the codes in `Packet` tuples, except `snapped`."""
 
 
 def joined(faults: tuple[str, ...], *more: str) -> tuple[str, ...]:
-    """Return fault codes with some added, each once, in order of discovery."""
+    """Return all fault codes, each once, in the order of discovery."""
     return tuple(dict.fromkeys((*faults, *more)))

@@ -1,12 +1,12 @@
-"""From frames to packets: a short way for the usual frame, one general way for all others."""
+"""From frames to packets: a fast path for ordinary frames, and a general one for all others."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from netdissect.flow.choice import Choice
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
-from netdissect.flow.copies import CopyTable
+from netdissect.flow.duplicates import DuplicateFilter
+from netdissect.flow.flowfilter import FlowFilter
 from netdissect.flow.fragments import Fragment, FragmentTable
 from netdissect.flow.interfaces import Interfaces
 from netdissect.flow.ip import IP_READERS, IpHeader
@@ -15,7 +15,7 @@ from netdissect.flow.links import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     LINK_READERS,
-    cooked_sight,
+    capture_place,
     skip_tags,
 )
 from netdissect.flow.segments import read_segment
@@ -40,57 +40,60 @@ _ICMP: Final = 1
 _TCP: Final = 6
 _UDP: Final = 17
 _ICMPV6: Final = 58
+"""IP protocol numbers."""
 _UDP_HEADER: Final = 8
 _ICMP_HEADER: Final = 8
+"""Sizes of headers, bytes."""
 _PORT_UNREACHABLE: Final = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
-"""Type and code. Source: RFC 792, RFC 4443 section 3.1."""
-_VXLAN_PORT: Final = b"\x12\xb5"
-_VXLAN: Final = 0x12B5  # 4789, RFC 7348
+"""IP protocol -> type and code of a port-unreachable error.
+Source: RFC 792, RFC 4443 section 3.1.
+"""
+_VXLAN: Final = 4789
+"""UDP port of VXLAN. Source: RFC 7348."""
+_VXLAN_PORT: Final = _VXLAN.to_bytes(2, "big")
 
 _IPV4_PLAIN: Final = 0x0800_45
-"""Ethernet type, version and length of a header without options."""
-# Headers of Ethernet, IPv4 and UDP: 14 + 20 + 8.
+"""Ethernet type of IPv4, then version and header length of a header without options."""
 _USUAL_OCTETS: Final = 42
+"""Size of the headers of Ethernet, IPv4 and UDP, bytes: 14 + 20 + 8."""
 
 
 class Capture(Protocol):
-    """A capture that hands out its frames."""
+    """A capture that passes its frames on by calls."""
 
     def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
-        """Hand all frames to the taker; `after` is called now and then."""
+        """Pass all frames to the taker; `after` is called from time to time."""
 
 
 class Decapsulator(FrameSink):
-    """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
+    """Turns the frames of one capture into packets. It holds fragments and TCP streams."""
 
     __slots__ = (
-        "_choice", "_copies", "_fragments", "_interface", "_interfaces", "_into", "_streams",
+        "_duplicates", "_filter", "_fragments", "_interface", "_interfaces", "_into", "_streams",
         "stats",
     )  # fmt: skip
 
-    def __init__(self, choice: Choice | None = None) -> None:
-        """Make one; of flows that `choice` leaves out only the frames are counted."""
-        self._choice = choice
+    def __init__(self, skips: FlowFilter | None = None) -> None:
+        """Create a decapsulator. Of the flows that `skips` selects only frames are counted."""
+        self._filter = skips
         self.stats = FlowStats()
-        """What became of the frames so far."""
+        """Counters of the frames and packets so far."""
         self._fragments = FragmentTable(self.stats)
         self._streams = TcpStreams(self.stats)
-        self._copies = CopyTable()
+        self._duplicates = DuplicateFilter()
         self._interfaces = Interfaces()
         self._interface = -1
-        """Interface of the frame at hand; -1 where the capture has one only."""
+        """Interface of the current frame; -1 in a capture of one interface."""
         self._into: PacketSink = PacketList()
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
-        """Yield the packets of the frames, each as soon as it is whole, and at the end what is
-        left.
-        """
+        """Yield the packets of the frames, each as soon as it is complete, then those left over."""
         for frame in frames:
             yield from self.take((frame,))
         yield from self._rest()
 
     def batches(self, batches: Iterable[Sequence[Frame]]) -> Iterator[list[Packet]]:
-        """Yield the same packets, those of a batch of frames together: that costs less."""
+        """Yield the same packets as one list per batch of frames, which costs less."""
         for frames in batches:
             yield self.take(frames)
         yield self._rest()
@@ -105,8 +108,9 @@ class Decapsulator(FrameSink):
     def hand_over(
         self, capture: Capture, into: PacketSink, after: Callable[[], None] | None = None
     ) -> None:
-        """Hand the packets of a whole capture to a taker: `batches` without a list, and without
-        its objects. `after` is called behind each of them.
+        """Pass the packets of a whole capture to a taker, without creating lists or frame objects.
+
+        `after` is called after each batch of frames.
         """
         self._into = into
         capture.feed(self, after)
@@ -116,26 +120,26 @@ class Decapsulator(FrameSink):
     def frame(
         self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
     ) -> None:
-        """Hand on the packets that this frame completes: of the usual frame, four words tell."""
+        """Pass on the packets that this frame completes. An ordinary one is read as four words."""
         self.stats.frames += 1
         if stop - start < _USUAL_OCTETS or link != ETHERNET:
-            self._odd((number, time_ns, link, data[start:stop], wire))
+            self._general((number, time_ns, link, data[start:stop], wire))
             return
-        # Type, version and header length, service, total length, identification.
+        # Ethernet type, version and header length, service, total length, identification.
         first = read_i64_be(data, start + 12)
         # Fragment bits, time to live, protocol, checksum, two bytes of an address.
         second = read_i64_be(data, start + 20)
         end = start + 14 + (first >> 16 & 0xFFFF)
-        # Options, a fragment, or cut by the snap length: the general way knows them all.
+        # It has options, is a fragment, or is cut by the snap length.
         if first >> 40 & 0xFF_FFFF != _IPV4_PLAIN or second >> 48 & 0x3FFF or stop < end:
-            self._odd((number, time_ns, link, data[start:stop], wire))
+            self._general((number, time_ns, link, data[start:stop], wire))
             return
         protocol = second >> 32 & 0xFF
         if protocol == _UDP:
             # Ports, length, checksum.
             third = read_i64_be(data, start + 34)
             length = third >> 16 & 0xFFFF
-            # Other than IP says, or perhaps a tunnel: not as usual either.
+            # Its length is that of IP, and it is no tunnel.
             if (
                 length == end - start - 34
                 and length >= _UDP_HEADER
@@ -143,21 +147,20 @@ class Decapsulator(FrameSink):
             ):
                 addresses = read_i64_be(data, start + 26)
                 ports = third >> 32 & 0xFFFF_FFFF
-                into, choice = self._into, self._choice
-                if choice is not None and choice.leaves(addresses, ports):
+                into, skips = self._into, self._filter
+                if skips is not None and skips.skips_ipv4_udp(addresses, ports):
                     into.tick(number, time_ns)
                     return
                 self.stats.udp += 1
                 payload = data[start + 42 : end]
-                # Most datagrams are of a flow that the taker knows by its numbers: no key is made
-                # of them.
+                # A key is only created for a flow that the taker does not know by these numbers.
                 if not into.ipv4_datagram(number, time_ns, addresses, ports, payload):
                     into.datagram(number, time_ns, data[start + 26 : start + 38], payload)
                 return
         elif protocol == _TCP:
             key = data[start + 26 : start + 38]
-            choice = self._choice
-            if choice is not None and choice.leaves_tcp(key):
+            skips = self._filter
+            if skips is not None and skips.skips_tcp(key):
                 self._into.tick(number, time_ns)
                 return
             segment = read_segment(data, start + 34, end)
@@ -165,21 +168,23 @@ class Decapsulator(FrameSink):
                 ip_id = int(first & 0xFFFF)
                 self._streams.take(key, segment, number, time_ns, ip_id, self._into)
                 return
-        self._odd((number, time_ns, link, data[start:stop], wire))
+        self._general((number, time_ns, link, data[start:stop], wire))
 
-    def _odd(self, frame: Frame) -> None:
-        """Hand on the packets that any frame completes."""
+    def _rest(self) -> list[Packet]:
+        """Return the packets that are left at the end of the capture."""
+        self._fragments.finish()
+        return list(self._streams.finish())
+
+    # -- the general path --------------------------------------------------------------------------
+
+    def _general(self, frame: Frame) -> None:
+        """Pass on the packets that a frame of any kind completes."""
         into = self._into
         for packet in self._frame(frame):
             into.packet(packet)
 
-    def _rest(self) -> list[Packet]:
-        """Return what is left when all frames have been taken."""
-        self._fragments.finish()
-        return list(self._streams.finish())
-
     def _frame(self, frame: Frame) -> list[Packet]:
-        """Return the packets that any frame completes."""
+        """Return the packets that a frame of any kind completes."""
         _, time_ns, link, data, wire = frame
         self._interface = (link >> LINK_BITS) - 1
         link &= LINK_TYPE
@@ -188,16 +193,16 @@ class Decapsulator(FrameSink):
             self.stats.unknown_link[link] = self.stats.unknown_link.get(link, 0) + 1
             return []
         located = reader(data)
-        place = cooked_sight(link, data)
+        place = capture_place(link, data)
         if self._interface >= 0:
             self._interfaces.frame(self._interface)
             place = self._interface.to_bytes(4, "big") + (place or b"")
-        # On one interface (no place) a packet is seen twice only where it was sent twice.
+        # In a capture of one interface (no place) no packet is captured twice.
         faults: tuple[str, ...] = ()
-        if place is not None and self._copies.is_copy(data[located[1] :], place, time_ns):
+        if place is not None and self._duplicates.is_duplicate(data[located[1] :], place, time_ns):
             self.stats.capture_duplicates += 1
             faults = (CAPTURE_DUPLICATE,)
-        # A damaged record may state fewer bytes than it holds.
+        # A damaged record may state fewer bytes on the wire than it holds.
         wire_end = max(wire, len(data))
         return self._network(frame, data, located, wire_end=wire_end, faults=faults, depth=0)
 
@@ -211,7 +216,7 @@ class Decapsulator(FrameSink):
         faults: tuple[str, ...],
         depth: int,
     ) -> list[Packet]:
-        """Return the packets of what lies at `located`, `depth` tunnels deep."""
+        """Return the packets of the network packet at `located`, inside `depth` tunnels."""
         untagged = skip_tags(data, located)
         if untagged is None or depth > MAX_DEPTH:
             self.stats.too_deep += 1
@@ -230,9 +235,9 @@ class Decapsulator(FrameSink):
         return self._fragment(frame, data, header, depth)
 
     def _fragment(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
-        """Take a fragment in; return the packets of the whole that it completes."""
+        """Add a fragment; return the packets of the datagram that it completes."""
         self.stats.fragments += 1
-        # Cut by the snap length, it never makes a whole again.
+        # A fragment that is cut by the snap length completes nothing.
         if header.fragment is None or header.end > len(data):
             self.stats.fragments_bad += 1
             return []
@@ -279,7 +284,7 @@ class Decapsulator(FrameSink):
         length = int.from_bytes(data[start + 4 : start + 6], "big")
         if length != end - start:
             faults = joined(faults, UDP_LENGTH)
-            # Less than IP carries: the rest is padding. More than that there cannot be.
+            # If it is less than IP carries, the rest is padding. It cannot be more.
             if _UDP_HEADER <= length < end - start:
                 end = start + length
         snapped = end > len(data)
@@ -293,18 +298,24 @@ class Decapsulator(FrameSink):
                     frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
                 )
         key = self._key(header.addresses + data[start : start + 4], faults)
-        if self._choice is not None and self._choice.leaves_udp(key):
-            self._into.tick(frame[0], frame[1])
+        if self._skips_udp(key, frame):
             return []
         self.stats.udp += 1
         self.stats.snapped += snapped
         return [(PacketKind.UDP, frame[0], frame[1], key, data[body:end], None, faults)]
 
     def _key(self, key: FlowKey, faults: tuple[str, ...]) -> FlowKey:
-        """Return the key of the flow that a packet with these endpoints belongs to."""
+        """Return the key of the flow of a packet with these endpoints."""
         if self._interface < 0:
             return key
         return self._interfaces.key(key, self._interface, new=CAPTURE_DUPLICATE not in faults)
+
+    def _skips_udp(self, key: FlowKey, frame: Frame) -> bool:
+        """Return whether a UDP flow is skipped; then only the frame's time is passed on."""
+        if self._filter is None or not self._filter.skips_udp(key):
+            return False
+        self._into.tick(frame[0], frame[1])
+        return True
 
     def _tcp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         segment = read_segment(data, header.start, header.end)
@@ -312,7 +323,7 @@ class Decapsulator(FrameSink):
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
-        if self._choice is not None and self._choice.leaves_tcp(key):
+        if self._filter is not None and self._filter.skips_tcp(key):
             self._into.tick(frame[0], frame[1])
             return []
         taken = PacketList()
@@ -327,7 +338,7 @@ class Decapsulator(FrameSink):
         quoted = None
         if data[start : start + 2] == _PORT_UNREACHABLE[header.protocol]:
             kind = ETHERTYPE_IPV4 if header.protocol == _ICMP else ETHERTYPE_IPV6
-            # The quoted packet is cut to what fits, so its own length is no bound to hold it to.
+            # The quoted packet is cut to what fits, so its own length is no limit.
             quoted = IP_READERS[kind](data, start + _ICMP_HEADER, header.end)
         if (
             quoted is None
@@ -338,19 +349,18 @@ class Decapsulator(FrameSink):
             self.stats.other_protocols += 1
             return []
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
-        # A router quotes it: the interface of the error is not where the datagram was seen.
+        # The interface of the error need not be one on which the quoted datagram was captured.
         key = self._key(key, (CAPTURE_DUPLICATE,))
-        if self._choice is not None and self._choice.leaves_udp(key):
-            self._into.tick(frame[0], frame[1])
+        if self._skips_udp(key, frame):
             return []
         self.stats.icmp_unreachable += 1
         body = quoted.start + _UDP_HEADER
-        # Compiled, a slice must not end before it begins.
+        # In compiled code no slice may end before it begins.
         payload = data[body : max(body, quoted.end)]
         kind_of = PacketKind.ICMP_UNREACHABLE
         return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
 
 
 def packets(frames: Iterable[Frame]) -> Iterator[Packet]:
-    """Yield the packets of a capture's frames. Use `Decapsulator` where the counters are wanted."""
+    """Yield the packets of a capture's frames. For the counters, use a `Decapsulator`."""
     return Decapsulator().packets(frames)

@@ -14,28 +14,34 @@ if TYPE_CHECKING:
 __all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "OPTIONS_LIKE", "IpHeader"]
 
 MAX_EXTENSION_HEADERS = 16
-"""Extension headers read in one packet."""
+"""Extension headers of one packet that are read."""
 
-_V4: Final = 0x40  # version in the upper half of the first byte
+_V4: Final = 0x40
 _V6: Final = 0x60
+"""Versions, in the upper half of the first byte."""
 _V4_HEADER: Final = 20
 _V6_HEADER: Final = 40
-_FRAGMENT_BITS: Final = 0x3FFF  # more fragments, and the offset; without both a packet is whole
+"""Sizes of headers without options or extension headers, bytes."""
+_FRAGMENT_BITS: Final = 0x3FFF
+"""Mask of the more-fragments flag and the offset; both are zero in a packet that is no fragment."""
 _MORE: Final = 0x2000
-_OFFSET_BITS: Final = 0x1FFF  # in units of eight bytes
+"""The more-fragments flag."""
+_OFFSET_BITS: Final = 0x1FFF
+"""Mask of the offset, in units of eight bytes."""
 
 OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
-"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-byte units less
-one.
+"""Extension headers that begin with next header and length in units of 8 bytes, minus 1:
+hop-by-hop, routing, destination, mobility, HIP, shim6.
 """
 _FRAGMENT: Final = 44
-_AUTHENTICATION: Final = 51  # its length is in units of four bytes, less two. Source: RFC 4302
+_AUTHENTICATION: Final = 51
+"""Its length is in units of 4 bytes, minus 2. Source: RFC 4302."""
 
 _v4 = Struct(">BBHHHBB").unpack_from
 
 
 class IpHeader(NamedTuple):
-    """What one IP packet says of its payload."""
+    """The header of one IP packet."""
 
     protocol: int
     """Protocol of the payload."""
@@ -44,11 +50,11 @@ class IpHeader(NamedTuple):
     start: int
     """Offset of the payload in the buffer."""
     end: int
-    """Offset behind the payload by the IP length; may lie behind the captured bytes."""
+    """Offset of the end of the payload, by the IP length; may be behind the captured bytes."""
     ip_id: int | None
-    """IPv4 identification; None for IPv6."""
+    """Identification of IPv4; None for IPv6."""
     fragment: tuple[bytes, int, bool] | None
-    """(identity, offset, more to come) for a fragment, else None."""
+    """(identity, offset, more fragments follow) of a fragment, else None."""
     faults: tuple[str, ...]
     """Fault codes."""
 
@@ -60,8 +66,7 @@ def _read_v4(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
     header = (version_ihl & 15) * 4
     if version_ihl & 0xF0 != _V4 or header < _V4_HEADER:
         return None
-    # Length 0: the network card will cut a large send into packets and fill it in (Wireshark reads
-    # it so).
+    # Length 0: segmentation offload, where the network card fills it in (Wireshark reads it so).
     end = pos + total if total else wire_end
     if end < pos + header:
         return None
@@ -71,19 +76,19 @@ def _read_v4(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
     addresses = data[pos + 12 : pos + 20]
     fragment = None
     if fragment_bits & _FRAGMENT_BITS:
-        # RFC 791 section 2.3: the identification counts for addresses and protocol.
+        # RFC 791 section 2.3: an identification is unique per addresses and protocol.
         identity = addresses + bytes([protocol]) + data[pos + 4 : pos + 6]
         fragment = (identity, (fragment_bits & _OFFSET_BITS) * 8, bool(fragment_bits & _MORE))
     start = pos + header
     if protocol == _AUTHENTICATION and fragment is None:
         protocol, start = _skip_authentication(data, start)
-    # The authentication header may claim to end beyond the packet; slices must not end before they
-    # begin.
+    # The authentication header may claim to end behind the packet, and no slice may end before it
+    # begins.
     return IpHeader(protocol, addresses, start, max(start, end), ip_id, fragment, faults)
 
 
 def _skip_authentication(data: bytes, pos: int) -> tuple[int, int]:
-    """Return (protocol, offset) of what an IPv4 authentication header protects."""
+    """Return (protocol, offset) of the payload behind an IPv4 authentication header."""
     if len(data) < pos + 2:
         return _AUTHENTICATION, pos
     return data[pos], pos + (data[pos + 1] + 2) * 4
@@ -94,7 +99,7 @@ def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
         return None
     length = int.from_bytes(data[pos + 4 : pos + 6], "big")
     start = pos + _V6_HEADER
-    # Length 0: a jumbogram (RFC 2675), or a large send as over IPv4.
+    # Length 0: a jumbogram (RFC 2675), or segmentation offload as over IPv4.
     end = start + length if length else wire_end
     faults: tuple[str, ...] = ()
     if end > wire_end:
@@ -104,15 +109,16 @@ def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
     if found is None:
         return None
     protocol, start, fragment = found
-    # Extension headers may claim to end beyond the packet.
+    # Extension headers may claim to end behind the packet.
     return IpHeader(protocol, addresses, start, max(start, end), None, fragment, faults)
 
 
 def _skip_extensions(
     data: bytes, pos: int, protocol: int, addresses: bytes
 ) -> tuple[int, int, tuple[bytes, int, bool] | None] | None:
-    """Return (protocol, offset, fragment) behind the extension headers; None where they are cut or
-    too many.
+    """Return (protocol, offset, fragment) of the payload behind the extension headers.
+
+    None if they are cut, or too many.
     """
     for _ in range(MAX_EXTENSION_HEADERS + 1):
         if protocol in OPTIONS_LIKE:
@@ -126,8 +132,8 @@ def _skip_extensions(
             offset, more = bits & 0xFFF8, bool(bits & 1)
             protocol, pos = data[pos], pos + 8
             if offset or more:
-                # The protocol is not part of the identity: only the first fragment's counts (RFC
-                # 8200).
+                # Only the protocol of the first fragment counts (RFC 8200), so it is no part of the
+                # identity.
                 return protocol, pos, (addresses + data[pos - 4 : pos], offset, more)
             continue
         else:
@@ -142,6 +148,6 @@ IP_READERS: dict[int, Callable[[bytes, int, int], IpHeader | None]] = {
     ETHERTYPE_IPV4: _read_v4,
     ETHERTYPE_IPV6: _read_v6,
 }
-"""Ethernet type -> reader (buffer, offset, offset behind the frame on the wire) -> header, or None
-where it is broken.
+"""Ethernet type -> reader: (buffer, offset, end of the frame on the wire) -> header, or None if it
+is broken.
 """

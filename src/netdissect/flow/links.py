@@ -1,4 +1,4 @@
-"""Finds the network packet in a frame: link headers, VLAN and PPPoE tags off.
+"""Finds the network packet in a frame, behind link header, VLAN tags and PPPoE headers.
 
 Sources: https://www.tcpdump.org/linktypes.html; IEEE 802.1Q (VLAN); RFC 2516 (PPPoE).
 """
@@ -17,42 +17,51 @@ __all__ = [
     "LINK_READERS",
     "MAX_TAGS",
     "Located",
-    "cooked_sight",
+    "capture_place",
     "ethernet",
     "skip_tags",
 ]
 
 ETHERNET: Final = 1
-_LINUX_SLL: Final = 113  # Source: tcpdump.org/linktypes.html
+_LINUX_SLL: Final = 113
 _LINUX_SLL2: Final = 276
+"""Link types: Ethernet, and two versions of Linux cooked capture.
+Source: tcpdump.org/linktypes.html.
+"""
 ETHERTYPE_IPV4: Final = 0x0800
 ETHERTYPE_IPV6: Final = 0x86DD
 MAX_TAGS = 8
-"""VLAN and PPPoE headers taken off one frame."""
+"""VLAN and PPPoE headers of one frame that are removed."""
 
 Located: TypeAlias = tuple[int, int]
-"""(Ethernet type, offset of what it names)."""
+"""(Ethernet type, offset of the packet of this type)."""
 
 _NOTHING: Located = (0, 0)
-_MAX_LENGTH_FIELD: Final = 1500  # a larger one is a type, not a length. Source: IEEE 802.3
+"""A frame without a packet."""
+_MAX_LENGTH_FIELD: Final = 1500
+"""Largest length in the type field; larger values are types. Source: IEEE 802.3."""
 _SNAP: Final = b"\xaa\xaa\x03"
-_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})  # 802.1Q, 802.1ad, older QinQ
-_PPPOE_SESSION: Final = 0x8864  # Source: RFC 2516
+"""First bytes of a SNAP header. Source: IEEE 802.2."""
+_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
+"""Ethernet types of VLAN tags: 802.1Q, 802.1ad, older QinQ."""
+_PPPOE_SESSION: Final = 0x8864
+"""Ethernet type of a PPPoE session. Source: RFC 2516."""
 _PPP_TYPES: Final = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
-_AF_INET: Final = 2  # the same on all systems; that of IPv6 is not
+"""PPP protocol -> Ethernet type."""
+_AF_INET: Final = 2
+"""Address family of IPv4, the same on all systems."""
 _AF_INET6: Final = frozenset({10, 24, 28, 30})
-"""Linux, NetBSD/OpenBSD, FreeBSD, Darwin."""
+"""Address families of IPv6: Linux, NetBSD and OpenBSD, FreeBSD, Darwin."""
 
 
 def _u16(data: bytes, pos: int) -> int:
-    """Return a big-endian 16-bit number; 0 where it is not all there."""
+    """Return a big-endian 16-bit number; 0 if it is cut."""
     return int.from_bytes(data[pos : pos + 2], "big") if len(data) >= pos + 2 else 0
 
 
 def ethernet(data: bytes, start: int = 0) -> Located:
-    """Return what an Ethernet frame at `start` carries: by its type, or by SNAP."""
+    """Return the packet in an Ethernet frame at `start`, by its type or by SNAP."""
     kind = _u16(data, start + 12)
-    # Up to 1,500 it is a length (IEEE 802.3), and what the frame carries stands behind.
     if kind > _MAX_LENGTH_FIELD:
         return kind, start + 14
     if data[start + 14 : start + 17] == _SNAP:
@@ -61,7 +70,7 @@ def ethernet(data: bytes, start: int = 0) -> Located:
 
 
 def _null(data: bytes) -> Located:
-    """Read the address family: in the capturing host's byte order (NULL) or big-endian (LOOP)."""
+    """Read the address family, in the capturing host's byte order (NULL) or big-endian (LOOP)."""
     for order in ("little", "big"):
         family = int.from_bytes(data[:4], order)
         if family == _AF_INET:
@@ -104,11 +113,11 @@ LINK_READERS: dict[int, Callable[[bytes], Located]] = {
     229: _ipv6,
     _LINUX_SLL2: _cooked2,
 }
-"""Link type -> reader of its header. A type of 0 says that the frame carries no network packet."""
+"""Link type -> reader of its header. The Ethernet type 0 stands for a frame without a packet."""
 
 
 def skip_tags(data: bytes, located: Located) -> Located | None:
-    """Return what lies behind VLAN tags and PPPoE headers; None where there are too many."""
+    """Return the packet behind VLAN tags and PPPoE headers; None if there are too many."""
     kind, pos = located
     for _ in range(MAX_TAGS + 1):
         if kind in _VLAN_TYPES:
@@ -120,11 +129,9 @@ def skip_tags(data: bytes, located: Located) -> Located | None:
     return None
 
 
-def cooked_sight(link: int, data: bytes) -> bytes | None:
-    """Return where a cooked capture saw a frame (interface and whether it came or went); None for
-    other link types.
-    """
-    # It has no number of the interface: packet type and device type must do.
+def capture_place(link: int, data: bytes) -> bytes | None:
+    """Return the place (interface and direction) of a frame in a cooked capture; None in others."""
+    # The first version has no interface number; packet type and device type have to do.
     if link == _LINUX_SLL:
         return data[:4]
     if link == _LINUX_SLL2:

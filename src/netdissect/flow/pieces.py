@@ -1,4 +1,4 @@
-"""Bytes at offsets, put together first copy first. Used for IP fragments and for TCP streams."""
+"""Bytes at offsets, of which the first copy counts. Used for IP fragments and TCP streams."""
 
 from __future__ import annotations
 
@@ -9,62 +9,65 @@ __all__ = ["Added", "PieceBuffer"]
 
 
 class Added(NamedTuple):
-    """What adding bytes to a buffer met."""
+    """The result of adding bytes to a buffer."""
 
     fresh: int
-    """Bytes that were not there before."""
+    """Number of bytes that were not there before."""
     covered: int
-    """Bytes that were there already."""
+    """Number of bytes that were there."""
     differs: bool
-    """True where some of those had another value."""
+    """Whether one of these has another value."""
 
 
 class PieceBuffer:
-    """Pieces that do not overlap, by offset. The first copy of a byte stays."""
+    """Pieces that do not overlap, by offset."""
 
     __slots__ = ("_pieces", "_starts", "octets")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
+        """Offsets of the pieces, sorted."""
         self._pieces: dict[int, tuple[bytes, int]] = {}
+        """Offset -> (bytes, frame)."""
         self.octets = 0
-        """Bytes held."""
+        """Bytes in all pieces."""
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __bool__(self) -> bool:
-        """Return True where bytes are held; compiled, `__len__` alone would not say so."""
+        """Return whether there are any pieces. Compiled, `__len__` alone would not decide that."""
         return bool(self._starts)
 
     @property
     def first(self) -> int:
-        """Return the lowest offset held; the buffer must not be empty."""
+        """Return the lowest offset. The buffer must not be empty."""
         return self._starts[0]
 
     def add(self, start: int, data: bytes, frame: int) -> Added:
-        """Keep the bytes of `data` (at offset `start`, from `frame`) that are not held yet."""
+        """Add those bytes of `data`, at offset `start` and from `frame`, that are not there yet."""
         starts, pieces = self._starts, self._pieces
         stop = start + len(data)
-        # The piece before may reach into these bytes.
+        # The previous piece may reach into these bytes.
         index = max(bisect_right(starts, start) - 1, 0)
         cursor, fresh, differs = start, 0, False
         new: list[int] = []
-        for have in starts[index : bisect_right(starts, stop)]:
-            held = pieces[have][0]
-            have_stop = have + len(held)
-            if have_stop <= cursor or have >= stop:
+        for old_start in starts[index : bisect_right(starts, stop)]:
+            old = pieces[old_start][0]
+            old_stop = old_start + len(old)
+            if old_stop <= cursor or old_start >= stop:
                 continue
-            if have > cursor:
+            if old_start > cursor:
                 new.append(cursor)
-                pieces[cursor] = (data[cursor - start : have - start], frame)
-                fresh += have - cursor
-                cursor = have
-            common = min(stop, have_stop)
+                pieces[cursor] = (data[cursor - start : old_start - start], frame)
+                fresh += old_start - cursor
+                cursor = old_start
+            common_stop = min(stop, old_stop)
             differs = differs or (
-                held[cursor - have : common - have] != data[cursor - start : common - start]
+                old[cursor - old_start : common_stop - old_start]
+                != data[cursor - start : common_stop - start]
             )
-            cursor = common
+            cursor = common_stop
         if cursor < stop:
             new.append(cursor)
             pieces[cursor] = (data[cursor - start :], frame)
@@ -82,7 +85,7 @@ class PieceBuffer:
         return start, data, frame
 
     def drain(self) -> list[tuple[int, bytes, int]]:
-        """Remove and return all pieces, by offset."""
+        """Remove and return all pieces as (offset, bytes, frame), by offset."""
         drained = [(start, *self._pieces[start]) for start in self._starts]
         self._starts.clear()
         self._pieces.clear()

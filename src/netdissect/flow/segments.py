@@ -16,11 +16,14 @@ _OPTION_END: Final = 0
 _OPTION_NOP: Final = 1
 _OPTION_SACK: Final = 5
 _OPTION_TIMESTAMPS: Final = 8
-_TIMESTAMPS_LENGTH: Final = 10  # kind and length with it. Source: RFC 7323 section 3.2
-_USUAL_HEADER: Final = 32  # with two NOPs and time stamps
+_TIMESTAMPS_LENGTH: Final = 10
+"""Size of the time stamp option with kind and length, bytes. Source: RFC 7323 section 3.2."""
 _OPTION_HEADER: Final = 2
+"""Size of the kind and length of an option, bytes."""
+_USUAL_HEADER: Final = 32
+"""Size of a header with only two NOPs and time stamps as options, bytes."""
 _USUAL_OPTIONS: Final = 0x0101_080A
-"""How almost every segment's 12 bytes of options begin: two NOPs, then time stamps."""
+"""First four bytes of such options, which almost every segment has."""
 
 _U32: Final = 0xFFFF_FFFF
 
@@ -29,25 +32,24 @@ _pair: Final = Struct(">II").unpack_from
 _Sack: TypeAlias = tuple[tuple[int, int], ...]
 
 SegmentHeader: TypeAlias = tuple[int, int, int, int, bytes, int, tuple[int, int] | None, _Sack]
-"""What one segment says. A plain tuple, which costs nothing where this is compiled:
+"""The header of one segment, as a plain tuple, which costs nothing in compiled code:
 
 sequence number on the wire, acknowledgement number, flags (low 8 bits), window (unscaled), captured
-bytes of data, bytes of data on the wire (-1 where the header is broken or not captured), time stamp
-option (value, echo), SACK blocks.
+data, size of the data on the wire (-1 if the header is broken or not captured), time stamp option
+(value, echo), SACK blocks.
 """
 _BROKEN: Final[SegmentHeader] = (0, 0, 0, 0, b"", -1, None, ())
 
 
 def read_segment(data: bytes, start: i64, end: i64) -> SegmentHeader:
-    """Return the segment at `start`.
+    """Return the header of the segment at `start`.
 
     Args:
-        data: a buffer that holds it.
+        data: a buffer that holds the segment, and perhaps other frames behind it.
         start: offset of the TCP header.
-        end: offset behind the segment by its IP length; may lie behind the captured bytes.
+        end: offset of the end of the segment, by its IP length; may be behind the captured bytes.
 
     """
-    # A buffer of many frames holds more than this one: `end` bounds what is read of it.
     captured: i64 = len(data)
     options = start + _MIN_HEADER
     if captured < options:
@@ -73,7 +75,7 @@ def read_segment(data: bytes, start: i64, end: i64) -> SegmentHeader:
 
 
 def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:
-    """Return (time stamps, SACK blocks); an option that overruns its room ends the reading."""
+    """Return (time stamps, SACK blocks). Reading stops at an option that overruns the header."""
     timestamps: tuple[int, int] | None = None
     sack: list[tuple[int, int]] = []
     pos = 0
@@ -87,7 +89,7 @@ def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:
         if data[pos] == _OPTION_TIMESTAMPS and size == _TIMESTAMPS_LENGTH:
             timestamps = _pair(data, pos + 2)
         elif data[pos] == _OPTION_SACK:
-            # Whole blocks of two numbers only.
+            # Only whole blocks of two numbers are read.
             sack += [_pair(data, block) for block in range(pos + 2, pos + size - 7, 8)]
         pos += size
     return timestamps, tuple(sack)

@@ -1,4 +1,4 @@
-"""The TCP connections of a capture: which segment belongs to which, and what it makes readable."""
+"""The TCP connections of a capture: finds that of a segment, and puts its data in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
 
 MAX_TCP_CONNECTIONS = 30_000
-"""Connections kept; the longest idle is forgotten for one more."""
+"""Connections that are kept; the longest idle is evicted for one more."""
 
 _WRAP: Final = 1 << 32
 _TCP: Final = PacketKind.TCP
@@ -36,15 +36,15 @@ class _Connection:
 
     def __init__(self, key: FlowKey, way: FlowKey, ordinal: int, pool: Pool) -> None:
         self.ordinal = ordinal
-        """Counts the connections on its addresses and ports, from 1."""
+        """Its place among the connections on the same addresses and ports, from 1."""
         self.first = Side(key, pool)
-        """Whoever sent its first segment, ..."""
+        """The side that sent the first segment."""
         self.second = Side(way, pool)
-        """... and the other one."""
+        """The other side."""
         self.mid_stream = True
-        """True while no SYN of it was seen."""
+        """True until a SYN of the connection is seen."""
         self.frame: i64 = 0
-        """Its latest frame."""
+        """Frame of its last segment."""
         self.time_ns: i64 = 0
         """Time of that frame."""
 
@@ -58,13 +58,14 @@ class TcpStreams:
         self._stats = stats
         self._pool = Pool(stats)
         self._sides: dict[FlowKey, _Connection] = {}
-        """By the key of whoever sent first. The other side has an entry once it answers, which in a
-        flood it never does.
+        """Flow key of the first side -> connection. The key of the second side is added when it
+        answers, which in a flood it never does.
         """
         self._count = 0
+        """Number of connections."""
         self._idle: list[tuple[int, _Connection]] = []
-        """Those to be forgotten next unless they go on, the longest idle last, with their latest
-        frames when they were looked for.
+        """(last frame, connection) of the candidates for eviction, the longest idle last. Those
+        that have continued since are passed over.
         """
 
     def take(  # noqa: C901, PLR0912 - hot path: calls would cost more than what they do
@@ -77,7 +78,18 @@ class TcpStreams:
         into: PacketSink,
         faults: tuple[str, ...] = (),
     ) -> None:
-        """Hand on the packet of one segment, behind whatever else it released."""
+        """Process one segment: pass on its packet, after any other that it releases.
+
+        Args:
+            key: flow key of the segment.
+            header: its header and data.
+            frame: frame number.
+            time_ns: time of the frame.
+            ip_id: identification of IPv4, if any.
+            into: receives the packets.
+            faults: fault codes found so far.
+
+        """
         seq, ack, flags, window, payload, length, timestamps, sack = header
         connection = self._find(key, seq, ack, flags, frame, time_ns, into)
         side, peer = connection.first, connection.second
@@ -87,14 +99,13 @@ class TcpStreams:
         offset: i64 = 0
         pieces: tuple[StreamPiece, ...] = ()
         if side.base != ABSENT:
-            # The SYN has a number of its own: data with it (TCP Fast Open) begins behind.
+            # The SYN takes a sequence number: data in it (TCP Fast Open) begins with the next one.
             offset = side.offset(seq + 1 if flags & SYN else seq)
-            # What an RST carries is an explanation (RFC 1122 section 4.2.2.12), no part of the
-            # stream.
+            # The data of an RST is an explanation (RFC 1122 section 4.2.2.12), not stream data.
             if not length or flags & RST:
                 pass
             elif offset == side.next and side.buffer is None and length == len(payload):
-                pieces = (side.hand_on(offset, payload, frame),)
+                pieces = (side.release(offset, payload, frame),)
             else:
                 ready, fault = side.take(offset, payload, length, frame)
                 pieces = tuple(ready)
@@ -103,14 +114,14 @@ class TcpStreams:
         if len(payload) < length:
             self._stats.snapped += 1
             faults = joined(faults, SNAPPED)
-        # Further ahead than any window, neither FIN nor acknowledgement is of this connection.
+        # A FIN or ACK that is further ahead than any window is not of this connection.
         if flags & FIN and side.end == ABSENT and offset - side.next < MAX_AHEAD:
             side.end = offset + length
         if flags & ACK and peer.base != ABSENT:
             acked = peer.offset(ack)
             if peer.acked < acked <= peer.next + MAX_AHEAD:
                 peer.acked = acked
-        # The acknowledgement may show that missing bytes did arrive: they were not captured.
+        # The ACK may show that missing bytes did arrive, so that they were not captured.
         if peer.buffer is not None:
             _release(connection, peer, peer.release_acked(time_ns), into)
         if side.buffer is not None:
@@ -126,9 +137,9 @@ class TcpStreams:
             into.segment(frame, time_ns, key, payload, segment)
 
     def finish(self) -> list[Packet]:
-        """Return what is still held at the end of the capture, and forget all connections."""
+        """Return the packets that are left at the end of the capture; remove all connections."""
         taken = PacketList()
-        self._look()
+        self._find_idle()
         while self._idle:
             _close(self._idle.pop()[1], taken)
         self._sides.clear()
@@ -140,7 +151,7 @@ class TcpStreams:
         self, key: FlowKey, seq: int, ack: int, flags: int, frame: i64, time_ns: i64,
         into: PacketSink,
     ) -> _Connection:
-        """Return the connection that a segment belongs to. A new SYN begins a new one."""
+        """Return the connection of a segment. A new SYN begins a new one."""
         connection = self._sides.get(key)
         if connection is None:
             way = reverse_key(key)
@@ -154,8 +165,8 @@ class TcpStreams:
             side, peer = peer, side
         if flags & SYN:
             base = (seq + 1) % _WRAP
-            # Only the answer to the SYN seen belongs to its connection, though data was captured
-            # before it; any other SYN begins a new connection on the same ports.
+            # A SYN after other segments begins a new connection on the same ports, unless it is the
+            # answer to the SYN of this one and was captured late.
             if side.base != ABSENT and side.base != base:  # noqa: PLR1714 - compiled
                 answers = flags & ACK and peer.isn != ABSENT and ack == (peer.isn + 1) % _WRAP
                 if not answers or side.isn != ABSENT:
@@ -167,10 +178,10 @@ class TcpStreams:
             if side.base != base:
                 side.rebase(seq)
             side.isn = seq
-            # The peer's SYN was not captured, but the answer says where it began.
+            # If the peer's SYN was not captured, the answer still tells its sequence number.
             if flags & ACK and peer.base == ABSENT:
                 peer.base = ack
-        # Without its SYN a direction begins at the first byte seen. An RST may have any number.
+        # Without its SYN a direction begins at the first captured byte. An RST may have any number.
         elif side.base == ABSENT and not flags & RST:
             side.base = seq
         return connection
@@ -178,25 +189,26 @@ class TcpStreams:
     def _open(
         self, key: FlowKey, way: FlowKey, ordinal: int, frame: i64, into: PacketSink
     ) -> _Connection:
+        """Return a new connection, and add it; evict another one if there are too many."""
         self._stats.tcp_connections += 1
         connection = _Connection(key, way, ordinal, self._pool)
         connection.frame = frame
         self._sides[key] = connection
         if ordinal > 1:
             self._sides[way] = connection
-            return connection  # it took the place of one
+            return connection  # It has replaced one.
         self._count += 1
         if self._count > MAX_TCP_CONNECTIONS:
             self._evict(into)
         return connection
 
     def _evict(self, into: PacketSink) -> None:
-        """Forget the connection that is idle for longest."""
+        """Close and remove the connection that is idle for longest."""
         while True:
             if not self._idle:
-                self._look()
+                self._find_idle()
             frame, old = self._idle.pop()
-            # It has gone on, or was replaced, since it was looked for.
+            # Unless it has continued, or was replaced, since the list was made.
             if old.frame == frame and self._sides.get(old.first.key) is old:
                 break
         self._count -= 1
@@ -206,15 +218,15 @@ class TcpStreams:
         if old.second.key in self._sides:
             del self._sides[old.second.key]
 
-    def _look(self) -> None:
-        """Look which connections are idle for longest: all of them, which serves as many times."""
+    def _find_idle(self) -> None:
+        """Sort all connections by their last frames. The list serves for as many evictions."""
         known = self._sides.items()
         self._idle = [(int(one.frame), one) for key, one in known if key == one.first.key]
         self._idle.sort(key=itemgetter(0), reverse=True)
 
 
 def _close(connection: _Connection, into: PacketSink) -> None:
-    """Release all that a connection holds, at its latest frame."""
+    """Release all data of a connection, at its last frame."""
     for side in (connection.first, connection.second):
         _release(connection, side, side.finish(), into)
 
@@ -222,7 +234,7 @@ def _close(connection: _Connection, into: PacketSink) -> None:
 def _release(
     connection: _Connection, side: Side, pieces: list[StreamPiece], into: PacketSink
 ) -> None:
-    """Hand on the pieces of a direction that no segment of its own released."""
+    """Pass on the pieces of a direction that were not released by a segment of that direction."""
     if not pieces:
         return
     offset = pieces[0].offset

@@ -11,23 +11,28 @@ from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ether
 __all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
 
 MAX_DEPTH = 8
-"""Tunnels inside tunnels that are followed."""
+"""Nested tunnels that are followed."""
 
 _IPIP: Final = 4
 _IPV6_IN_IP: Final = 41
 _GRE: Final = 47
-_TRANSPARENT_ETHERNET: Final = 0x6558  # a whole frame in GRE. Source: RFC 1701
+_TRANSPARENT_ETHERNET: Final = 0x6558
+"""Protocol type of a whole Ethernet frame in GRE. Source: RFC 1701."""
 _GRE_HEADER: Final = 4
+"""Size of the fixed part of a GRE header, bytes."""
 _GRE_OPTIONAL: Final = (0x80, 0x20, 0x10)
-"""Flag bits of checksum, key and sequence number: four bytes each."""
+"""Flags of the optional fields (checksum, key, sequence number) of four bytes each."""
 _GRE_ROUTING: Final = 0x40
+"""Flag of source routes, which are not followed."""
 _VXLAN_HEADER: Final = 8
-_IP_TYPES: Final = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
+"""Size of a VXLAN header, bytes."""
 _VXLAN_FLAGS: Final = b"\x08\x00\x00\x00"
+"""Flags and reserved bytes of a VXLAN header. Source: RFC 7348 section 5."""
+_IP_TYPES: Final = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
 
 
 def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
-    """Return what a tunnel protocol carries at `start`; None for other protocols."""
+    """Return the packet inside a tunnel protocol at `start`; None for other protocols."""
     if protocol == _IPIP:
         return ETHERTYPE_IPV4, start
     if protocol == _IPV6_IN_IP:
@@ -35,7 +40,7 @@ def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
     if protocol != _GRE or len(data) < start + _GRE_HEADER:
         return None
     flags = data[start]
-    # Source routes, or version 1 (PPTP, RFC 2637), which has no Ethernet type inside.
+    # Source routes are not followed; version 1 (PPTP, RFC 2637) carries no Ethernet type.
     if flags & _GRE_ROUTING or data[start + 1] & 7:
         return None
     kind = int.from_bytes(data[start + 2 : start + 4], "big")
@@ -44,8 +49,8 @@ def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
 
 
 def inside_udp(data: bytes, start: int) -> Located | None:
-    """Return what a VXLAN datagram carries; None where `start` is no VXLAN header before IP."""
-    # Port 4789 is free for anybody: flags, a reserved byte and IP inside make it VXLAN.
+    """Return the packet inside a VXLAN datagram; None if no VXLAN header and IP are at `start`."""
+    # Anybody may use port 4789. Flags, a reserved byte and IP inside make a datagram VXLAN.
     if data[start : start + 4] != _VXLAN_FLAGS or data[start + 7 : start + 8] != b"\0":
         return None
     inner = skip_tags(data, ethernet(data, start + _VXLAN_HEADER))

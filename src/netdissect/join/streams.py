@@ -14,7 +14,7 @@ from typing import Final
 
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
-from netdissect.flow.choice import NoUdp
+from netdissect.flow.flowfilter import SkipUdp
 from netdissect.join.clock import Anchor, Clock
 from netdissect.join.sample import Flow, FlowId, Sample
 from netdissect.model.joined import StreamReport
@@ -233,7 +233,7 @@ def _octets(
     """Yield (common time, comparison, bytes, bytes missing before them) of the streams."""
     connections: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
-        for packets in Decapsulator(NoUdp()).batches(reader.batches()):
+        for packets in Decapsulator(SkipUdp()).batches(reader.batches()):
             for packet in packets:
                 segment, way = packet[5], ways.get(packet[3])
                 if segment is None or way is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from netdissect.flow.choice import Choice
+from netdissect.flow.flowfilter import FlowFilter
 from netdissect.model.keys import ipv4_key
 from netdissect.model.native import read_i64_be
 from netdissect.pipeline.table import PLACES, place_of
@@ -46,7 +46,7 @@ class FlowKeys:
         return ipv4_key(addresses, ports) in self.keys
 
 
-class Share(Choice):
+class Share(FlowFilter):
     """One share of the flows of a capture. Both directions of a flow are in the same share."""
 
     def __init__(self, index: int, count: int, but: frozenset[FlowKey] = frozenset()) -> None:
@@ -55,13 +55,13 @@ class Share(Choice):
         self._count: i64 = count
         self._but = FlowKeys(but) if but else None
 
-    def leaves_udp(self, key: FlowKey) -> bool:
+    def skips_udp(self, key: FlowKey) -> bool:
         """Return whether a UDP flow belongs to another share."""
         if self._but is not None and key in self._but.keys:
             return True
         return self._other(_source(key) + _destination(key))
 
-    def leaves(self, addresses: i64, ports: i64) -> bool:
+    def skips_ipv4_udp(self, addresses: i64, ports: i64) -> bool:
         """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
         if self._but is not None and self._but.has(addresses, ports):
             return True
@@ -73,7 +73,7 @@ class Share(Choice):
         """Return whether a flow whose ends have this sum belongs to another share."""
         return ((total & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
 
-    def leaves_tcp(self, key: FlowKey) -> bool:
+    def skips_tcp(self, key: FlowKey) -> bool:
         """Return whether a TCP flow belongs to another share. It is in that of its server, the
         endpoint with the lower port, because other connections to it help to recognise it.
         """
@@ -83,23 +83,23 @@ class Share(Choice):
         return self._other(server)
 
 
-class OnlyFlows(Choice):
+class OnlyFlows(FlowFilter):
     """Leaves out all flows but some UDP flows."""
 
     def __init__(self, keys: frozenset[FlowKey]) -> None:
         """Create one from the keys of these flows, in both directions."""
         self._chosen = FlowKeys(keys)
 
-    def leaves_udp(self, key: FlowKey) -> bool:
+    def skips_udp(self, key: FlowKey) -> bool:
         """Return whether a UDP flow is not one of them."""
         return key not in self._chosen.keys
 
-    def leaves_tcp(self, key: FlowKey) -> bool:
+    def skips_tcp(self, key: FlowKey) -> bool:
         """Return True."""
         del key
         return True
 
-    def leaves(self, addresses: i64, ports: i64) -> bool:
+    def skips_ipv4_udp(self, addresses: i64, ports: i64) -> bool:
         """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
         return not self._chosen.has(addresses, ports)
 
