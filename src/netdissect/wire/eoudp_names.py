@@ -52,7 +52,8 @@ _RFC01_ONLY: Final = frozenset({0x11, 0x8A, 0x8C})
 FOREIGN: Final = {"rfc01": frozenset({0x0F}), "rfc02": _RFC01_ONLY, "rfc03": _RFC01_ONLY}
 """Document -> commands that only another one defines."""
 NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
-"""Commands of the documents that no release of the engine handles. They crash the receiver."""
+"""Commands of the documents that no release of the engine handles: they end the receiving process.
+"""
 _EVENT_SIZE: Final = 5
 """Size of the content of an event, bytes: key code, and whether it is pressed."""
 _MIN_DELETE: Final = 12

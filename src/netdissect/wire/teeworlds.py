@@ -1,8 +1,8 @@
-"""The message table of Teeworlds, for the layers and for the hot path: ids, names, directions.
+"""The message table of Teeworlds: ids, names, directions, fields.
 
-The rows come from `data/teeworlds.messages.json`; nothing about a message is typed anywhere else.
-A *family* is a set of messages with one numbering: `0.6` (also 0.6.5) and `0.7`; the rows of DDNet
-extend both by UUID, and 0.6 by some more ids. *Source:* docs/protocols/teeworlds.md.
+The rows come from `data/teeworlds.messages.json`, the only place that describes the messages. A
+*family* is a set of messages with one numbering: `0.6` (also for 0.6.5) and `0.7`. The rows of
+DDNet extend both by UUIDs, and 0.6 by more ids. Source: docs/protocols/teeworlds.md.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ class MessageRow:
     name: str
     """Name without the kind."""
     number: int
-    """Message id; 0 where a UUID names the message."""
+    """Message id; 0 for a message that a UUID identifies."""
     uuid: bytes
     """16 bytes, or none."""
     sender: int | None
-    """0 client, 1 server, None = both, or nobody sends it."""
+    """0 client, 1 server, None: both, or nobody."""
     vital: bool | None
-    """True: receivers want it vital; None: not stated."""
+    """True: receivers require a vital chunk; None: not stated."""
     fields: tuple[dict[str, Any], ...]
-    """Field rows as in the table."""
+    """Rows of the fields, as in the table."""
     dialect: str
     """Dialect of the row: `0.6`, `0.7` or `ddnet-0.6`."""
 
     @property
     def type(self) -> str:
-        """Return the type name used in counts: `sys.input`."""
+        """Return the type of the message: `sys.input`."""
         return f"{self.kind}.{self.name}"
 
     @property
     def head(self) -> int:
-        """Return the first number of the message: id, then the system bit."""
+        """Return the first integer of the message: id << 1 | system bit."""
         return self.number << 1 | (self.kind == "sys")
 
 
 @cache
 def table() -> dict[str, Any]:
-    """Return the table as it stands in the file."""
+    """Return the table as it is in the file."""
     # `importlib.resources` would import a dozen modules for this.
     text = get_data("netdissect", "data/teeworlds.messages.json") or b""
     loaded: dict[str, Any] = json.loads(text)
@@ -95,9 +95,9 @@ def _rows() -> tuple[MessageRow, ...]:
 
 @cache
 def message_rows(family: str) -> dict[int, MessageRow]:
-    """Return the numbered messages of a family by their first number (id << 1 | system).
+    """Return first integer -> row of the messages of a family that have an id.
 
-    Id 0 is left out: a UUID follows it. The rows of DDNet without UUID belong to 0.6.
+    Id 0 is left out, because a UUID follows it. The rows of DDNet with an id belong to 0.6.
     """
     wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
     return {row.head: row for row in _rows() if row.dialect in wanted and row.number}
@@ -105,13 +105,13 @@ def message_rows(family: str) -> dict[int, MessageRow]:
 
 @cache
 def uuid_rows() -> dict[bytes, MessageRow]:
-    """Return the messages that a UUID names, by UUID: DDNet servers send them in every dialect."""
+    """Return UUID -> row of the messages with one; DDNet servers send them in every dialect."""
     return {row.uuid: row for row in _rows() if row.uuid}
 
 
 @cache
 def secrets() -> dict[str, tuple[str, ...]]:
-    """Return the fields that hold passwords, by message type."""
+    """Return message type -> its fields that hold passwords."""
     return {
         row.type: ("password",)
         for row in _rows()
@@ -121,7 +121,7 @@ def secrets() -> dict[str, tuple[str, ...]]:
 
 @cache
 def connless_rows(family: str) -> dict[bytes, MessageRow]:
-    """Return the connless messages of a family by their 8 bytes; those of DDNet belong to 0.6."""
+    """Return magic bytes -> row of the connless messages of a family; DDNet's belong to 0.6."""
     wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
     return {
         bytes.fromhex(entry["magic"]): MessageRow(
@@ -140,14 +140,14 @@ def connless_rows(family: str) -> dict[bytes, MessageRow]:
 
 
 def connless_row(payload: bytes, family: str) -> MessageRow | None:
-    """Return the row of a connectionless packet, None where it is not known."""
+    """Return the row of a connectionless packet; None if it is unknown."""
     start = CONNLESS_HEAD[family]
     return connless_rows(family).get(payload[start : start + MAGIC_OCTETS])
 
 
 @cache
 def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
-    """Return the snapshot objects of a family by type number, and those of DDNet by UUID."""
+    """Return type -> snapshot object of a family, and UUID -> object of DDNet."""
     found: dict[int | bytes, dict[str, Any]] = {}
     for entry in table()["snap_objects"]:
         if entry["dialect"] == family:
@@ -159,7 +159,7 @@ def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
 
 @cache
 def uuid_names() -> dict[bytes, str]:
-    """Return the names (`what-is@ddnet.tw`) that the known UUIDs are made of."""
+    """Return UUID -> name that it is derived from (`what-is@ddnet.tw`), of all known UUIDs."""
     loaded = table()
     rows = (*loaded["system"], *loaded["game"], *loaded["snap_objects"])
     return {
@@ -171,7 +171,7 @@ def uuid_names() -> dict[bytes, str]:
 
 @cache
 def type_names(family: str) -> tuple[str, ...]:
-    """Return every type name that a dialect of the family can count, sorted."""
+    """Return all message types that dialects of a family can report, sorted."""
     names = {f"control.{name}" for name in CONTROL_NAMES[family].values()}
     for row in (
         *message_rows(family).values(),

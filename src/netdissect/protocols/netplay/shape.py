@@ -1,4 +1,4 @@
-"""Does a Netplay message begin here? What framers that are lost and recognition both ask.
+"""Whether Netplay messages begin at a place: framers that are out of sync and recognition need it.
 
 Source: docs/protocols/netplay.md section 6.
 """
@@ -35,24 +35,27 @@ __all__ = [
 ]  # fmt: skip
 
 CHAIN: Final = 3
-"""Frames in a row that must fit before reading goes on in the middle of a stream ..."""
+"""Consecutive frames that must fit mid-stream, if the built-in schema decodes some of them."""
 LONG_CHAIN: Final = 6
-"""... and so many where the built-in schema decodes fewer than CONFIRMED of the first ones."""
-CONFIRMED: Final = 2
+"""Consecutive frames that must fit if it decodes fewer than `MIN_DECODED` of the first `CHAIN`."""
+MIN_DECODED: Final = 2
+"""Frames of a short chain that the built-in schema must decode."""
 _LONGEST_CHAINED: Final = 1022
-"""Longest length field believed while looking for a start. Source: section 6."""
+"""Largest length field of a frame in a chain. Source: section 6."""
 _PLAIN: Final = re.compile(rb"(?=[\0-\3].[\0-\3].)", re.DOTALL)
-"""Length up to 1022 and options without reserved bits."""
+"""Matches where a frame can begin: a length up to 1022, options without reserved bits."""
 _CHUNKED: Final = re.compile(rb"(?=[\0\x40]..[\0-\3])", re.DOTALL)
-"""Chunk header, length, options."""
+"""Matches where a message of bin3 can begin: first chunk header, length, options."""
 _PATTERN: Final = 4
-"""Bytes that the patterns look at."""
+"""Bytes that the patterns examine."""
 _BOUNDS: Final = Bounds(octets=1 << 16)
+"""How far bodies are inflated to test them."""
 _HEADER: Final = 5
+"""Size of length, options and type, bytes."""
 
 
 def _frame_fits(length: int, options: int, head: bytes) -> bool:
-    """Return whether a frame looks like one that the library builds; `head` begins its body."""
+    """Return whether the library could have built a frame, whose payload begins with `head`."""
     if not SHORTEST <= length <= _LONGEST_CHAINED or options & RESERVED:
         return False
     if options & COMPRESSED and length > SHORTEST:
@@ -61,7 +64,7 @@ def _frame_fits(length: int, options: int, head: bytes) -> bool:
 
 
 def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` frames of bin1 or bin2 follow each other; None = too few bytes."""
+    """Return whether `wanted` consecutive frames of bin1 or bin2 fit; None: too few bytes."""
     size = len(data)
     for _ in range(wanted):
         if position + 2 > size:
@@ -75,7 +78,7 @@ def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
 
 
 def chunk_chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` messages of bin3 follow each other; None = too few bytes."""
+    """Return whether `wanted` consecutive messages of bin3 fit; None: too few bytes."""
     size = len(data)
     for _ in range(wanted):
         if position + 3 > size:
@@ -92,7 +95,7 @@ def chunk_chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
 
 
 def find_pair(data: bytes, position: int) -> tuple[int, int] | None:
-    """Return (start, end) of the first class line at or behind a line start that JSON follows."""
+    """Return (start, end) of the first class line and JSON line, from a start of line on."""
     first = data.find(b"\n", position)
     while first >= 0:
         second = data.find(b"\n", first + 1)
@@ -113,7 +116,10 @@ def _is_pair(class_line: bytes, body: bytes) -> bool:
 
 
 def first_frames(data: bytes, position: int, *, chunked: bool, most: int) -> list[bytes]:
-    """Return up to `most` whole frames from `position` on, as long as they fit."""
+    """Return the whole frames from `position` on, up to `most` or to the first that does not fit.
+
+    Those of bin3 are returned without chunk headers.
+    """
     found: list[bytes] = []
     follows = chunk_chain if chunked else chain
     while len(found) < most and follows(data, position, 1):
@@ -133,7 +139,7 @@ def first_frames(data: bytes, position: int, *, chunked: bool, most: int) -> lis
 
 
 def in_chunks(frame: bytes) -> int:
-    """Return how many bytes a frame takes with its chunk headers."""
+    """Return the size of a frame with its chunk headers, bytes."""
     return len(frame) + -(-len(frame) // CHUNK_DATA)
 
 
@@ -142,7 +148,7 @@ def in_chunks(frame: bytes) -> int:
 
 @cache
 def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
-    """Return the built-in schema, what decodes by it, and what that raises."""
+    """Return the built-in schema, the class that decodes by it, and the exception of that."""
     from netdissect.dissect import schema  # noqa: PLC0415 - only where TCP is judged
 
     text = get_data("netdissect", "data/netplay.schema.json") or b""
@@ -151,7 +157,7 @@ def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
 
 
 def values_of(frame: bytes) -> bytes:
-    """Return the bytes of the values of a frame, inflated; none where they are damaged."""
+    """Return the bytes of the values of a frame, inflated; none if they are damaged."""
     if not frame[2] & COMPRESSED:
         return frame[_HEADER:]
     content = unpack_body(frame[2], frame[_HEADER:], _BOUNDS)
@@ -175,7 +181,7 @@ def fits(frame: bytes, values: Values) -> bool:
 
 
 class Shape:
-    """What the messages of one binary dialect look like."""
+    """The form of the messages of one binary dialect."""
 
     def __init__(self, dialect: str) -> None:
         self.chunked = dialect == "netplay-bin3"
@@ -183,38 +189,30 @@ class Shape:
         self._values: Values = PLAIN_VALUES if dialect == "netplay-bin1" else NULLABLE_VALUES
 
     def places(self, data: bytes, *, whole: bool = False) -> Iterator[int]:
-        """Yield the positions where a message could begin, found at the speed of a search; where
-        nothing comes behind the bytes, a `whole` one.
+        """Yield the positions at which messages may begin, by a fast search for a pattern.
+
+        `whole`: no bytes follow, so that positions too close to the end are left out.
         """
         pattern = _CHUNKED if self.chunked else _PLAIN
         for match in pattern.finditer(data):
             yield match.start()
-        if whole:
-            return
-        # Too near to the end for the pattern: more bytes will tell.
-        yield from range(max(0, len(data) - _PATTERN + 1), len(data))
+        if not whole:
+            yield from range(max(0, len(data) - _PATTERN + 1), len(data))
 
     def starts(self, data: bytes, position: int) -> bool | None:
-        """Return whether messages begin at `position`; None = the bytes so far cannot tell."""
+        """Return whether messages begin at `position`; None: more bytes are needed to tell."""
         follows = self._follows(data, position, CHAIN)
         if follows is not True:
             return follows
         frames = first_frames(data, position, chunked=self.chunked, most=CHAIN)
-        known = [fits(frame, self._values) for frame in frames]
-        if sum(known) >= CONFIRMED:
-            # Bytes before a message can look like one more: believe what can be decoded.
-            return known[0]
+        decoded = [fits(frame, self._values) for frame in frames]
+        if sum(decoded) >= MIN_DECODED:
+            # Bytes before the first message can fit as one more frame, but are not decoded.
+            return decoded[0]
         return self._follows(data, position, LONG_CHAIN)
 
     def ends(self, data: bytes, position: int) -> bool:
-        """Return whether messages that can be decoded fill the bytes from `position` on."""
+        """Return whether messages, some of which can be decoded, fill data[position:]."""
         frames = first_frames(data, position, chunked=self.chunked, most=LONG_CHAIN)
-        if not frames or not self._confirmed(data, position, LONG_CHAIN):
-            return False
         size = sum(map(in_chunks if self.chunked else len, frames))
-        return position + size == len(data)
-
-    def _confirmed(self, data: bytes, position: int, most: int) -> int:
-        """Return how many of the first messages the built-in schema decodes."""
-        frames = first_frames(data, position, chunked=self.chunked, most=most)
-        return sum(fits(frame, self._values) for frame in frames)
+        return position + size == len(data) and any(fits(each, self._values) for each in frames)
