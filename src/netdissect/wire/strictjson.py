@@ -115,7 +115,7 @@ def _constant(word: str) -> Any:
 def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(items)
     if len(found) < len(items):
-        raise _NotStrictError("a key stands twice")
+        raise _NotStrictError("duplicate key")
     return found
 
 

@@ -223,7 +223,7 @@ def _set_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
     if claim.attempt:
         return
     speaks = any(one.side != claim.client and one.first for one in found.datagrams)
-    # The client's next datagram tells: its PacketID continues from this one or starts anew.
+    # The PacketID of the client's next datagram tells: it continues from this one, or restarts.
     claim.waits = speaks and len(mine) == 1 and not final
 
 

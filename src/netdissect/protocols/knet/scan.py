@@ -176,9 +176,9 @@ def _disconnecting(
 
 
 def _closed(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Handle a datagram after the end, of which a server makes a new connection object.
+    """Handle a datagram after the end. A server creates a new connection object for it.
 
-    It may be a new client's first or a late copy: only what follows tells. Section 5.6.
+    It may be the first one of a new client, or a late copy: only later datagrams tell. Section 5.6.
     """
     if direction or not payload:
         return _disconnecting(values, payload, direction, hints)

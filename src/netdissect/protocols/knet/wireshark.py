@@ -1,6 +1,4 @@
-"""kNet is the one protocol of ours that Wireshark dissects too: what is compared, and what it is
-known to misread.
-"""
+"""Compares with Wireshark's dissector of kNet, and knows what that misreads."""
 
 from __future__ import annotations
 
@@ -14,8 +12,11 @@ from netdissect.model.records import DatagramRecord
 __all__ = ["Comparer"]
 
 _HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
+"""Compared fields of a datagram."""
 _PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")
+"""Compared fields of its messages."""
 _IN_STREAM = ("content_length", "message_id", "ping_id")
+"""Compared fields of a message in a stream."""
 _CONNECT = "Wireshark takes the connect datagram for one with messages"
 _ASTRAY = "Wireshark has lost its place in the stream"
 _OLD = "Wireshark does not read the pings of 2010"
@@ -23,13 +24,14 @@ _BASE = "Wireshark misreads numbers from 32768 on"
 _DELTA = "Wireshark misreads numbers from 128 on"
 _FRAGMENT = "Wireshark misreads fragments, counts as message ids"
 _FIRST_LONG_BASE, _FIRST_LONG_DELTA = 0x8000, 0x80
+"""Smallest numbers that take more bytes than Wireshark reads."""
 
 
 class Comparer:
-    """The fields of datagrams, and of the messages of streams, beside Wireshark's."""
+    """Our fields of datagrams and of messages in streams, for comparison with Wireshark's."""
 
     NAME: ClassVar[str] = "knet"
-    """Wireshark's name of the protocol."""
+    """Name of the protocol in Wireshark."""
     FIELDS: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
             "content_length": "length",
@@ -42,19 +44,22 @@ class Comparer:
             "ping_id": "payload_pingid",
         }
     )
-    """Our name -> the attribute of pyshark's layer."""
+    """Our name of a field -> its name in pyshark's layer."""
 
     def __init__(self, single: set[int]) -> None:
-        """Take the frames that are segments of one byte: they mislead Wireshark."""
+        """Create a comparer; `single` has the frames of segments of one byte, which Wireshark
+        misreads.
+        """
         self._single = single
         self.ours: dict[int, dict[str, Any]] = {}
-        """Frame -> fields, of those that Wireshark has not been heard of."""
+        """Frame -> our fields, until it is compared."""
         self.ports: dict[str, set[int]] = {"udp": set(), "tcp": set()}
         """Transport -> ports of servers."""
         self._astray: set[tuple[int | None, int | None]] = set()
+        """(connection, direction) of the streams in which Wireshark has lost its place."""
 
     def take(self, record: DatagramRecord) -> None:
-        """Take a datagram, or a message of a stream."""
+        """Add a datagram, or a message of a stream."""
         tree = record.dissection
         if tree is None:
             return
@@ -66,7 +71,7 @@ class Comparer:
         ):
             self._astray.add(side)
         if any(note.severity >= Severity.WARN for note in tree.annotations):
-            return  # both stop somewhere in a malformed datagram, each in its own place
+            return  # Both stop inside a malformed datagram, but not at the same place.
         if record.transport == "udp":
             self.ours[record.frame] = {**tree.fields, "dialect": record.dialect}
         else:
@@ -77,7 +82,7 @@ class Comparer:
     def compared(
         self, frame: int, theirs: Mapping[str, list[int]]
     ) -> Iterator[tuple[str, list[int], list[int], str]]:
-        """Yield (field, our values, theirs, known fault of Wireshark or "") of a frame."""
+        """Yield (field, our values, Wireshark's values, known fault of Wireshark or "")."""
         fields = self.ours.pop(frame, None)
         if fields is None:
             return
@@ -89,7 +94,7 @@ class Comparer:
             yield name, mine, theirs[name], _known_fault(name, mine, fields)
 
     def left(self) -> Iterator[tuple[int, str, object, str]]:
-        """Yield (frame, fact, ours, known fault) of messages of which Wireshark knows nothing."""
+        """Yield (frame, fact, our value, known fault) of messages that Wireshark does not have."""
         for frame, fields in self.ours.items():
             if fields.get("kind") == "stream":
                 known = _known_fault("messages", [], fields)
@@ -97,21 +102,22 @@ class Comparer:
 
 
 def _misleads(fields: Mapping[str, Any]) -> bool:
-    """Return whether Wireshark takes a message of a stream for longer or shorter than it is: it
-    counts the bytes of the message id where it should count those of the length. Source:
-    Wireshark epan/dissectors/packet-knet.c, get_knet_pdu_len.
+    """Return whether Wireshark misjudges the size of a message in a stream.
+
+    It adds the size of the message id where it should add that of the length field.
+    Source: Wireshark epan/dissectors/packet-knet.c, get_knet_pdu_len.
     """
     length, message = fields.get("content_length"), fields.get("message_id")
     return length is not None and message is not None and _octets(length) != _octets(message)
 
 
 def _octets(value: int) -> int:
-    """Return how many bytes kNet's variable-length form of a number has."""
+    """Return the size of a number in kNet's variable-length encoding, bytes."""
     return 1 if value < 1 << 7 else 2 if value < 1 << 14 else 4
 
 
 def _known_fault(name: str, mine: list[int], fields: Mapping[str, Any]) -> str:
-    """Return which of Wireshark's known faults explains a difference; "" for none.
+    """Return the known fault of Wireshark that explains a difference; "" for none.
 
     Source: docs/protocols/knet.md, the section on Wireshark's dissector.
     """

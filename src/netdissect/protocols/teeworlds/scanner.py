@@ -430,8 +430,8 @@ def _report(sink: EventSink, kind: _Kind, data: bytes, position: i64, end: i64) 
 def _report_snapshot(sink: EventSink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
     """Report a snapshot as a unit numbered by its tick; its first part stands for all parts.
 
-    A snapshot without changes and without a base is none: a 0.6.5 server sends its token to an
-    older client as such ticks, and the client proves that it has it by acknowledging one.
+    A snapshot with neither changes nor a base does not count as one: a 0.6.5 server sends its token
+    to an older client in such ticks, and the client acknowledges one to prove that it has it.
     """
     tick, position = read_teeworlds(data, position, end)
     is_unit = tick >= 0
