@@ -86,7 +86,7 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _transport(protocol: str, asked: str | None) -> str:
+def _transport(protocol: str, requested: str | None) -> str:
     """Return the requested transport, otherwise the protocol's usual one.
 
     Raises:
@@ -96,9 +96,9 @@ def _transport(protocol: str, asked: str | None) -> str:
     from netdissect.lookup import transports  # noqa: PLC0415
 
     known = transports(protocol)
-    if asked is not None and asked not in known:
-        raise UsageError(f"{protocol} does not run over {asked}")
-    return asked or ("udp" if "udp" in known else "tcp")
+    if requested is not None and requested not in known:
+        raise UsageError(f"{protocol} does not run over {requested}")
+    return requested or ("udp" if "udp" in known else "tcp")
 
 
 def _lines() -> Iterator[dict[str, Any]]:

@@ -235,9 +235,9 @@ class FileBackend:
         from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
 
         self._fits(path)
-        asked = FrameSet(frames)
+        requested = FrameSet(frames)
         with self._again() as session:
-            wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in asked))
+            wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in requested))
         with self._blocks() as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
         return f"{counted(written, 'frame')} written to {safe(path)}"

@@ -26,7 +26,7 @@ _UNLIMITED_STEP = 5000
 def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
     """Use the values of a plan file as the defaults of this command's options."""
     if path is not None and not ctx.resilient_parsing:
-        from netdissect.cli.fuzzplan import read_plan  # noqa: PLC0415 - only where asked for
+        from netdissect.cli.fuzzplan import read_plan  # noqa: PLC0415 - only with --plan
 
         # Only defaults: the command line takes precedence.
         ctx.default_map = {**(ctx.default_map or {}), **read_plan(path, ctx.command)}
@@ -185,7 +185,7 @@ def command(
     out: Path | None,
     as_json: bool,
     look: Look,
-    **asked: Any,
+    **rest: Any,
 ) -> None:
     """Send mutated messages to your own server, inside connections that stay valid.
 
@@ -202,14 +202,14 @@ def command(
     from netdissect.lookup import known_protocols, load_schemas  # noqa: PLC0415 - imports scapy
 
     known_protocols([protocol])
-    if asked["resume"] and out is None:
+    if rest["resume"] and out is None:
         raise UsageError("--resume needs the folder of the run: --out FOLDER")
     schemas = load_schemas(schema)
     if schemas and protocol not in schemas:
         raise UsageError(f"the schemas describe {', '.join(schemas)}, not {protocol}")
     folder = out or _new_folder(protocol)
     seconds = None if duration is None else duration / 1e9
-    progress = _Progress(asked["cases"], seconds, shown=not look.quiet)
+    progress = _Progress(rest["cases"], seconds, shown=not look.quiet)
     with at_once():
         report = fuzz_target(
             protocol,
@@ -219,7 +219,7 @@ def command(
             schema=schemas.get(protocol),
             progress=progress.update,
             seeded=progress.seeded,
-            **asked,
+            **rest,
         )
     progress.done()
     _write_reports(folder, report.to_json(), f"fuzz {protocol} at {target}")

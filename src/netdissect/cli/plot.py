@@ -146,8 +146,8 @@ def command(
             return session.status()
         numbers = connections or worst_first(session.reports)[:1]
         histories = [_history(found.gallery.histories, number, session) for number in numbers]
-        asked = Wanted(drawing.space, start, end, drawing.interval, drawing.octets)
-        drawn = [chart for history in histories for chart in charts(kind, history, asked)]
+        selection = Wanted(drawing.space, start, end, drawing.interval, drawing.octets)
+        drawn = [chart for history in histories for chart in charts(kind, history, selection)]
         if not drawn:
             raise UsageError(_nothing(kind, histories, drawing.space))
         if len(numbers) > 1:

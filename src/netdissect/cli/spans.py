@@ -86,12 +86,12 @@ def check_order(low: int | None, high: int | None, around: object = None) -> Non
         raise UsageError("--from is after --to")
 
 
-def check_in_capture(option: str, asked: int | None, end: int, *, in_frames: bool) -> None:
+def check_in_capture(option: str, requested: int | None, end: int, *, in_frames: bool) -> None:
     """Refuse a start beyond the end of the capture, both in frames or both in nanoseconds."""
-    if asked is None or asked <= end:
+    if requested is None or requested <= end:
         return
     if in_frames:
-        raise UsageError(f"{option}: there is no frame {asked}: the capture has 1 to {end}")
+        raise UsageError(f"{option}: there is no frame {requested}: the capture has 1 to {end}")
     raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
 
 

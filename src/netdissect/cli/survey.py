@@ -99,9 +99,9 @@ class _Questions(NamedTuple):
 @options.analysis
 @options.screen
 @options.grouped("work", lambda: _Work)
-@options.grouped("asked", lambda: _Questions)
+@options.grouped("questions", lambda: _Questions)
 def command(
-    sources: tuple[str, ...], work: _Work, asked: _Questions, choices: Choices, look: Look
+    sources: tuple[str, ...], work: _Work, questions: _Questions, choices: Choices, look: Look
 ) -> int:
     """Read many captures into one dataset of Parquet tables, and summarise it.
 
@@ -116,7 +116,7 @@ def command(
     netdissect survey captures/ 's3://games/2026-*/*.pcapng' --out fleet --summary
     netdissect survey show fleet --against last-week --fail-on 'loss.rise>1%'
     """
-    wanted, out, against = _limits(asked.limits, asked.against), work.out, asked.against
+    wanted, out, against = _limits(questions.limits, questions.against), work.out, questions.against
     if sources[0] == _SHOW:
         if len(sources) != 2 or out is not None:  # noqa: PLR2004 - `show` and the dataset
             raise UsageError("survey show needs one DATASET (for a file of that name: ./show)")
@@ -130,7 +130,7 @@ def command(
         # Hide Dask's errors about an interruption; failures are reported here.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         status = _Run(out, choices, work, look).run(sources)
-        if not (asked.summary or against or wanted):
+        if not (questions.summary or against or wanted):
             return status
     with ExitStack() as stack:
         from netdissect.survey.show import opened  # noqa: PLC0415
@@ -139,8 +139,8 @@ def command(
 
         answers = stack.enter_context(opened(out))
         older = None if against is None else stack.enter_context(opened(against))
-        sections = _sections(answers, older, asked.limit or _NAMED)
-        if asked.as_json:
+        sections = _sections(answers, older, questions.limit or _NAMED)
+        if questions.as_json:
             print_json(row for section in sections for row in _objects(section))
         else:
             from netdissect.render.survey import show_sections  # noqa: PLC0415

@@ -277,16 +277,16 @@ def compose(
     if clock.first_ns is None and view.now_ns:
         times = [one.first_time_ns for one in view.connections]
         clock.first_ns = min([*times, view.now_ns])
-    asked = wanted or Wanted()
+    state = wanted or Wanted()
     lines: list[Line] = [_head(view, rates, width), []]
-    one = next((one for one in view.connections if one.connection == asked.selected), None)
-    if asked.detail and one is not None:
-        lines += _table([one], width, rates, screen, asked)
+    one = next((one for one in view.connections if one.connection == state.selected), None)
+    if state.detail and one is not None:
+        lines += _table([one], width, rates, screen, state)
         lines += _detail(one, width)
-    elif asked.detail:
-        lines.append([(f"Connection {asked.selected} has ended; Esc goes back.", "dim")])
+    elif state.detail:
+        lines.append([(f"Connection {state.selected} has ended; Esc goes back.", "dim")])
     else:
-        lines += _table(view.connections, width, rates, screen, asked)
+        lines += _table(view.connections, width, rates, screen, state)
     lines += [[], [(_timeline_head(width), "dim")]]
     room = max(0, height - len(lines) - 1)
     if room:
