@@ -23,6 +23,8 @@ KEYS = 100
 QUIET_S = 0.05
 """A screen that sends nothing for so long is drawn."""
 PAUSE_S = 0.1
+TITLE = 400
+"""Bytes before the names of the views in which the title says how far it has read."""
 
 
 def begin(words: list[str], columns: int, rows: int) -> tuple[int, int]:
@@ -94,10 +96,13 @@ def latencies(terminal: int, key: bytes, count: int) -> list[float]:
 
 def wait_until_read(terminal: int) -> None:
     """Wait until the title no longer says that the capture is being read."""
-    seen = b"so far"
-    while b"so far" in seen:
+    seen = b""
+    while True:
         os.write(terminal, b"j")  # has the screen drawn
-        seen = drawn(terminal, 5)
+        seen = (seen + drawn(terminal, 5))[-(1 << 20) :]
+        before, views, _ = seen.rpartition(b" Conn")
+        if views and b"so far" not in before[-TITLE:]:
+            return
 
 
 def main() -> None:
