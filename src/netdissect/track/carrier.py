@@ -103,7 +103,7 @@ class CarrierSpace(Space):
         self.collisions = 0
         """Datagrams with the number of another one, and other content."""
         self.wanted = 0
-        """Datagrams, copies included, that their sender wants acknowledged."""
+        """Datagrams, including copies, that ask for an acknowledgement."""
         self._quiet_ns = 0
         """Time of the datagram before the newest stray."""
         self._marks = DatagramHashes()
@@ -148,7 +148,7 @@ class CarrierSpace(Space):
         frame: int,
         time_ns: int,
     ) -> None:
-        """Process one datagram that its sender wants acknowledged."""
+        """Process one datagram that asks for an acknowledgement."""
         del labelled
         mark: i64 = hash(content)
         self.wanted += 1

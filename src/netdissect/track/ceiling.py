@@ -94,8 +94,16 @@ class Load:
         self, time_ns: i64, frame: i64, delay_ns: i64, datagrams: i64, octets: i64,
         now: SpaceSnapshot,
     ) -> None:
-        """End a second before a datagram, and begin the next with it; behind the delay comes what
-        the direction has had until now.
+        """End a second before a datagram, and begin the next one with it.
+
+        Args:
+            time_ns: time of the datagram.
+            frame: its frame.
+            delay_ns: the newest delay that includes the queue of the direction; 0 = unknown.
+            datagrams: datagrams of the direction so far.
+            octets: their bytes.
+            now: the counts of its numbered units so far.
+
         """
         if self._frame:
             before, rows = self._before, self._rows

@@ -73,7 +73,7 @@ WITHIN_NETWORK_DELAY: Final = 2
 AFTER_TIMER: Final = 3
 """The gap is longer than those."""
 EARLY: Final = (WITHIN_GUARD, WITHIN_FAR_GUARD, WITHIN_NETWORK_DELAY)
-"""The gaps of which the vantage decides who made the copy."""
+"""The classes of gaps for which the vantage decides who made the copy."""
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
 }  # fmt: skip

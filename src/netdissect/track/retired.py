@@ -67,7 +67,7 @@ class RetiredUnits:
 
     def __init__(self, most: int, types: TypeNames, *, counted: bool) -> None:
         """Create a memory of at most `most` units, a power of two. If units are only `counted`,
-        nobody asks for their times.
+        their times are not stored.
         """
         self._ring = Ring(_COUNTED_ROW if counted else _ROW, most)
         self._counted = counted
