@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from netdissect.pipeline.messages import reliability
 from netdissect.track import recorder as module
 from netdissect.track.pruning import Pruner
@@ -87,6 +89,18 @@ def test_of_records_that_have_left_only_what_later_copies_need_is_kept() -> None
     (further,) = recorder.rest()
     assert (further.acked_frame, further.rtt_ms, further.type) == (1090, 100.0, "Thing")
     assert further.extra == {"continued": 990}
+
+
+def test_a_space_without_records_keeps_no_memory_for_them() -> None:
+    many = range(1, 1001)
+    recorder, made = filled(many, many)
+    list(recorder.ready(2_000 * MS + LINGER_NS))
+    pruned, pruned_space = filled(many, many)
+    pruner = Pruner()
+    pruner._packets = 1
+    pruner.prune(pruned, before=2_000)
+    for records in (made.recorder.records, pruned_space.recorder.records):
+        assert sys.getsizeof(records) == sys.getsizeof({})
 
 
 def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:

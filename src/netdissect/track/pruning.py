@@ -74,3 +74,5 @@ def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
         else:
             left.append(record)
     space.unemitted = left
+    if not records:
+        records.clear()  # as in `SpaceRecorder.left`

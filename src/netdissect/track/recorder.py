@@ -293,6 +293,8 @@ class SpaceRecorder:
         if records.get(seq) is not record:
             return
         del records[seq]
+        if not records:
+            records.clear()  # frees the table, which deleting items does not
         if self.keeps:
             self.retired.retire(record)
 
