@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from netdissect.diagnosis.measures import spans
-from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
+from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
@@ -435,7 +435,7 @@ def unknown_loss(directions: list[int]) -> str:
 def no_loss(direction: int, loss: Loss) -> str:
     """Return that a direction lost little."""
     share = f"{100 * (loss.share or 0.0):.1f}%"
-    return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent} ({loss.basis})"
+    return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent}, {LOSS_BASIS[loss.basis]}"
 
 
 def not_the_network(side: str) -> str:

@@ -8,10 +8,12 @@ ten times as long. Their `__init__` is written out, because a generated one is n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from netdissect.model.pickling import pickle_by_fields
 
 __all__ = [
+    "LOSS_BASIS",
     "AddedDelay",
     "Burst",
     "Cause",
@@ -24,6 +26,15 @@ __all__ = [
     "Loss",
     "SilenceLoss",
 ]
+
+LOSS_BASIS: Final = {
+    "bound": "retransmitted or unacknowledged",
+    "inferred": "from missing numbers",
+    "joined": "from both captures",
+    "observed": "from missing numbers",
+    "told": "reported by the receiver",
+}
+"""`Loss.basis` -> the words for it that follow a share; none where it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from netdissect.model.diagnosis import AddedDelay, Cause, Diagnosis, Ending, Loss
+from netdissect.model.diagnosis import LOSS_BASIS, AddedDelay, Cause, Diagnosis, Ending, Loss
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -189,13 +189,6 @@ def _cause(cause: Cause, clock: Clock) -> str:
 
 def loss_line(way: int, part: Loss) -> str:
     """Return the loss of a direction with its basis."""
-    basis = {
-        "bound": ", retransmitted or unacknowledged",
-        "inferred": ", from missing numbers",
-        "joined": ", from both captures",
-        "observed": ", from missing numbers",
-        "told": ", reported by the receiver",
-    }
     if part.share is None:
         return f"{arrow_of(Direction(way))} unknown"
     if not part.lost:
@@ -203,7 +196,7 @@ def loss_line(way: int, part: Loss) -> str:
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
     share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
-    return f"{arrow_of(Direction(way))} {most}{share} of {part.sent}{basis[part.basis]}"
+    return f"{arrow_of(Direction(way))} {most}{share} of {part.sent}, {LOSS_BASIS[part.basis]}"
 
 
 def _late(way: int, late: AddedDelay) -> str:
