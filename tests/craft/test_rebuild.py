@@ -264,14 +264,14 @@ def test_changed_values_are_built() -> None:
         assert result.stdout.strip() == "81020002200107", left_out
 
 
-def test_changed_conclusions_are_named_and_passed_over() -> None:
+def test_changed_conclusions_are_named_and_ignored() -> None:
     digits, row = teeworlds("0.7 chat from client")
     row["fields"]["chunks"][0]["kind"] = "sys"
     row["fields"]["ack"] += 1
     result = CliRunner().invoke(cli, ["encode", "teeworlds", "-"], input=json.dumps(row))
     assert result.stdout.strip() not in ("", digits)
     (line,) = result.stderr.splitlines()
-    assert line.startswith("netdissect: chunks.0.kind is passed over: ")
+    assert line.startswith("netdissect: chunks.0.kind is ignored: ")
 
 
 def test_changed_messages_in_frames_are_built() -> None:

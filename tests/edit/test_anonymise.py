@@ -174,8 +174,8 @@ def test_a_key_is_made_and_printed(tmp_path: Path) -> None:
     assert (tmp_path / "a.pcap").read_bytes() == (tmp_path / "b.pcap").read_bytes()
 
 
-@pytest.mark.parametrize(("octets", "what"), [(None, "makes a key"), (b"short", "no key")])
-def test_a_key_file_that_is_none_says_what_to_do(octets: bytes | None, what: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("octets", "what"), [(None, "makes a key"), (b"short", "needs 16 or more")])
+def test_an_unusable_key_file_says_what_to_do(octets: bytes | None, what: str, tmp_path: Path) -> None:
     path = tmp_path / "key"
     if octets is not None:
         path.write_bytes(octets)
