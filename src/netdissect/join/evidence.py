@@ -26,7 +26,7 @@ from netdissect.join.table import (
 )
 from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.native import i64
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = ["COPIED", "Evidence", "resend_report"]
 
@@ -78,10 +78,11 @@ class Evidence:
         """
         return self._counts.get((connection, direction), {})
 
-    def read(self, units: Iterable[UnitRecord]) -> None:
-        """Process units, in any order."""
-        for unit in units:
-            self._unit(unit)
+    def read(self, records: Iterable[UnitRecord | ConnectionEvent]) -> None:
+        """Process the units among records, in any order."""
+        for record in records:
+            if isinstance(record, UnitRecord):
+                self._unit(record)
 
     def _unit(self, unit: UnitRecord) -> None:
         table = self._table

@@ -165,10 +165,10 @@ class Joined(Closing):
         evidence = Evidence(self.tables[capture], self.window)
         with open_capture(self.paths[capture]) as reader:
             # Units are dropped once processed: a timeline would grow with the capture.
-            reader.on_batch(lambda: evidence.read(recorder.settled(pipeline.now_ns)))
+            reader.on_batch(lambda: evidence.read(recorder.ready(pipeline.now_ns)))
             Decapsulator().hand_over(reader, pipeline)
             pipeline.finish(reader.info.last_time_ns)
-        evidence.read(recorder.settled(ALL_TIME[1]))
+        evidence.read(recorder.drain())
         numbers = pipeline.renumber()
         if numbers is not None:
             evidence.renumber(numbers)

@@ -28,6 +28,8 @@ _APPEARED: Final = 1e-22
 """Probability density, per ns, of an arrival that nobody sent."""
 _HOPELESS: Final = 1e-10
 """An assignment with less than this share of the heaviest's weight is dropped."""
+_NEGLIGIBLE: Final = 1e-3
+"""Part of a threshold that may be neglected."""
 _COMPARABLE: Final = 0.05
 """An assignment with this share of the heaviest's weight is about as likely."""
 _NEAR_SHARE: Final = 0.5
@@ -321,8 +323,12 @@ def _mark_spread(
     by_sender = vec[float]([0.0] * (width * came))
     """Per arrival: weight by twice the number of its datagram, plus 1 if it is not the first."""
     arrivals = vec[i64]([0] * size)
+    # All assignments below this together cannot change what is possible.
+    negligible: float = _NEGLIGIBLE * least / len(assignments)
     for place, assignment in enumerate(assignments):
         weight: float = weights[place]
+        if weight < negligible:
+            continue
         for index in range(size):
             arrivals[index] = 0
         bit: i64 = 1

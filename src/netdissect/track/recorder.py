@@ -150,15 +150,18 @@ class Recorder:
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield all remaining records, in the order of time and frame."""
+        yield from sorted(self.drain(), key=_moment)
+
+    def drain(self) -> list[UnitRecord | ConnectionEvent]:
+        """Remove and return all remaining records, in any order."""
         left: list[UnitRecord | ConnectionEvent] = []
         for item in self.pending:
             if isinstance(item, UnitRecord) and "parts" in item.extra:
                 left += item.extra["parts"]
             else:
                 left.append(item)
-        left.sort(key=_moment)
         self.pending.clear()
-        yield from left
+        return left
 
 
 def _may_change(unit: UnitRecord, now_ns: int) -> bool:
