@@ -22,7 +22,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.numbers import LEAST_BURST, Numbers
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.repeats import Repeats
-from netdissect.track.strays import FORGED, Stray, StrayedUnits, Strays
+from netdissect.track.strays import Stray, StrayedUnits, Strays
 from netdissect.track.totalling import space_recorder
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.unitstore import CONTENT, MAX_OUTSTANDING, UnitStore
@@ -72,10 +72,8 @@ class Space(StrayedUnits):
         """Called when there is new evidence of the vantage."""
         self.renewed: EndHint | None = None
         """Where its sender first showed that it had forgotten the connection."""
-        self._other: tuple[int, int, int] | None = None
-        """(number, frame, such numbers in a row) of the newest copy whose content differs from the
-        copy before it.
-        """
+        self._other: tuple[int, int] | None = None
+        """(number, frame) of the newest copy whose content differs from the copy before it."""
         self.obey(rule)
 
     def obey(self, rule: SpaceRule) -> None:
@@ -297,18 +295,15 @@ class Space(StrayedUnits):
         self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
     ) -> bool:
         """Return whether a used number shows that its sender has restarted its numbers, and if so
-        end the epoch. It does if more numbers in a row have come with new content than can be
-        forged; the announcement of the restart may not be in the capture.
+        end the epoch. It does if this number and the one before it both came with new content just
+        now; the announcement of the restart may not be in the capture.
         """
         content = self.store.content_of(seq, mark)
         # The mark of a retransmission changes its content, too; a stamp is no such mark.
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
-        before, self._other = self._other, (seq, frame, 1)
+        before, self._other = self._other, (seq, frame)
         if before is None or before[0] != seq - 1 or before[1] == frame:
-            return False
-        self._other = (seq, frame, before[2] + 1)
-        if before[2] < FORGED:
             return False
         self.context.find_restart(frame, time_ns, seq=seq)
         self.restart()
