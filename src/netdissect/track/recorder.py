@@ -156,10 +156,8 @@ class Recorder:
         """Remove and return all remaining records, in any order."""
         left: list[UnitRecord | ConnectionEvent] = []
         for item in self.pending:
-            if isinstance(item, UnitRecord) and "parts" in item.extra:
-                left += item.extra["parts"]
-            else:
-                left.append(item)
+            parts = item.extra.get("parts") if isinstance(item, UnitRecord) else None
+            left += (item,) if parts is None else parts
         self.pending.clear()
         return left
 
