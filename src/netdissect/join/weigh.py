@@ -323,7 +323,7 @@ def _mark_spread(
     by_sender = vec[float]([0.0] * (width * came))
     """Per arrival: weight by twice the number of its datagram, plus 1 if it is not the first."""
     arrivals = vec[i64]([0] * size)
-    # All assignments below this together cannot change what is possible.
+    # Together, the assignments below this weigh at most a thousandth of the threshold.
     negligible: float = _NEGLIGIBLE * least / len(assignments)
     for place, assignment in enumerate(assignments):
         weight: float = weights[place]
