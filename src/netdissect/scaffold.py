@@ -10,8 +10,6 @@ from pathlib import Path
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.text import quoted
 
-__all__ = ["new_protocol"]
-
 _EXAMPLE = "tiny"
 _NAME = re.compile(r"[a-z][a-z0-9]{1,30}")
 _EXCLUDED = frozenset({"__pycache__", ".pytest_cache", ".hypothesis"})

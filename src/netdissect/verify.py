@@ -16,8 +16,6 @@ from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
 
-__all__ = ["Comparison", "compare", "our_facts"]
-
 _COMPARED = ("time_ns", "transport", "src", "dst", "length", "seq", "ack", "flags")
 
 

@@ -19,8 +19,6 @@ from netdissect.browse.browser import Browser
 from netdissect.browse.keys import press
 from netdissect.render.console import Line, rich_style
 
-__all__ = ["BrowserApp"]
-
 _TICK_S = 0.25
 """Interval at which results of background work are looked for."""
 _YIELD_S = 0.15

@@ -12,8 +12,6 @@ from netdissect.model.reports import Anomaly, ConnectionReport
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 
-__all__ = ["Backend", "Entry", "Loaded"]
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -9,8 +9,6 @@ from contextvars import copy_context
 
 from netdissect.model.errors import NetdissectError, reason
 
-__all__ = ["Background"]
-
 
 class Background:
     """Runs work in threads, and queues what they return."""

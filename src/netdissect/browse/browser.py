@@ -23,8 +23,6 @@ from netdissect.model.reports import ConnectionReport
 from netdissect.plot.history import History
 from netdissect.render.units import Clock
 
-__all__ = ["VIEWS", "Browser"]
-
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
 _FILTER_WAIT_S = 0.02

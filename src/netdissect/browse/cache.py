@@ -13,8 +13,6 @@ from netdissect.browse.connections import lanes
 from netdissect.plot.history import History
 from netdissect.render.console import Line
 
-__all__ = ["ResultCache"]
-
 _LanesKey: TypeAlias = tuple[int, int, tuple[int, int] | None]
 """Number of the connection, columns of the screen, and the span that is shown (None = all)."""
 

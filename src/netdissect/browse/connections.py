@@ -25,8 +25,6 @@ from netdissect.render.units import (
     seen_at,
 )
 
-__all__ = ["SORTS", "Connections", "answer", "deciding_frame", "lanes"]
-
 SORTS: dict[str, Callable[[Entry], float]] = {
     "worst": lambda entry: -entry.badness,
     "oldest": lambda entry: entry.first_ns,

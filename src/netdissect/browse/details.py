@@ -10,8 +10,6 @@ from netdissect.browse.units import ladder
 from netdissect.render.console import Line
 from netdissect.render.units import dialect_text
 
-__all__ = ["refresh"]
-
 
 def refresh(browser: Browser, width: int) -> None:
     """Update the lists and the lower panes before they are drawn in `width` columns."""

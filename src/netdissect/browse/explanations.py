@@ -11,8 +11,6 @@ from netdissect.pipeline.index import ACKED, AGAIN, COPY, GONE, LOST, UNKNOWN
 from netdissect.render.console import Line
 from netdissect.render.units import counted
 
-__all__ = ["explain", "paragraphs"]
-
 _FATES = (
     (AGAIN, "» Retransmission: its sender has sent something in this datagram before."),
     (COPY, "○ Duplicate: the network copied this datagram; its sender sent it once."),

@@ -16,8 +16,6 @@ from netdissect.render.console import Line
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of
 
-__all__ = ["Findings", "Kind", "contains_frame", "explained"]
-
 _MIN_CODE_COLUMNS = 12
 
 

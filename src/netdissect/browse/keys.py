@@ -18,8 +18,6 @@ from netdissect.model.names import FieldInfo
 from netdissect.model.text import quoted
 from netdissect.render.console import Line, cells
 
-__all__ = ["COMMANDS", "HELP", "Command", "help_lines", "hints", "press"]
-
 HELP = """\
  Esc or ? closes this. A letter means the same in every view.
  Move    j k ↓ ↑  PgUp PgDn  g G     h l ← → fold, unfold; earlier, later

@@ -9,8 +9,6 @@ from netdissect.browse.keys import help_lines, hints
 from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME, WIDE, Pane, padded
 from netdissect.render.console import Line, cells, narrowed
 
-__all__ = ["draw", "pane_at"]
-
 SMALLEST = (40, 10)
 """Columns and rows below which the screen shows nothing but a message."""
 _ONE_PANE = (60, 15)

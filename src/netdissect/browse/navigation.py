@@ -11,15 +11,6 @@ from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.model.text import quoted
 from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN
 
-__all__ = [
-    "acknowledgement",
-    "next_mark",
-    "next_of_connection",
-    "next_unacknowledged",
-    "other_copy",
-    "search",
-]
-
 _SEARCH_S = 0.02
 """A search that takes longer than this continues in the background."""
 _MARKED = AGAIN | COPY | LOST | FINDING | GONE | UNKNOWN

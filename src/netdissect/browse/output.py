@@ -8,8 +8,6 @@ from netdissect.browse.browser import Browser
 from netdissect.browse.pane import CONNECTIONS, FINDINGS
 from netdissect.render.console import line_plain
 
-__all__ = ["line_text", "report", "value_filter", "write"]
-
 _COPIED_COLUMNS = 500
 
 

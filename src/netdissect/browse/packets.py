@@ -18,8 +18,6 @@ from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import tree_lines, walk
 from netdissect.render.units import Clock, arrow_of, counted, direction_style
 
-__all__ = ["MAX_RECORDS", "MAX_SUMMARIES", "Octets", "Packets", "Tree", "mark_of"]
-
 MAX_RECORDS = 200
 """Decoded datagrams that are kept."""
 MAX_SUMMARIES = 2000

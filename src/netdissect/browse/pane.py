@@ -6,11 +6,6 @@ from collections.abc import Sequence
 
 from netdissect.render.console import Line, cells, narrowed
 
-__all__ = [
-    "CONNECTIONS", "FINDINGS", "NARROW", "PACKETS", "PLOTS", "TIME", "WIDE", "Pane", "Text",
-    "padded",
-]  # fmt: skip
-
 CONNECTIONS, PACKETS, TIME, PLOTS, FINDINGS = range(5)
 """The views."""
 NARROW = 60

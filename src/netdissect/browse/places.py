@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Place", "Places"]
-
 MAX_BACK = 50
 """Places that Backspace goes back to."""
 

@@ -11,8 +11,6 @@ from netdissect.plot.terminal import column_of, draw, time_at
 from netdissect.render.console import Line
 from netdissect.render.units import counted
 
-__all__ = ["Plots"]
-
 _AXIS_ROWS = 6
 """Rows that a plot needs beside its data: title, findings, axis, legend."""
 _MIN_ROWS = 4

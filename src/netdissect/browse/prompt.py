@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from netdissect.model.names import FieldInfo
 
-__all__ = ["MAX_TYPED", "Prompt"]
-
 MAX_TYPED = 1000
 """Characters that a line may have."""
 _WORD = re.compile(r"[\w.]*\Z")

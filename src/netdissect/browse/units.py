@@ -12,8 +12,6 @@ from netdissect.render.console import Line, fit
 from netdissect.render.timeline import unit_head, unit_line
 from netdissect.render.units import COPIES, Clock, direction_style, duration
 
-__all__ = ["Units", "ladder"]
-
 _MAX_LADDER = 60
 _BESIDE_LADDER = 47
 """Columns for the time, the frame and the delay of a copy."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TimeWindow"]
-
 _ZOOM_FACTOR = 4
 _MIN_SPAN_NS = 1_000_000
 """The shortest span that is shown."""

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from netdissect.model.reports import CaptureInfo
     from netdissect.model.sinks import FrameSink
 
-__all__ = [
-    "MAX_COMMENTS", "MAX_INTERFACE_NAMES", "MAX_LINK_TYPES", "MAX_TEXT", "Format", "Ledger",
-]  # fmt: skip
-
 MAX_COMMENTS = 1000
 """Comments kept; further ones are counted in `CaptureInfo.limits_hit`."""
 MAX_INTERFACE_NAMES = 1000

@@ -30,8 +30,6 @@ from netdissect.model.reports import CaptureInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["INTERFACE", "OTHER", "PACKET", "SECTION", "Block", "BlockReader"]
-
 SECTION: Final = "section"
 """A file header (pcap) or a section header (pcapng)."""
 INTERFACE: Final = "interface"

@@ -6,8 +6,6 @@ Source: https://www.tcpdump.org/linktypes.html (numbers as stored in files, name
 
 from __future__ import annotations
 
-__all__ = ["link_type_name"]
-
 _NAMES = {
     0: "NULL",
     1: "EN10MB",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from netdissect.capture.source import Window
     from netdissect.model.sinks import FrameSink
 
-__all__ = ["LATEST_NS", "MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
-
 MAX_FRAME_OCTETS = 262_144
 """Largest captured frame, bytes; a larger length is damage. Source: libpcap MAXIMUM_SNAPLEN,
 Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.

@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from netdissect.capture.source import Window
     from netdissect.model.sinks import FrameSink
 
-__all__ = [
-    "MAX_BLOCK_OCTETS",
-    "MAX_INTERFACES",
-    "ORDERS",
-    "SECTION_HEADER",
-    "DamageError",
-    "PcapngFile",
-    "Section",
-    "check_body",
-    "check_length",
-]
-
 SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
 """Type of the Section Header Block, the same in both byte orders."""
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import Frame
 
-__all__ = ["CaptureError", "CaptureReader", "open_capture"]
-
 _MAGIC_OCTETS: Final = 4
 
 

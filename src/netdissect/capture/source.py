@@ -20,8 +20,6 @@ from netdissect.system.interrupt import check, wait
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
-
 READ_OCTETS: Final = 64 * 1024
 """Bytes requested in one read. A pipe may return fewer, and does not block until it has them all.
 """

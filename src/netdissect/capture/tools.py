@@ -14,8 +14,6 @@ from netdissect.capture.live.choice import CAPABILITIES, choose, has_capability,
 from netdissect.system import sandbox
 from netdissect.system.programs import answer, find
 
-__all__ = ["Check", "checks", "package_versions"]
-
 _PACKAGES = ("scapy", "click", "rich", "pyshark", "zstandard")
 _PROGRAMS = {
     "tshark": "verify, and reading files with --backend tshark",

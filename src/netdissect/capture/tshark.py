@@ -18,8 +18,6 @@ from netdissect.model.files import open_pinned
 from netdissect.model.packets import endpoint_text
 from netdissect.system.programs import find
 
-__all__ = ["nanoseconds", "protocol_facts", "tshark_facts"]
-
 _FLAG_BITS = 0xFF  # tshark shows twelve bits of TCP flags: reserved ones and NS as well
 _UDP_HEADER = 8
 MAX_PACKET_OCTETS = 1 << 28

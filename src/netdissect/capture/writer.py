@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import Frame
 
-__all__ = ["FLUSH_OCTETS", "BlockWriter", "PcapWriter", "PcapngWriter"]
-
 FLUSH_OCTETS = 64 * 1024
 """Collected bytes that are written without a call of `flush`."""
 

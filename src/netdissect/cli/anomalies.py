@@ -19,8 +19,6 @@ from netdissect.model.reports import Anomaly
 if TYPE_CHECKING:
     from netdissect.pipeline.anomalies import ContentFindings
 
-__all__ = ["command"]
-
 _LEVELS = {severity.label: severity for severity in Severity}
 
 

@@ -20,8 +20,6 @@ from netdissect.model.files import read_octets
 from netdissect.model.packets import Packet
 from netdissect.system import sandbox
 
-__all__ = ["command"]
-
 _LEAST_KEY = 16
 _MOST_KEY = 65_536
 """Size of a key in bytes."""

@@ -20,8 +20,6 @@ from netdissect.cli.spans import PART
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt, sandbox
 
-__all__ = ["command"]
-
 MAX_PIPED = 4_000_000_000
 """Maximum number of bytes copied from standard input to a temporary file."""
 

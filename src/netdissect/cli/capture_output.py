@@ -14,8 +14,6 @@ from netdissect.cli.errors import EXIT
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 
-__all__ = ["refuse_input_as_output", "summarise", "write_option"]
-
 write_option = click.option(
     "-w",
     "--write-file",

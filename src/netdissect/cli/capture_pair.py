@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from netdissect.model.joined import Flight
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["NO_STDIN", "CapturePair"]
-
 NO_STDIN = "captures are read more than once: name files instead of `-`"
 
 

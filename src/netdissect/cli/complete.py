@@ -9,16 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, ShellComplete, add_completion_class
 
-__all__ = [
-    "EXPRESSION",
-    "FIELD",
-    "FILE",
-    "INTERFACE",
-    "JSON_COMMAND",
-    "PROTOCOL",
-    "offer_files",
-]
-
 
 @add_completion_class
 class _Bash(BashComplete):

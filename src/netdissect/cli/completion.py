@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-__all__ = ["command"]
-
 _WHERE = {
     "bash": "~/.local/share/bash-completion/completions/netdissect",
     "zsh": "a folder of $fpath, as _netdissect",

@@ -10,8 +10,6 @@ from netdissect.model.errors import UsageError
 if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["check_connections", "no_such_connection"]
-
 
 def no_such_connection(number: int, reports: Reports) -> UsageError:
     """Return the error for a number that a capture lacks, or of which a filter left nothing."""

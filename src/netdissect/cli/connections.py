@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Lines, Reports
 
-__all__ = ["command", "print_connections", "reports_of"]
-
 # Negative values put the largest first.
 _SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,

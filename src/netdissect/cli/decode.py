@@ -17,8 +17,6 @@ from netdissect.model.files import numbered_lines
 if TYPE_CHECKING:
     from netdissect.cli.session import Choices
 
-__all__ = ["DIRECTIONS", "PayloadFacts", "command"]
-
 DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
 """Name of a direction -> its number."""
 

@@ -22,8 +22,6 @@ from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import quoted
 
-__all__ = ["Limit", "command", "limit_of"]
-
 _LIMIT = re.compile(r"\s*([a-z0-9.]+)\s*(>=|>)\s*([0-9]+(?:\.[0-9]+)?)\s*(%|ms|s)?\s*")
 _SCALE = {"": 1.0, "%": 0.01, "ms": 1.0, "s": 1000.0}
 

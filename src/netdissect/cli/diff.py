@@ -18,8 +18,6 @@ from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import parse_count
 
-__all__ = ["command"]
-
 _WHERE = frozenset({
     "schema", "connection", "first_frame", "last_frame", "first_time_ns", "last_time_ns", "explain",
 })  # fmt: skip

@@ -7,8 +7,6 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
 
-__all__ = ["command"]
-
 
 @click.command("doctor")
 @options.json_output

@@ -18,8 +18,6 @@ from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, unescape_surrogates
 from netdissect.render.safe import safe
 
-__all__ = ["command", "fields_of"]
-
 _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("dialect", lambda given: given is None or isinstance(given, str), "a text"),
     ("transport", lambda given: given in (None, "udp", "tcp"), "udp or tcp"),
@@ -168,7 +166,8 @@ def _shown(
     protocol: str, dialect: str, transport: str, row: dict[str, Any], octets: bytes
 ) -> dict[str, Any]:
     """Return the fields that `decode --json` prints for these bytes."""
-    from netdissect.export.json import decoded, dump  # noqa: PLC0415
+    from netdissect.export.json import decoded  # noqa: PLC0415
+    from netdissect.export.jsonline import dump  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
 
     direction = DIRECTIONS.get(str(row.get("direction")))

@@ -22,9 +22,6 @@ from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
-__all__ = ["EXIT", "ClosedOutputError", "LenientText", "report_failure"]
-
-
 _LONGEST_WORD = 200
 """Maximum length of a word in a message; longer ones are cut."""
 

@@ -9,8 +9,6 @@ from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
-__all__ = ["command"]
-
 
 @click.command("explain")
 @click.argument("code", required=False)

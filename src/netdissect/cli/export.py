@@ -22,8 +22,6 @@ from netdissect.model.text import quoted
 if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["command"]
-
 _LUA, _ALL = "lua", "all"
 _TWICE = "export reads the capture twice: name a file instead of `-`"
 

@@ -17,8 +17,6 @@ from netdissect.render.safe import safe
 if TYPE_CHECKING:
     from netdissect.fuzz import Failure, Target
 
-__all__ = ["answer", "failed_before"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 answer = click.option(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from netdissect.pipeline import Pipeline
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["FileBackend", "connection_entry"]
-
 
 MAX_AHEAD = 8_000_000
 """Size in bytes up to which a file gets a first pass before its first row is shown. Connections of

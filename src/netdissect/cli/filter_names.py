@@ -6,8 +6,6 @@ from functools import cache
 
 from netdissect.filters import Names
 
-__all__ = ["filter_names"]
-
 _ALIASES = {
     "frame.time": "frame.time_epoch",
     "connection": "conn.id",

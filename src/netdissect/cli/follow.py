@@ -10,8 +10,6 @@ from netdissect.cli import options
 from netdissect.cli.output import one_view, print_json
 from netdissect.cli.request import Request
 
-__all__ = ["command"]
-
 
 @click.command("follow")
 @options.capture({"connection": options.COUNT})

@@ -17,8 +17,6 @@ from netdissect.cli.spans import SPAN, Amount
 from netdissect.model.errors import UsageError
 from netdissect.system.interrupt import at_once, check
 
-__all__ = ["command"]
-
 _UNLIMITED_STEP = 5000
 """Cases between two lines of progress if the number of cases is not limited."""
 

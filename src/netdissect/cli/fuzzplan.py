@@ -12,8 +12,6 @@ import click
 from netdissect.model.errors import UsageError, reason, unknown
 from netdissect.model.files import parse_toml, read_text
 
-__all__ = ["read_plan"]
-
 MAX_PLAN_OCTETS = 1 << 20
 ORACLES = {
     "latency_ms": "latency:{}",

@@ -14,8 +14,6 @@ from netdissect.cli.output import Look, print_json
 from netdissect.cli.selection import select
 from netdissect.cli.session import Choices, Session
 
-__all__ = ["command"]
-
 
 @click.command("info")
 @options.capture()

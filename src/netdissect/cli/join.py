@@ -21,8 +21,6 @@ from netdissect.system import sandbox
 if TYPE_CHECKING:
     from netdissect.join import Link
 
-__all__ = ["command"]
-
 
 @click.command("join")
 @click.argument("files", nargs=-1, required=True, metavar="A B [C ...]", type=FILE)

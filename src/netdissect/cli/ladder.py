@@ -25,8 +25,6 @@ from netdissect.render.console import Screen
 if TYPE_CHECKING:
     from netdissect.render.ladder import Row
 
-__all__ = ["command"]
-
 
 @click.command("ladder")
 @options.capture({"connection": options.COUNT}, second=True)

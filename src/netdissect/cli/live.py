@@ -21,8 +21,6 @@ from netdissect.system import interrupt
 if TYPE_CHECKING:
     from netdissect.pipeline.live import LiveFeed
 
-__all__ = ["LiveSession", "load"]
-
 _LATE = (
     "hashlib",
     "netdissect.cli.read",

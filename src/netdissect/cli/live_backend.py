@@ -30,8 +30,6 @@ from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule, standings,
 from netdissect.pipeline.reports import Reports
 from netdissect.render.safe import safe
 
-__all__ = ["LiveBackend", "live_backend"]
-
 KEPT_MB = 4000
 """Default number of megabytes of a capture that are kept."""
 FILES = 8

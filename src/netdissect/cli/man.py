@@ -11,8 +11,6 @@ from netdissect.cli.settings import KEYS, PROJECT_NAME
 from netdissect.model.errors import did_you_mean
 from netdissect.model.text import quoted
 
-__all__ = ["command", "page"]
-
 _STATUSES = (
     ("0", "success; also Ctrl-C in a live capture, or a closed standard output"),
     ("1", "unexpected failure"),

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from netdissect.filters import Filter
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["Match"]
-
 MAX_RECENT = 1024
 """Unpacked reports that a filter caches; the others are unpacked again on demand."""
 MAX_LATE = 100_000

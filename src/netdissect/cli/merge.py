@@ -12,8 +12,6 @@ from netdissect.cli.complete import offer_files
 from netdissect.cli.output import Look
 from netdissect.system import sandbox
 
-__all__ = ["command"]
-
 
 @click.command("merge")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=offer_files)

@@ -17,8 +17,6 @@ from netdissect.system.interrupt import at_once
 if TYPE_CHECKING:
     from netdissect.fuzz import Failure, Target
 
-__all__ = ["command"]
-
 
 @click.command("minimise")
 @failed_before("Monitors as for `fuzz`; one must be exec:.")

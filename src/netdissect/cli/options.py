@@ -15,32 +15,6 @@ from netdissect.cli.settings import KEYS
 from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, check_order
 from netdissect.model.text import quoted
 
-__all__ = [
-    "analysis",
-    "capture",
-    "count",
-    "dialect",
-    "display_filter",
-    "facts",
-    "grouped",
-    "json_output",
-    "narrowed",
-    "only_connection",
-    "own_host",
-    "part",
-    "quiet",
-    "reading",
-    "report",
-    "schema",
-    "screen",
-    "secrets",
-    "strict",
-    "target",
-    "time_span",
-    "time_style",
-    "transport",
-]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
 _MOST = {key.option: key.most for key in KEYS}

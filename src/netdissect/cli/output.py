@@ -15,8 +15,6 @@ from netdissect.model.files import PARTIAL_SUFFIX, atomic_write
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["Look", "one_view", "open_to_write", "print_json", "print_lines", "write_file"]
-
 
 class Look(NamedTuple):
     """The values of the options that `options.screen` adds."""
@@ -119,7 +117,7 @@ def one_view(*views: tuple[str, Any]) -> None:
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:
     """Print one object per line and return their number."""
-    from netdissect.export.json import dump  # noqa: PLC0415
+    from netdissect.export.jsonline import dump  # noqa: PLC0415
 
     return print_lines(map(dump, rows), flush=flush)
 

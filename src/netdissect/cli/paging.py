@@ -24,8 +24,6 @@ from netdissect.system import interrupt
 if TYPE_CHECKING:
     from netdissect.system.programs import Program
 
-__all__ = ["paged"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 _NONE = frozenset({"", "cat"})
 """Values of PAGER that switch the pager off."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from netdissect.plot.chart import Chart
     from netdissect.plot.history import History
 
-__all__ = ["command"]
-
 MAX_EXPORTED = 1_000_000
 """Maximum number of points of each kind in .csv, .json and --json."""
 MAX_COMPARED = 8
@@ -205,7 +203,7 @@ def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:
 
         return plots(drawn, heading[0].upper() + heading[1:])
     if ending == ".json":
-        from netdissect.export.json import dump  # noqa: PLC0415
+        from netdissect.export.jsonline import dump  # noqa: PLC0415
 
         return "[\n" + ",\n".join(dump({"schema": 1, **row}) for row in found) + "\n]\n"
     from io import StringIO  # noqa: PLC0415

@@ -12,8 +12,6 @@ from netdissect.plot.gallery import Gallery
 from netdissect.plot.history import History, took_ms
 from netdissect.plot.thin import MAX_POINTS
 
-__all__ = ["PlotData", "collect_plot_data", "worst_first"]
-
 _MARGIN = 6
 """Frames shown before the first copy of a unit and after its acknowledgement."""
 _MUCH_WORSE = 1.25

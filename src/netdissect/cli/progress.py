@@ -10,8 +10,6 @@ from typing import IO, Any
 
 from netdissect.render.units import octets
 
-__all__ = ["Progress", "to_file"]
-
 _AFTER_SECONDS = 1.0
 """Seconds before progress is shown for the first time."""
 _EVERY_SECONDS = 0.2

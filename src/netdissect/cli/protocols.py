@@ -9,8 +9,6 @@ from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 
-__all__ = ["command"]
-
 
 @click.command("protocols")
 @click.argument("protocol", required=False, type=PROTOCOL)

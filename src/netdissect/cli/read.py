@@ -16,8 +16,6 @@ from netdissect.cli.request import Request
 from netdissect.cli.session import Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
-__all__ = ["command", "print_lines", "print_messages", "shown", "wanted"]
-
 _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
     from netdissect.report.subject import Capture, Subject
 
-__all__ = ["MAX_DETAILED", "capture_of", "command", "write_report"]
-
 MAX_DETAILED = 16
 """Maximum number of connections with a section of their own."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
     from netdissect.render.units import Clock
 
-__all__ = ["Request"]
-
 
 class Request(NamedTuple):
     """The values of the operands and options that these commands share."""

@@ -6,8 +6,6 @@ import click
 
 from netdissect.cli.complete import JSON_COMMAND
 
-__all__ = ["command"]
-
 
 @click.command("schema")
 @click.argument("name", metavar="[COMMAND]", required=False, type=JSON_COMMAND)

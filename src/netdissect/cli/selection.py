@@ -11,8 +11,6 @@ from netdissect.cli.session import Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["Selected", "select"]
-
 
 @dataclass(slots=True)
 class Selected:

@@ -14,8 +14,6 @@ from netdissect.cli.output import Look, print_json
 from netdissect.cli.spans import Amount
 from netdissect.system.interrupt import at_once
 
-__all__ = ["command"]
-
 _MAX_ANSWERS = 256
 """Maximum number of answers printed, in case a server floods."""
 _ARROWS = {"c2s": ("→ sent", "c2s"), "s2c": ("← received", "s2c")}

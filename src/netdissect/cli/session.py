@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
     from netdissect.pipeline.scenes import Scenes, Told
 
-__all__ = ["Choices", "Session"]
-
 _Item = TypeVar("_Item", bound=DatagramRecord | UnitRecord | ConnectionEvent)
 
 LONG_OCTETS = 1024 * 1024

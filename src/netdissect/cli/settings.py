@@ -24,8 +24,6 @@ from netdissect.model.keys import endpoint_text
 from netdissect.model.text import quoted
 from netdissect.system.accounts import as_caller, home_of_caller, is_private
 
-__all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
-
 PROJECT_NAME = "netdissect.toml"
 _PREFIX = "NETDISSECT_"
 _FINDINGS = "findings."

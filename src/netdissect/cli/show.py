@@ -11,8 +11,6 @@ from netdissect.cli.output import print_json
 from netdissect.cli.request import Request
 from netdissect.model.errors import UsageError
 
-__all__ = ["command"]
-
 
 @click.command("show")
 @options.capture({"frame": options.COUNT})

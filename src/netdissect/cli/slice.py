@@ -16,8 +16,6 @@ from netdissect.cli.spans import check_in_capture, check_order
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox
 
-__all__ = ["command"]
-
 
 @click.command("slice")
 @options.capture()

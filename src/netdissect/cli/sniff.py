@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
     from netdissect.model.live import LiveView, ViewRequest
 
-__all__ = ["command"]
-
 _MAX_SNAP = 262_144  # libpcap MAXIMUM_SNAPLEN
 _REFRESH_S = 1.0
 """Minimum time between two updates of the metrics, in seconds."""

@@ -14,19 +14,6 @@ from netdissect.model.packets import NS_PER_S
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.text import quoted
 
-__all__ = [
-    "AROUND_TYPE",
-    "LENGTH",
-    "PART",
-    "SPAN",
-    "Amount",
-    "Part",
-    "check_in_capture",
-    "check_order",
-    "check_start",
-    "requested_part",
-]
-
 PART: Final = "netdissect.part"
 """Key of click's `Context.meta`: the requested `Part`."""
 

@@ -22,8 +22,6 @@ from netdissect.model.reports import ConnectionReport, UnitRecord
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
 
-__all__ = ["command"]
-
 
 @click.command("stats")
 @options.capture({"connection": options.COUNT}, second=True)

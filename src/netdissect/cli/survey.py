@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from netdissect.cli.diagnose import Limit
     from netdissect.survey.show import Answers
 
-__all__ = ["command"]
-
 _SHOW = "show"
 _NAMED = 10
 """Failed captures that are named on standard error; the dataset has all of them."""

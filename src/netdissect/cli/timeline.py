@@ -19,8 +19,6 @@ from netdissect.cli.session import Session
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
-__all__ = ["MAX_KEPT_OCTETS", "command"]
-
 MAX_KEPT_OCTETS = 16_000_000
 """Size in bytes up to which a capture is read once and its units are kept in memory."""
 

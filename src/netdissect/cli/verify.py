@@ -14,8 +14,6 @@ from netdissect.cli.selection import select
 from netdissect.cli.session import Session
 from netdissect.system.interrupt import at_once
 
-__all__ = ["command"]
-
 
 @click.command("verify")
 @options.capture()

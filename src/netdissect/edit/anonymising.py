@@ -30,8 +30,6 @@ from netdissect.flow.links import (
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 
-__all__ = ["Anonymised", "anonymise"]
-
 MAX_QUOTABLE = 4096
 """Flows whose last datagram is remembered, in case an ICMP error quotes it."""
 _ARP = 0x0806

@@ -14,8 +14,6 @@ from netdissect.model.packets import LINK_TYPE, Frame, Packet, flow_endpoints
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import quoted
 
-__all__ = ["FrameSet", "assembled", "of_connections", "parse_frames", "pieces"]
-
 MAX_PENDING = 4096
 """Fragmented datagrams followed at once; beyond, the oldest are forgotten, and their pieces not
 kept together.

@@ -13,8 +13,6 @@ from netdissect.capture.blocks import INTERFACE, PACKET, SECTION, Block, BlockRe
 from netdissect.capture.writer import BlockWriter
 from netdissect.edit.plain import Plain, section_header
 
-__all__ = ["Merged", "merge"]
-
 
 @dataclass(slots=True)
 class Merged:

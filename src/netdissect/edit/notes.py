@@ -14,8 +14,6 @@ from netdissect.capture.writer import BlockWriter
 from netdissect.edit.plain import COMMENT, Plain, block_bytes, option, options, section_header
 from netdissect.edit.slicing import unmeasured
 
-__all__ = ["annotate"]
-
 MAX_COMMENT_OCTETS = 4096
 """Bytes of a comment."""
 MAX_NAMES = 1000

@@ -12,8 +12,6 @@ from struct import Struct, pack, unpack_from
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
 from netdissect.model.packets import NS_PER_S
 
-__all__ = ["COMMENT", "Plain", "block_bytes", "option", "options", "section_header"]
-
 COMMENT = 1
 _INTERFACE, _PACKET, _STATISTICS = 1, 6, 5
 _IF_NAME, _IF_DESCRIPTION, _IF_TSRESOL = 2, 3, 9

@@ -11,8 +11,6 @@ import sqlite3
 from netdissect.model.closing import Closing
 from netdissect.model.packets import FlowKey
 
-__all__ = ["Plan"]
-
 _TABLES = """
 create table datagram (frame integer primary key, old blob, new blob);
 create table piece (frame integer primary key, whole integer, at integer);

@@ -16,8 +16,6 @@ from ipaddress import ip_network
 
 from netdissect.model.errors import UsageError
 
-__all__ = ["Pseudonyms", "new_key"]
-
 MAX_KNOWN = 65_536
 """Addresses and texts whose pseudonyms are cached."""
 KEY_OCTETS = 32

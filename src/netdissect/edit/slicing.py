@@ -10,8 +10,6 @@ from typing import IO
 from netdissect.capture.blocks import PACKET, SECTION, Block, BlockReader
 from netdissect.capture.writer import BlockWriter
 
-__all__ = ["slice_capture"]
-
 _SECTION_LENGTH = 16
 _UNKNOWN_LENGTH = -1
 

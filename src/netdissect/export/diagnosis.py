@@ -10,8 +10,6 @@ from netdissect.model.diagnosis import AddedDelay, Cause, Diagnosis, LateUnit, L
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
-__all__ = ["cause", "diagnosis", "label", "pair", "parts", "quiet", "rows"]
-
 _LABELS: Final = (Direction.C2S.label, Direction.S2C.label)
 
 

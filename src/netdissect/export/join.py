@@ -18,8 +18,6 @@ from netdissect.model.joined import (
 )
 from netdissect.model.packets import Direction
 
-__all__ = ["fate", "joined"]
-
 
 def joined(report: JoinReport, captures: tuple[int, int] = (0, 1)) -> Iterator[dict[str, Any]]:
     """Yield an object for the two captures, then one for each conversation."""

@@ -37,32 +37,6 @@ if TYPE_CHECKING:
     from netdissect.model.facts import Difference
     from netdissect.model.names import FieldInfo, ProtocolInfo
 
-__all__ = [
-    "SCHEMA",
-    "annotation",
-    "anomaly",
-    "capture_info",
-    "code",
-    "connection",
-    "connection_line",
-    "decoded",
-    "diagnosed",
-    "diagnosed_line",
-    "difference",
-    "dump",
-    "event",
-    "field",
-    "interval",
-    "line_parts",
-    "message",
-    "protocol",
-    "renumbered",
-    "rounded",
-    "rtt",
-    "shown",
-    "unit",
-]
-
 SCHEMA = 1
 """Incremented when a key is renamed or removed."""
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from netdissect.model.native import i64
 from netdissect.model.text import escape_surrogates
 
-__all__ = ["dump", "figure", "text"]
-
 MAX_DEPTH: Final = 900
 """Nesting depth of values; deeper ones raise RecursionError."""
 MAX_KEYS: Final = 1024

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-__all__ = ["junit"]
-
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot contain. *Source:* https://www.w3.org/TR/xml/#charsets"""
 

@@ -13,8 +13,6 @@ from netdissect.model.errors import UsageError
 from netdissect.model.live import ServerFigures
 from netdissect.model.text import parse_count, quoted
 
-__all__ = ["Endpoint", "Facts"]
-
 _DIRECTIONS = ("c2s", "s2c")
 _QUANTILES = (0.5, 0.95)
 _MS = 1000.0

@@ -17,8 +17,6 @@ from netdissect.export.diagnosis import label
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
-__all__ = ["DRAFT", "FLAVOURS", "QVIS", "qlog"]
-
 DRAFT, QVIS = "draft", "qvis"
 FLAVOURS = (DRAFT, QVIS)
 EVENTS = "tag:netdissect,2026:qlog:events"

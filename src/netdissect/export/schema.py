@@ -10,8 +10,6 @@ from typing import Any
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 
-__all__ = ["described_commands", "output_schema"]
-
 _PREFIX = "#/$defs/"
 
 

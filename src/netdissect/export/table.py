@@ -10,8 +10,6 @@ from typing import IO, Any
 
 from netdissect.model.text import escape_surrogates
 
-__all__ = ["FORMATS", "cell", "write_columns", "write_rows"]
-
 FORMATS = {"csv": ",", "tsv": "\t"}
 """Format -> separator."""
 

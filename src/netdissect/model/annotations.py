@@ -9,8 +9,6 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Annotation", "CodeRow", "Severity", "code_rows", "shared_rows"]
-
 
 class Severity(IntEnum):
     """How bad a finding is. The levels are those of Wireshark's expert information."""

@@ -6,8 +6,6 @@ from array import array
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-__all__ = ["ByConnection"]
-
 MAX_BYTE_CODE: Final = 255
 """Largest code that fits into one byte; with more distinct values each connection takes four."""
 

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 
 from netdissect.model.pickling import pickle_by_fields
 
-__all__ = ["STRONG", "Claim", "Hints", "Sample"]
-
 Sample: TypeAlias = tuple[int, int, bytes]
 """(sending endpoint, time_ns, payload). Endpoint 0 is the sender of the flow's first packet."""
 

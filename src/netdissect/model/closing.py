@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Closing"]
-
 
 class Closing:
     """A context manager that calls `close` at the end of its `with` block."""

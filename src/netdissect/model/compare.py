@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["ABSENT", "Changed", "differences"]
-
 MAX_DEPTH = 64
 """Nesting levels that are compared item by item; values below are compared as a whole."""
 

@@ -12,21 +12,6 @@ from typing import Final
 
 from netdissect.model.pickling import pickle_by_fields
 
-__all__ = [
-    "LOSS_BASIS",
-    "AddedDelay",
-    "Burst",
-    "Cause",
-    "Ceiling",
-    "Diagnosis",
-    "Ending",
-    "Lag",
-    "LateUnit",
-    "Limits",
-    "Loss",
-    "SilenceLoss",
-]
-
 LOSS_BASIS: Final = {
     "bound": "retransmitted or unacknowledged",
     "inferred": "from missing numbers",

@@ -7,11 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from netdissect.model.annotations import Annotation
 
-__all__ = [
-    "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode",
-    "LazyFields", "MessageView", "concluded",
-]  # fmt: skip
-
 MASK = "********"
 """Shown instead of a hidden password."""
 TEXT = "text"

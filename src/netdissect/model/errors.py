@@ -8,17 +8,6 @@ from collections.abc import Collection, Iterable
 
 from netdissect.model.text import quoted
 
-__all__ = [
-    "AccessError",
-    "CaptureFileError",
-    "FilterError",
-    "NetdissectError",
-    "UsageError",
-    "did_you_mean",
-    "reason",
-    "unknown",
-]
-
 _MAX_MISSPELT = 80
 """Longest word, in characters, for which a suggestion is sought: the search takes quadratic time.
 """

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Ev", "Event"]
-
 Event: TypeAlias = tuple[Any, ...]
 """One reliability event, laid out as its `Ev` constant says."""
 

@@ -16,18 +16,6 @@ from typing import Any, BinaryIO, Final, TextIO, TypeAlias
 
 from netdissect.model.errors import UsageError
 
-__all__ = [
-    "PARTIAL_SUFFIX",
-    "PinnedFiles",
-    "atomic_write",
-    "numbered_lines",
-    "open_pinned",
-    "parse_toml",
-    "pinned_files",
-    "read_octets",
-    "read_text",
-]
-
 _READ_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """Without O_NONBLOCK, opening a FIFO would wait for its writer."""
 _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -12,19 +12,6 @@ from netdissect.model.diagnosis import Ceiling
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo, ConnectionReport, RttSummary
 
-__all__ = [
-    "Burst",
-    "ClockReport",
-    "Fate",
-    "FateRow",
-    "Flight",
-    "JoinReport",
-    "JoinedConnection",
-    "ResendReport",
-    "StreamReport",
-    "WayReport",
-]
-
 
 class Fate(IntEnum):
     """What happened to the datagram of a frame between the two captures."""

@@ -8,17 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = [
-    "FlowKey",
-    "endpoint_text",
-    "flow_addresses",
-    "flow_ports",
-    "flow_sides",
-    "flow_texts",
-    "ipv4_key",
-    "reverse_key",
-]
-
 FlowKey: TypeAlias = bytes
 """Source address, destination address, source port and destination port as on the wire: 12 bytes
 for IPv4, 36 for IPv6. Two more bytes distinguish flows of the same endpoints on several interfaces.

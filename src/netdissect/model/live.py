@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["ORDERS", "ConnectionSnapshot", "LiveView", "ServerFigures", "ViewRequest"]
-
 ORDERS = ("active", "number", "resent", "loss", "late", "RTT")
 """Sort orders of connections: the most recently active first, the newest first, or the worst first.
 """

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Self
 
-__all__ = ["DialectInfo", "FieldInfo", "ProtocolInfo"]
-
 
 @dataclass(frozen=True, slots=True)
 class DialectInfo:

@@ -8,8 +8,6 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["field_values", "pickle_by_fields"]
-
 
 def pickle_by_fields(classes: Iterable[type[Any]]) -> None:
     """Make pickle and copy rebuild these dataclasses by calling them with their field values.

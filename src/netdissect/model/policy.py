@@ -10,22 +10,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-__all__ = [
-    "BOTH",
-    "AckRule",
-    "Exhausted",
-    "Policy",
-    "ProbeRule",
-    "QualityRule",
-    "ResendRule",
-    "SpaceRule",
-    "StateMachine",
-    "TimeoutRule",
-    "split_space_name",
-    "state_words",
-    "transition_table",
-]
-
 
 class AckRule(Enum):
     """Which units an ACK with (base, bits) acknowledges."""

@@ -12,15 +12,6 @@ from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection, LazyFields
 from netdissect.model.packets import FlowKey
 
-__all__ = [
-    "ConnectionFacts",
-    "DatagramRecord",
-    "Finding",
-    "MessageRecord",
-    "Reliability",
-    "assign_annotations",
-]
-
 
 class Finding(NamedTuple):
     """A finding of the tracker about one datagram."""

@@ -4,8 +4,6 @@ compiled, creating one takes a few instructions, and its integers are not object
 
 from __future__ import annotations
 
-__all__ = ["StreamPiece", "TcpSegment"]
-
 
 class StreamPiece:
     """Consecutive bytes of a TCP direction that have just become readable in order."""

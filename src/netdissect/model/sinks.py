@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from netdissect.model.packets import FlowKey, Frame, Packet
     from netdissect.model.segments import TcpSegment
 
-__all__ = ["EventSink", "FrameList", "FrameSink", "PacketList", "PacketSink"]
-
 _UDP: Final = PacketKind.UDP
 _TCP: Final = PacketKind.TCP
 

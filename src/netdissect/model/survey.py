@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Outcome", "Section"]
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

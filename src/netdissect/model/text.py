@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["escape", "escape_surrogates", "parse_count", "quoted", "unescape_surrogates"]
-
 _MAX_DIGITS = 18
 """Digits of the largest count; every such number fits into 64 bits."""
 _LONE = re.compile("[\ud800-\udfff]")

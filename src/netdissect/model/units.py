@@ -12,8 +12,6 @@ from typing import Any
 from netdissect.model.native import mypyc_attr
 from netdissect.model.pickling import pickle_by_fields
 
-__all__ = ["ConnectionEvent", "Copy", "UnitRecord"]
-
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)

@@ -6,8 +6,6 @@ import math
 
 from netdissect.model.packets import NS_PER_S
 
-__all__ = ["clock_label", "headroom", "nice", "nice_span_ns", "number", "ticks", "time_ticks"]
-
 _CLOCK = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600,
           43_200, 86_400)  # fmt: skip
 """Steps of the ticks of long spans, seconds."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["SIGNS", "Band", "Chart", "Point", "Series", "Sign"]
-
 
 class Sign(NamedTuple):
     """The character that stands for a shape in a terminal."""

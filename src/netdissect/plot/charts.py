@@ -14,8 +14,6 @@ from netdissect.plot.history import Bin, History, Track
 from netdissect.plot.sequence import sequence
 from netdissect.render.units import arrow_of, counted, duration
 
-__all__ = ["KINDS", "LOCAL_NOTE", "Wanted", "charts", "compare"]
-
 _BARS = 60
 """Bars of a rate at most."""
 _SECOND_NS = 1_000_000_000

@@ -11,8 +11,6 @@ from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.thin import MAX_POINTS, PointList
 from netdissect.render.units import duration
 
-__all__ = ["delays"]
-
 
 def delays(
     fates: Iterable[tuple[int, FateRow]], direction: int, zero_ns: int, connection: int

@@ -8,8 +8,6 @@ from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport,
 from netdissect.plot.history import MAX_SLOWEST, History
 from netdissect.plot.thin import MAX_POINTS
 
-__all__ = ["MAX_HISTORIES", "Gallery"]
-
 MAX_HISTORIES = 1024
 """Connections that have a history; in a capture with more of them, the first ones."""
 _SHARES = ((8, 1), (64, 5), (MAX_HISTORIES, 40))

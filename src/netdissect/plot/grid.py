@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from netdissect.render.console import Line, merged
 
-__all__ = ["Grid"]
-
 _BRAILLE = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bit of each dot by row and column. *Source:* Unicode 16, chapter 21, Braille Patterns."""

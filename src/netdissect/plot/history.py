@@ -20,20 +20,6 @@ from netdissect.model.reports import (
 )
 from netdissect.plot.thin import MAX_POINTS, PointList
 
-__all__ = [
-    "MAX_FINDINGS",
-    "MAX_SLOWEST",
-    "MAX_WINDOW",
-    "Bin",
-    "History",
-    "Sample",
-    "Silence",
-    "Step",
-    "Track",
-    "UnitPoint",
-    "took_ms",
-]
-
 MAX_SLOWEST = 200
 """Slowest units of a connection that are kept in full."""
 MAX_WINDOW = 200

@@ -13,8 +13,6 @@ from netdissect.render.console import fit
 from netdissect.render.ladder import SIGNS, SILENCE_MS, Row
 from netdissect.render.units import Clock, duration
 
-__all__ = ["document", "picture"]
-
 _LEFT, _MIDDLE, _RIGHT, _TOP = 118, 379, 640, 52
 """Coordinates of the left lane, the middle, the right lane, and the first row."""
 _ROW, _STEP = 26, 22

@@ -11,8 +11,6 @@ from typing import TypeAlias
 
 from netdissect.render.safe import safe
 
-__all__ = ["Child", "Html", "join", "tag", "text"]
-
 _VOID = frozenset({"meta", "input", "br", "link"})
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from netdissect.model.packets import Direction
 from netdissect.plot.chart import Chart
 
-__all__ = ["COLUMNS", "rows"]
-
 COLUMNS = (
     "kind", "connection", "direction", "series", "time_ns", "until_ns", "value", "base", "unit",
     "frame", "label",

@@ -8,8 +8,6 @@ from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.history import History, Track, took_ms
 from netdissect.render.units import duration
 
-__all__ = ["sequence"]
-
 _AROUND = 24
 """Without a requested span: units shown before and after the slowest one..."""
 _SPAN = 5

@@ -15,9 +15,6 @@ from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.markup import Html, join, tag
 from netdissect.plot.thin import thinned
 
-__all__ = ["BOTTOM", "LEFT", "MAX_MARKS", "RIGHT", "TOP", "WIDTH", "alone", "document", "hatch",
-           "legend", "picture", "style"]  # fmt: skip
-
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1200, 64, 16, 18, 26
 """Width of a plot and its margins, in its own units."""
 MAX_MARKS = 4000

@@ -9,8 +9,6 @@ from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
 from netdissect.render.console import Line, cells, fit, merged
 
-__all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw", "time_at"]
-
 HEIGHT = 15
 """Rows of a plot without its title, axis and lanes."""
 MIN_WIDTH = 30

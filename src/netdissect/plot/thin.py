@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["MAX_POINTS", "Placed", "PointList", "thinned"]
-
 MAX_POINTS = 20_000
 """Points of one kind that a history keeps; at twice as many, they are thinned."""
 

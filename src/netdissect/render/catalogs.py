@@ -13,16 +13,6 @@ from netdissect.render.console import Screen, line_text
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
-__all__ = [
-    "show_changes",
-    "show_checks",
-    "show_comparison",
-    "show_fields",
-    "show_info",
-    "show_protocols",
-    "show_settings",
-]
-
 _SETTING_COLUMNS = 40
 """Maximum width of a setting for its remark to be aligned with the others."""
 

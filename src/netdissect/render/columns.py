@@ -7,8 +7,6 @@ from collections.abc import Container, Iterator, Sequence
 from netdissect.render.console import Line, cells
 from netdissect.render.safe import safe
 
-__all__ = ["Columns"]
-
 _GAP = 2
 
 

@@ -28,8 +28,6 @@ from netdissect.render.units import (
     share,
 )
 
-__all__ = ["best_rtt", "connection_brief", "show_connection", "show_connections"]
-
 _TABLE_FROM = 120
 """Minimum screen width for the table, which is still only used if it fits."""
 _REASON_COLUMNS = 16

@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = [
-    "STYLES",
-    "UNLIMITED",
-    "Line",
-    "Screen",
-    "cells",
-    "fit",
-    "fit_clauses",
-    "fit_end",
-    "line_plain",
-    "line_text",
-    "merged",
-    "narrowed",
-    "wants_color",
-    "wrapped",
-]
-
 Line: TypeAlias = "list[tuple[str, str]]"
 """One line of output: (text, name of a style, "" for none) from left to right."""
 

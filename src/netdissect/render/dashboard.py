@@ -50,8 +50,6 @@ from netdissect.system.programs import start_script
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["REFRESH_S", "Dashboard", "Wanted", "compose", "press"]
-
 REFRESH_S = 0.25
 """Minimum time between two frames, in seconds."""
 _FIXED_ROWS = 6

@@ -20,8 +20,6 @@ from netdissect.render.units import (
     seen_at,
 )
 
-__all__ = ["HANG", "brief_lines", "loss_line", "loss_text", "show_diagnoses"]
-
 HANG = 3
 """Indentation of the lines about a connection, in columns."""
 

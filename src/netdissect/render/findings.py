@@ -13,8 +13,6 @@ from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of
 
-__all__ = ["show_anomalies", "show_catalogue", "show_code"]
-
 _TEXT_COLUMNS = 78
 _INDENT = 12
 """Indentation of a message that is printed below its code, in columns."""

@@ -8,8 +8,6 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import value_text
 from netdissect.render.units import Clock, arrow_of, direction_style
 
-__all__ = ["FollowView"]
-
 
 class FollowView:
     """Prints messages as they are delivered."""

@@ -10,8 +10,6 @@ import os
 import termios
 from contextlib import suppress
 
-__all__ = ["RESTORE", "main"]
-
 RESTORE = b"\x1b[?1049l\x1b[?25h\x1b[0m"
 """Leave the alternate screen, show the cursor, reset colours. Source: xterm control sequences."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from netdissect.render.console import Line
 
-__all__ = ["hex_rows"]
-
 _WIDE_ROW = 16
 _NARROW_ROW = 8
 _ROW_COLUMNS = 6 + 3 * _WIDE_ROW + 1 + 2 + _WIDE_ROW

@@ -14,8 +14,6 @@ from netdissect.render.console import Screen
 from netdissect.render.safe import safe
 from netdissect.render.units import arrow_of, direction_style, duration, octets, percent, rtt_range
 
-__all__ = ["KINDS", "capture_letter", "clock_lines", "show_join"]
-
 _SHOWN_BURSTS = 3
 _HANG, _DEEP = 3, 7
 """Indentation of wrapped lines, in columns."""

@@ -17,18 +17,6 @@ from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import COPIES, Clock, duration
 
-__all__ = [
-    "MAX_WIDTH",
-    "MIN_WIDTH",
-    "SIGNS",
-    "SILENCE_MS",
-    "Row",
-    "flight_rows",
-    "ladder_lines",
-    "mermaid",
-    "rows",
-]
-
 MIN_WIDTH, MAX_WIDTH = 60, 200
 """Columns of the drawing."""
 

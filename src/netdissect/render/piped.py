@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from rich.console import Console
 
-__all__ = ["Piped"]
-
 
 class Piped(Console):
     """A console that does not exit on a closed output, which is not a failure here."""

@@ -14,8 +14,6 @@ from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
 from netdissect.render.units import COPIES, Clock, direction_style, duration
 
-__all__ = ["ReadView", "frame_note", "record_title"]
-
 _ADDRESSES_FROM = 120
 """Minimum screen width for both addresses on every line. Narrower screens show the number of the
 connection, with a line that introduces it when it first appears."""

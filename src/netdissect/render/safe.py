@@ -12,8 +12,6 @@ from functools import lru_cache
 
 from netdissect.model.text import escape
 
-__all__ = ["LINE_LIMIT", "is_plain", "safe"]
-
 LINE_LIMIT = 4096
 """Maximum number of characters shown of one value; the rest is only counted."""
 

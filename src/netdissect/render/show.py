@@ -13,8 +13,6 @@ from netdissect.render.read import record_title
 from netdissect.render.tree import SEVERITY_LETTERS, find_node, hex_views, tree_lines, walk
 from netdissect.render.units import COPIES, Clock, duration
 
-__all__ = ["has_field", "show_record"]
-
 
 def has_field(record: DatagramRecord, field: str | None) -> bool:
     """Return whether the record has a field of this name (or dotted path)."""

@@ -9,8 +9,6 @@ from netdissect.model.packets import Direction
 from netdissect.render.console import Screen
 from netdissect.render.units import Clock, arrow_of, duration, octets, percent
 
-__all__ = ["show_stats", "sparkline"]
-
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 100
 

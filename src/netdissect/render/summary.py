@@ -7,8 +7,6 @@ from operator import is_
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.render.safe import safe
 
-__all__ = ["datagram_summary"]
-
 
 def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
     """Return the summary of a datagram: its own if the protocol provides one and all messages are

@@ -12,8 +12,6 @@ from netdissect.render.console import Line, Screen
 from netdissect.render.safe import safe
 from netdissect.render.units import duration, percent
 
-__all__ = ["show_sections"]
-
 _TEXT_LIMIT = 100
 """Maximum number of characters in a cell."""
 _SECOND = "%Y-%m-%d %H:%M:%S"

@@ -20,18 +20,6 @@ from netdissect.render.units import (
     seconds,
 )
 
-__all__ = [
-    "LEGEND",
-    "Item",
-    "Overview",
-    "ruler",
-    "show_items",
-    "show_timeline",
-    "show_timeouts",
-    "unit_head",
-    "unit_line",
-]
-
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
 _OVERVIEW_COLUMNS = 120

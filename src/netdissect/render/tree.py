@@ -13,16 +13,6 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
 from netdissect.render.units import counted
 
-__all__ = [
-    "SEVERITY_LETTERS",
-    "annotation_line",
-    "find_node",
-    "hex_views",
-    "tree_lines",
-    "value_text",
-    "walk",
-]
-
 SEVERITY_LETTERS = {severity.label: severity.name[0] for severity in Severity}
 """Severity -> letter, shown in addition to the colour."""
 

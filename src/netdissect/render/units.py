@@ -6,22 +6,6 @@ from datetime import UTC, datetime
 
 from netdissect.model.packets import NS_PER_S, Direction
 
-__all__ = [
-    "COPIES",
-    "STATE_STYLES",
-    "Clock",
-    "arrow_of",
-    "counted",
-    "dialect_text",
-    "direction_style",
-    "duration",
-    "octets",
-    "percent",
-    "rtt_range",
-    "seen_at",
-    "share",
-]
-
 COPIES = {
     "retransmission": ("»", "resend", "retransmitted"),
     "duplicate": ("○", "duplicate", "duplicated by the network"),

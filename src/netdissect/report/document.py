@@ -19,8 +19,6 @@ from netdissect.report import frame, joined, ladder, tables
 from netdissect.report.page import figure, page, zoom_tools
 from netdissect.report.subject import Capture, Subject
 
-__all__ = ["MAX_BYTES", "document"]
-
 MAX_BYTES: Final = 1_000_000
 """Size of a report at most, bytes: a browser shows that within 0.3 s."""
 _RESERVE = 40_000

@@ -11,8 +11,6 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import annotation_line, value_text
 from netdissect.render.units import COPIES, counted, dialect_text, seconds
 
-__all__ = ["MAX_BYTES", "MAX_FIELDS", "shown"]
-
 MAX_FIELDS = 120
 """Fields that are shown."""
 MAX_BYTES = 512

@@ -10,8 +10,6 @@ from netdissect.plot.markup import Html, join, tag
 from netdissect.plot.svg import alone
 from netdissect.report.page import page
 
-__all__ = ["run_page", "states_document"]
-
 _WIDTH, _MARGIN, _BOX, _GAP, _NEAR = 1200, 16, 190, 130, 30
 _LINE, _HEAD, _TOP = 16, 46, 120
 _TYPES_SHOWN = 40

@@ -9,8 +9,6 @@ from netdissect.plot.markup import Html, tag
 from netdissect.render.join import KINDS, clock_lines
 from netdissect.render.units import arrow_of, duration, percent
 
-__all__ = ["between", "sentence"]
-
 _HEADS = ("Way", "Sent", "Delivered", "Lost", "Copied", "Out of order", "Not compared",
           "One-way delay", "Jitter", "Resends needed", "Spurious")  # fmt: skip
 

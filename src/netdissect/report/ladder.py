@@ -13,8 +13,6 @@ from netdissect.plot.markup import Html, join, tag
 from netdissect.render.ladder import rows
 from netdissect.render.units import COPIES, counted, duration, seconds
 
-__all__ = ["drawn", "story"]
-
 _OUTCOMES = {
     "acked": "acknowledged",
     "unacked": "never acknowledged",

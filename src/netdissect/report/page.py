@@ -13,8 +13,6 @@ from netdissect.plot.chart import Chart
 from netdissect.plot.markup import Child, Html, join, tag
 from netdissect.plot.svg import hatch, legend, picture, style
 
-__all__ = ["figure", "page", "plots"]
-
 
 def _file(name: str) -> str:
     return (files("netdissect.report") / name).read_text("utf-8")

@@ -12,8 +12,6 @@ from typing import Any
 from netdissect.model.reports import ConnectionReport
 from netdissect.report.subject import Subject
 
-__all__ = ["Redactor"]
-
 _QUOTED = re.compile(r"“[^”]*”")
 
 

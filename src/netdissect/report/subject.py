@@ -13,8 +13,6 @@ from netdissect.model.reports import CaptureInfo, ConnectionReport, UnitRecord
 from netdissect.plot.chart import Chart
 from netdissect.plot.history import History
 
-__all__ = ["Capture", "Subject"]
-
 _SEVERITIES = tuple(severity.label for severity in sorted(Severity, reverse=True))
 
 

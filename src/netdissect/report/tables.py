@@ -24,8 +24,6 @@ from netdissect.render.units import (
 )
 from netdissect.report.subject import Subject
 
-__all__ = ["MAX_ROWS", "endings", "findings", "messages", "overview", "severity", "tiles"]
-
 MAX_ROWS = 500
 """Connections that are listed; more make the page slow to open."""
 _FRAMES = 6

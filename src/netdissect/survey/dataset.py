@@ -34,8 +34,6 @@ from netdissect.model.files import read_text
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
 
-__all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "refuse_links", "schema_of"]
-
 MAX_DAYS = 16
 """Days of one capture that get folders of their own; the rows of further days have no day."""
 MAX_SETTINGS_OCTETS = 65_536

@@ -9,8 +9,6 @@ from netdissect.export import json
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, UnitRecord
 
-__all__ = ["connection_items", "unit_item"]
-
 _SUMS = (
     "units",
     "copies",

@@ -27,8 +27,6 @@ from netdissect.system.interrupt import at_once
 from netdissect.system.parent import usable_cores
 from netdissect.system.programs import nothing_of_the_folder
 
-__all__ = ["MAX_ATTEMPTS", "survey"]
-
 MAX_ATTEMPTS = 3
 """Attempts at a source that cannot be read; also workers that one capture may kill."""
 MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20

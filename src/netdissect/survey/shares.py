@@ -41,8 +41,6 @@ from netdissect.survey.work import (
     unit_writer,
 )
 
-__all__ = ["shares_for", "split"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Task:

@@ -13,8 +13,6 @@ from netdissect.model.survey import Section
 from netdissect.survey.dataset import refuse_links, schema_of
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES
 
-__all__ = ["MEASURES", "Answers", "opened"]
-
 MEASURES: Final[Mapping[str, tuple[str, str]]] = {
     "loss": ("%", "sum(lost) / nullif(sum(sent), 0)"),
     "loss.p95": ("%", "quantile_cont(loss_share, 0.95)"),

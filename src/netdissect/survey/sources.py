@@ -19,8 +19,6 @@ from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import open_pinned
 
-__all__ = ["MAX_ROTATED", "Source", "is_remote", "join_rotated", "local_copy", "sources_of"]
-
 MAX_ROTATED = 256
 """Files of a rotated capture that are joined; further ones become another capture."""
 

@@ -14,10 +14,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
-from netdissect.export.json import dump
+from netdissect.export.jsonline import dump
 from netdissect.model.text import escape_surrogates
-
-__all__ = ["PARTITIONED", "SCHEMA", "TABLES", "Column", "arrow_schema", "day_of", "row_of"]
 
 SCHEMA: Final = 1
 """Version of the tables, raised when a column is renamed or dropped."""

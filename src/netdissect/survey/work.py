@@ -25,20 +25,6 @@ from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import LocalCopy, Source, local_copy
 from netdissect.survey.tables import day_of
 
-__all__ = [
-    "Partitions",
-    "Plan",
-    "Spans",
-    "conclude",
-    "connection_rows",
-    "failed",
-    "findings",
-    "survey_many",
-    "survey_one",
-    "unit_writer",
-]
-
-
 MAX_OVER = 4096
 """Ended connections that are remembered before they are removed."""
 

@@ -10,16 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = [
-    "NOBODY",
-    "Account",
-    "account_named",
-    "as_caller",
-    "caller",
-    "home_of_caller",
-    "is_private",
-]
-
 NOBODY = 65534
 """User and group without rights, if the system has no user `nobody`. Source: Linux,
 DEFAULT_OVERFLOWUID.

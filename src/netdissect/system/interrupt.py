@@ -22,25 +22,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, NoReturn
 
-__all__ = [
-    "SIGNALS",
-    "Interrupted",
-    "at_once",
-    "check",
-    "ended",
-    "ending",
-    "hang_up",
-    "heard",
-    "install",
-    "pending",
-    "resting",
-    "status",
-    "take",
-    "undisturbed",
-    "uninstall",
-    "wait",
-]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 1.0
 """Seconds within which a command has to check the flag."""

@@ -13,8 +13,6 @@ import select
 import signal
 import sys
 
-__all__ = ["main"]
-
 GRACE_SECONDS = 2.0
 """Time for the program to end after each of the signals below."""
 _NO_HOME = "/proc/nonexistent"

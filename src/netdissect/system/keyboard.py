@@ -11,8 +11,6 @@ import tty
 from contextlib import suppress
 from typing import Any, Final
 
-__all__ = ["Keyboard"]
-
 _READ_OCTETS: Final = 256
 _NAMES: Final = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down", "\x1b": "escape",

@@ -14,8 +14,6 @@ from typing import Any
 
 from netdissect.system.sandbox import permitted
 
-__all__ = ["lean"]
-
 _MODULE = "scapy.data"
 """The module that reads the tables when it is imported."""
 _FILE = "wireshark/manuf"

@@ -7,8 +7,6 @@ import signal
 import sys
 import threading
 
-__all__ = ["Lifeline", "usable_cores"]
-
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG. Source: prctl(2)."""
 

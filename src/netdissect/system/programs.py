@@ -16,11 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Program", "answer", "environment", "find", "nothing_of_the_folder", "start", "start_in_front",
-    "start_script",
-]  # fmt: skip
-
 Program: TypeAlias = "subprocess.Popen[bytes]"
 SYSTEM_FOLDERS = (
     "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",

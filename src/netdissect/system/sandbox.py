@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 from struct import pack
 
-__all__ = ["OFF", "active", "available", "confine", "permit", "permitted"]
-
 OFF = "NETDISSECT_UNCONFINED"
 """Environment variable that switches this off if it is set to anything but 0."""
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2

@@ -9,8 +9,6 @@ from struct import pack
 from netdissect.model.errors import FilterError
 from netdissect.system.programs import answer, find
 
-__all__ = ["attach", "compile_filter"]
-
 _ATTACH_FILTER = 26
 """SO_ATTACH_FILTER. Source: Linux include/uapi/asm-generic/socket.h."""
 _RETURN = 6

@@ -11,8 +11,6 @@ from pathlib import Path
 from netdissect.model.errors import AccessError, UsageError
 from netdissect.system.programs import find
 
-__all__ = ["BACKENDS", "CAPABILITIES", "Verdict", "choose", "has_capability", "refusal", "survey"]
-
 BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
 """In order of preference. dumpcap and tcpdump come first, because with them this process needs no
 rights. tshark is used only on request.

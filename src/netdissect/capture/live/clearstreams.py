@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 from netdissect.model.packets import SYN
 
-__all__ = ["MAX_FLOWS", "MAX_MARKS", "ClearStreams", "Way"]
-
 MAX_FLOWS = 4096
 """TCP flows that are remembered; beyond that, the one idle longest is forgotten."""
 MAX_MARKS = 1024

@@ -19,8 +19,6 @@ from netdissect.model.closing import Closing
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 
-__all__ = ["LiveFeed"]
-
 TIMER_DRAIN_S = 0.25
 """Time for parsing the frames that are waiting when the duration of the capture is over."""
 STOP_DRAIN_S = 2.0

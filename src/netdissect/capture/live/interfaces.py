@@ -12,8 +12,6 @@ from struct import pack, unpack_from
 from netdissect.model.errors import AccessError
 from netdissect.model.text import quoted
 
-__all__ = ["ANY", "Interface", "find_interface", "interfaces"]
-
 _GET_FLAGS, _GET_ADDRESS, _GET_HARDWARE = 0x8913, 0x8915, 0x8927
 """SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFHWADDR. Source: Linux include/uapi/linux/sockios.h. Not read
 from /sys, which may show the interfaces of another network namespace.

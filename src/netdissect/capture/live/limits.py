@@ -10,8 +10,6 @@ from netdissect.model.errors import UsageError
 from netdissect.model.packets import NS_PER_S
 from netdissect.model.text import quoted
 
-__all__ = ["Autostop", "RingRule"]
-
 _KILO = 1000
 """Bytes of a kB, as in dumpcap."""
 _MOST = 9_000_000_000

@@ -14,14 +14,13 @@ from typing import IO
 
 from netdissect.capture.live.choice import Verdict, refusal
 from netdissect.capture.live.source import Counts, LiveRequest, PolledInput, Wake
-from netdissect.capture.reader import CaptureError, open_capture
+from netdissect.capture.reader import open_capture
+from netdissect.capture.source import CaptureError
 from netdissect.model.errors import AccessError, FilterError, NetdissectError
 from netdissect.model.packets import Frame
 from netdissect.system import keeper
 from netdissect.system.accounts import Account
 from netdissect.system.programs import start_script
-
-__all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
 
 BUFFER_MIB = 64
 """Kernel buffer of the program: half a second at 100,000 full-size packets per second, or three

@@ -14,8 +14,6 @@ from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveSource
 from netdissect.model.packets import Frame
 
-__all__ = ["MAX_QUEUED_OCTETS", "FrameQueue", "Pump", "PumpThread"]
-
 MAX_QUEUED_OCTETS = 64 * 1024 * 1024
 """Memory of the frames that wait for being parsed. Beyond that, further frames of an interface are
 not parsed but counted (see `shared.py`), and reading a file waits.

@@ -24,7 +24,6 @@ from netdissect.model.errors import NetdissectError
 from netdissect.model.reports import CaptureInfo
 from netdissect.system import interrupt
 
-__all__ = ["Recorder"]
 
 @dataclass(slots=True)
 class _Outcome:

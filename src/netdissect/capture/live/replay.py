@@ -11,8 +11,6 @@ from netdissect.capture.live.source import Counts, LiveRequest, PolledInput, Wak
 from netdissect.capture.reader import open_capture
 from netdissect.model.packets import Frame
 
-__all__ = ["ReplaySource"]
-
 
 class ReplaySource:
     """The frames of a capture file or pipe."""

@@ -13,8 +13,6 @@ from netdissect.model.text import quoted
 from netdissect.system.accounts import NOBODY, Account, account_named, caller
 from netdissect.system.sandbox import permitted
 
-__all__ = ["drop_rights", "keep_files", "successor"]
-
 _NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS. Source: prctl(2)."""
 _CAPABILITY_VERSION = 0x20080522

@@ -31,8 +31,6 @@ from netdissect.model.errors import AccessError
 from netdissect.model.packets import NS_PER_S, Frame
 from netdissect.model.reports import CaptureInfo
 
-__all__ = ["RingSource"]
-
 BLOCK_OCTETS = 1 << 18
 """Size of one block. The kernel delivers it when it is full or RETIRE_MS old."""
 BLOCKS = 256

@@ -7,8 +7,6 @@ from io import FileIO, RawIOBase
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Segments", "first_kept", "segment"]
-
 
 def segment(folder: Path, first: int) -> Path:
     """Return the path of the file of a ring that begins with a frame; names sort as frames do."""

@@ -19,8 +19,6 @@ from contextlib import suppress
 from netdissect.capture.live.pump import MAX_QUEUED_OCTETS
 from netdissect.model.packets import Frame
 
-__all__ = ["SharedQueue"]
-
 _HEADER = 64  # bytes for the six numbers below, apart from the frames
 _PUT, _TAKEN, _PACKETS, _LOST, _GONE, _ENDED = range(6)
 _WORD = 8

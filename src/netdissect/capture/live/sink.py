@@ -15,8 +15,6 @@ from netdissect.capture.writer import PcapngWriter, PcapWriter
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.packets import LINK_TYPE, Frame
 
-__all__ = ["FileSink"]
-
 _COMPRESSED = frozenset({".gz", ".zst", ".xz", ".bz2", ".lz4"})
 
 

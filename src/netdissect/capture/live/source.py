@@ -14,16 +14,6 @@ from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 from netdissect.system.accounts import Account
 
-__all__ = [
-    "DRAIN_S",
-    "MAX_SNAP_OCTETS",
-    "Counts",
-    "LiveRequest",
-    "LiveSource",
-    "PolledInput",
-    "Wake",
-]
-
 DRAIN_S = 10.0
 """How long a stopped source is read for packets that were captured before, seconds."""
 MAX_SNAP_OCTETS = 262_144

@@ -32,8 +32,6 @@ from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 from netdissect.system.programs import find
 
-__all__ = ["TsharkSource", "frame_of_line"]
-
 _COLUMNS = (
     "frame.number", "frame.time_epoch", "frame.protocols", "ip.src", "ip.dst", "ipv6.src",
     "ipv6.dst", "udp.srcport", "udp.dstport", "udp.payload", "tcp.srcport", "tcp.dstport",
