@@ -13,6 +13,7 @@ A field class without a snippet here may have a method `derive(self, writer)`, w
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -59,10 +60,14 @@ from typing import Any, Final
 '''
 
 _BITS = (BitField, BitEnumField)
+_LAST_MOVE = re.compile(r"    p (\+?=) (\w+)")
+"""Matches a line of a body, not of a branch, that moves `p`."""
 
 
 class _Writer:
-    """Writes the body of one reader. Its variables: `p` = byte offset, `b` = bit position."""
+    """Writes the body of one reader. Its variables: `p` = byte offset, `b` = bit position, and in
+    layers of bits `off` = offset of the first byte.
+    """
 
     def __init__(self, layer: type[Any], skip: Iterable[str]) -> None:
         self.layer = layer
@@ -78,6 +83,8 @@ class _Writer:
         self.indent = 1
         self.fixed: list[tuple[str, str, Any]] = []
         """Pending run of fixed-size fields: (variable, `struct` format, field)."""
+        self.end = "p"
+        """Expression for the offset behind the layer."""
         self.window = "n"
         """Expression for all bits of a layer of bits."""
         self.certain = False
@@ -296,7 +303,6 @@ _SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
 
 def _octet_body(writer: _Writer, fields: list[Any]) -> None:
     """Write the body for a layer of whole bytes."""
-    writer.put("p = off")
     bits: list[Any] = []
     for outer in fields:
         field = outer.fld if isinstance(outer, MayEnd) else outer
@@ -313,6 +319,13 @@ def _octet_body(writer: _Writer, fields: list[Any]) -> None:
             continue
         _one(writer, field)
     writer.flush()
+    while writer.lines and (last := _LAST_MOVE.fullmatch(writer.lines[-1])):
+        # The last move of `p` is part of the result; one before that to `end` has no effect.
+        if writer.end == "p":
+            writer.end = last[2] if last[1] == "=" else f"p + {last[2]}"
+        elif writer.end != "end":
+            break
+        writer.lines.pop()
 
 
 def _snippet(field: Any) -> Any:
@@ -410,7 +423,8 @@ def _fields_of(check: Check) -> set[str]:
 def _odd(
     layer: type[Any], values: list[str], rows: Mapping[type[Any], Iterable[str]]
 ) -> str:
-    names = {name: f"v_{name}" for name in values} | {"_direction": "direction"}
+    names = {name: f"values[{place}]" for place, name in enumerate(values)}
+    names["_direction"] = "direction"
     lists = {
         field.name: field.item for field in layer.fields_desc
         if isinstance(field, Items) and field.name in names
@@ -418,16 +432,13 @@ def _odd(
 
     def any_item(items: str, name: str) -> str:
         place = _returned(lists[items], rows[lists[items]]).index(name)
-        return f"any(item[{place}] for item in v_{items})"
+        return f"any(item[{place}] for item in {names[items]})"
 
-    used: set[str] = set()
     body: list[str] = []
     for check in layer.checks:
-        fields = _fields_of(check)
         derivable = isinstance(check.when, E) and check.severity is None
-        if not derivable or not names.keys() >= fields:
+        if not derivable or not names.keys() >= _fields_of(check):
             continue
-        used |= fields
         text = "".join(
             literal + ("" if name is None else f"{{{names[name]}{form and ':' + form}}}")
             for literal, name, form, _ in Formatter().parse(check.message)
@@ -436,13 +447,12 @@ def _odd(
         body.append(f"    if {_text(check.when, names, any_item)}: found.append({note})")
     for name, item in lists.items():
         if item in rows and odd_source(item, rows[item], rows):
-            used.add(name)
-            body.append(f"    for item in v_{name}: odd_{item.__name__}(item, direction, found)")
+            loop = f"for item in {names[name]}: odd_{item.__name__}(item, direction, found)"
+            body.append(f"    {loop}")
     if not body:
         return ""
     head = "(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:"
-    unpacked = [f"    v_{name} = values[{at}]" for at, name in enumerate(values) if name in used]
-    return "\n".join([head, *unpacked, *body])
+    return "\n".join([head, *body])
 
 
 def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
@@ -460,10 +470,11 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
     """
     writer = _written(layer, skip)
     returned = "".join(f"{value}, " for value in writer.values)
-    writer.put(f"return ({returned}p,)")
+    writer.put(f"return ({returned}{writer.end},)")
     named = [value.removeprefix("v_") for value in writer.values]
+    start = "off" if _has_bits(layer) else "p"
     head = [
-        "(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:",
+        f"(buf: bytes, {start}: int, end: int) -> tuple[Any, ...] | None:",
         f'    """Return ({", ".join([*named, "next offset"])})."""',
     ]
     return "\n".join([*head, *writer.lines]), writer.structs, writer.imports
@@ -472,13 +483,15 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
 def _written(layer: type[Any], skip: Iterable[str]) -> _Writer:
     """Return a writer with the body of a layer's reader."""
     writer = _Writer(layer, skip)
-    fields = list(layer.fields_desc)
-    flat = [getattr(field, "fld", field) for field in fields]
-    if any(isinstance(field, (LsbBits, LsbVarULong, LsbTail)) for field in flat):
-        lsb_body(writer, fields)
-    else:
-        _octet_body(writer, fields)
+    write_body = lsb_body if _has_bits(layer) else _octet_body
+    write_body(writer, list(layer.fields_desc))
     return writer
+
+
+def _has_bits(layer: type[Any]) -> bool:
+    """Return whether fields of a layer begin at any bit, the lowest one first."""
+    flat = [getattr(field, "fld", field) for field in layer.fields_desc]
+    return any(isinstance(field, (LsbBits, LsbVarULong, LsbTail)) for field in flat)
 
 
 def module_source(protocol: str) -> str:

@@ -50,7 +50,7 @@ def lsb_body(writer: Any, fields: list[Any]) -> None:
     for field in fields:
         checked = isinstance(position, int) and position < fixed
         position = _lsb_one(writer, field, position, checked=checked)
-    writer.put("p = end" if position == "end" else f"p = off + (({position} + 7) >> 3)")
+    writer.end = "end" if position == "end" else f"off + (({position} + 7) >> 3)"
 
 
 def _octets(bits: int) -> int:
@@ -167,7 +167,7 @@ def _word_source(writer: Any) -> str:
         raise TypeError(f"{writer.layer.__name__}: no fields of fixed size that fit into a word")
     text = text.replace("return None", f"return {'0, ' * len(values)}-1")
     text = text.replace("= None", "= ABSENT").replace("low_octets", "low_word")
-    for name in "mnbp":
+    for name in "mnb":
         # Only the first assignment declares the variable.
         text = text.replace(f"    {name} = ", f"    {name}: i64 = ", 1)
     places = ", ".join(["i64"] * (len(values) + 1))
@@ -177,6 +177,6 @@ def _word_source(writer: Any) -> str:
             f"def word_{writer.layer.__name__}(buf: bytes, off: i64, end: i64) -> tuple[{places}]:",
             f'    """Return ({named}) as machine integers."""',
             text,
-            f"    return {', '.join([*values, 'p'])}",
+            f"    return {', '.join([*values, writer.end])}",
         ]
     )

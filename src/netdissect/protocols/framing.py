@@ -108,9 +108,7 @@ class LengthPrefixed:
     sync: bytes are skipped until consecutive messages could be the protocol's.
     """
 
-    __slots__ = (
-        "_buffer", "_fault", "_in_sync", "_limit", "_prefix", "_search_at", "skipped",
-    )  # fmt: skip
+    __slots__ = ("_buffer", "_fault", "_in_sync", "_limit", "_prefix", "_search_at")
 
     def __init__(self, prefix: Prefix, *, fault: str) -> None:
         """Create a framer.
@@ -128,8 +126,6 @@ class LengthPrefixed:
         self._in_sync = True
         self._search_at = 0
         """Size of the buffer, bytes, at which it is searched again."""
-        self.skipped = 0
-        """Bytes that belong to no message that was found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completes."""
@@ -144,7 +140,6 @@ class LengthPrefixed:
         """Return an incomplete message at the end of the stream, marked as truncated."""
         buffer = self._buffer
         if not self._in_sync:
-            self.skipped += len(buffer.data)
             buffer.clear()
         if len(buffer.data) <= self._prefix.width:
             return []
@@ -172,7 +167,6 @@ class LengthPrefixed:
         self._in_sync = start is not None
         if start is None:
             start = size // 2 if size > _MAX_SEARCHED else 0
-        self.skipped += start
         del buffer.data[:start]
         return self._in_sync
 
@@ -192,7 +186,6 @@ class LengthPrefixed:
             if not 0 < length <= self._limit:
                 octets = bytes(data[position : position + width])
                 found.append((octets, buffer.used_frames(), (self._fault,), base + position))
-                self.skipped += size - position
                 self._lose_sync()
                 return found
             if size - position < width + length:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BareValues, ValueRow, number
+from netdissect.wire.values import ValueRow, Values, number
 
 __all__ = ["NULLABLE_VALUES", "PLAIN_VALUES", "TYPES"]
 
@@ -54,7 +54,7 @@ TYPES: Mapping[str, ValueRow] = {
 """Type name in a schema -> encoding. `byte` is signed, as in Java."""
 
 
-class _PlainValues(BareValues):
+class _PlainValues(Values):
     """Values of bin1: nothing precedes one. Objects begin with a has-object byte and a size."""
 
     def enter(self, cursor: Cursor) -> Cursor | None:

@@ -72,16 +72,19 @@ def table() -> dict[str, Any]:
     return loaded
 
 
+def _uuid(entry: dict[str, Any]) -> bytes:
+    """Return the UUID of a message or object; no bytes if it has none."""
+    return bytes.fromhex((entry.get("uuid") or "").replace("-", ""))
+
+
 def _row(entry: dict[str, Any]) -> MessageRow:
-    uuid = bytes.fromhex((entry.get("uuid") or "").replace("-", ""))
-    sender = {"client": CLIENT, "server": SERVER}.get(entry["from"] or "")
     return MessageRow(
         entry["kind"],
         entry["name"],
-        0 if uuid else entry["id"],
-        uuid,
-        sender,
-        entry["vital"],
+        entry.get("id") or 0,
+        _uuid(entry),
+        {"client": CLIENT, "server": SERVER}.get(entry["from"] or ""),
+        entry.get("vital"),
         tuple(entry["fields"]),
         entry["dialect"],
     )
@@ -124,16 +127,7 @@ def connless_rows(family: str) -> dict[bytes, MessageRow]:
     """Return magic bytes -> row of the connless messages of a family; DDNet's belong to 0.6."""
     wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
     return {
-        bytes.fromhex(entry["magic"]): MessageRow(
-            "connless",
-            entry["name"],
-            0,
-            b"",
-            {"client": CLIENT, "server": SERVER}.get(entry["from"]),
-            None,
-            tuple(entry["fields"]),
-            entry["dialect"],
-        )
+        bytes.fromhex(entry["magic"]): _row(entry)
         for entry in table()["connless"]
         if entry["dialect"] in wanted
     }
@@ -153,7 +147,7 @@ def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
         if entry["dialect"] == family:
             found[entry["type_id"]] = entry
         elif entry.get("uuid"):
-            found[bytes.fromhex(entry["uuid"].replace("-", ""))] = entry
+            found[_uuid(entry)] = entry
     return found
 
 
@@ -162,21 +156,12 @@ def uuid_names() -> dict[bytes, str]:
     """Return UUID -> name that it is derived from (`what-is@ddnet.tw`), of all known UUIDs."""
     loaded = table()
     rows = (*loaded["system"], *loaded["game"], *loaded["snap_objects"])
-    return {
-        bytes.fromhex(row["uuid"].replace("-", "")): row["uuid_name"]
-        for row in rows
-        if row.get("uuid")
-    }
+    return {_uuid(row): row["uuid_name"] for row in rows if row.get("uuid")}
 
 
 @cache
 def type_names(family: str) -> tuple[str, ...]:
     """Return all message types that dialects of a family can report, sorted."""
-    names = {f"control.{name}" for name in CONTROL_NAMES[family].values()}
-    for row in (
-        *message_rows(family).values(),
-        *uuid_rows().values(),
-        *connless_rows(family).values(),
-    ):
-        names.add(row.type)
-    return tuple(sorted(names))
+    tables = message_rows(family), uuid_rows(), connless_rows(family)
+    names = {row.type for rows in tables for row in rows.values()}
+    return tuple(sorted(names | {f"control.{name}" for name in CONTROL_NAMES[family].values()}))

@@ -140,15 +140,8 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def named(items: Items, family: str, known: Items | None = None) -> list[dict[str, Any]]:
-    """Return the items with the names of their types and fields.
-
-    Args:
-        items: the items.
-        family: `0.6` or `0.7`.
-        known: items that announce UUID types, if `items` is only a delta.
-
-    """
+def named(items: Items, family: str) -> list[dict[str, Any]]:
+    """Return the items with the names of their types and fields."""
     objects = _objects(family)
     uuids: dict[int, bytes] | None = None
     found = []
@@ -156,7 +149,7 @@ def named(items: Items, family: str, known: Items | None = None) -> list[dict[st
         known_as: int | bytes = kind
         if kind >= _FIRST_EXTENDED:
             if uuids is None:
-                uuids = _uuids({**(known or {}), **items})
+                uuids = _uuids(items)
             known_as = uuids.get(kind, b"")
         found.append(_item(kind, number, values, objects.get(known_as)))
     return found

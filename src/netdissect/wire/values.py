@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
 
-__all__ = ["BITS", "OCTETS", "BareValues", "ValueRow", "Values", "number", "string"]
+__all__ = ["BITS", "OCTETS", "ValueRow", "Values", "number", "string"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,61 +22,36 @@ class ValueRow:
     """(sink, value, the same number): appends the value."""
 
 
-class Values(Protocol):
-    """The encodings of a protocol: a table of scalars, and how arrays and objects are framed."""
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The encodings of a protocol: a table of scalars, and how arrays and objects are framed.
 
-    @property
-    def scalars(self) -> Mapping[str, ValueRow]:
-        """Type name -> row. A name with `[]` overrides the encoding of arrays of that type."""
+    Here nothing precedes a value, objects have no head, and no value is null.
+    """
 
-    @property
-    def aliases(self) -> Mapping[str, str]:
-        """Alternative type name -> type name: "ints" -> "int[]"."""
+    scalars: Mapping[str, ValueRow]
+    """Type name -> row. A name with `[]` overrides the encoding of arrays of that type."""
+    aliases: Mapping[str, str]
+    """Alternative type name -> type name: "ints" -> "int[]"."""
+    count: Callable[[Cursor], int]
+    """Reads the length of an array."""
+    put_count: Callable[[Sink, int], None]
+    """Appends the length of an array."""
 
-    def count(self, cursor: Cursor) -> int:
-        """Read the length of an array."""
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append the length of an array."""
-
-    def present(self, cursor: Cursor) -> bool:
+    def present(self, cursor: Cursor) -> bool:  # noqa: ARG002
         """Read what precedes every value; return False if the value is null."""
+        return True
 
-    def put_present(self, sink: Sink, *, present: bool) -> bool:
+    def put_present(self, sink: Sink, *, present: bool) -> bool:  # noqa: ARG002 - None is zero
         """Append what precedes every value; return whether the value itself follows."""
+        return True
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Read the head of an object; return the cursor for its fields, None for a null object."""
-
-    def wrap(self, sink: Sink, body: Sink) -> None:
-        """Append the head of an object and its fields."""
-
-
-@dataclass(frozen=True, slots=True)
-class BareValues:
-    """Encodings in which nothing precedes a value, objects have no head, and no value is null."""
-
-    scalars: Mapping[str, ValueRow]
-    aliases: Mapping[str, str]
-    count: Callable[[Cursor], int]
-    put_count: Callable[[Sink, int], None]
-
-    def present(self, cursor: Cursor) -> bool:
-        """Return True: no value is null."""
-        del cursor
-        return True
-
-    def put_present(self, sink: Sink, *, present: bool) -> bool:
-        """Return True: a missing value is written as zero."""
-        del sink, present
-        return True
-
-    def enter(self, cursor: Cursor) -> Cursor | None:
-        """Return the same cursor: an object is only its fields."""
         return cursor
 
     def wrap(self, sink: Sink, body: Sink) -> None:
-        """Append the fields of an object, without a head."""
+        """Append the head of an object and its fields."""
         sink.put(body.getvalue())
 
 

@@ -47,7 +47,6 @@ def test_a_delta_needs_its_base() -> None:
     assert (found.code, found.items) == (None, {(4, 2): (101, -200, 1)})
     assert snapshots.feed(Part(14, 2, -5, MOVED)).code == "teeworlds-snap-crc"
     assert snapshots.feed(Part(16, 4, None, b"")).items == found.items
-    assert snapshots.counts == {"no_base": 1, "rebuilt": 2, "crc_differs": 1}
     snapshots.reset()
     assert snapshots.feed(Part(18, 2, -98, MOVED)).code == "teeworlds-snap-base"
 
@@ -72,7 +71,6 @@ def test_parts_come_in_any_order_and_twice(order: tuple[int, ...]) -> None:
     again = snapshots.feed(full(10, 3, 1))
     assert (again.items, again.code) == (found[-1].items, None)
     assert not snapshots.given_up(99)
-    assert snapshots.counts == {"rebuilt": 1}
 
 
 def test_lost_parts_are_named_once() -> None:
@@ -155,7 +153,7 @@ def test_lost_parts_of_a_capture_are_named() -> None:
 def test_a_datagram_that_is_followed_gives_what_its_tree_gives(dialect: str) -> None:
     def state(inspector: SnapshotInspector) -> Any:
         known = inspector._snapshots
-        return None if known is None else (known.counts, known._complete, known._partial)
+        return None if known is None else (known._complete, known._partial)
 
     seeds = payloads("teeworlds")[:: len(payloads("teeworlds")) // 300]
     hints = Hints((dialect, dialect))

@@ -25,167 +25,126 @@ _LE_Q: Final = Struct("<Q").unpack_from
 _LE_ii: Final = Struct("<ii").unpack_from
 
 
-def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpRfc01(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
-    p = off
     if p + 21 > end: return None
     v_cmd, v_timestamp, v_id, v_size = _BE_BfQQ(buf, p)
-    p += 21
-    return (v_cmd, v_timestamp, v_id, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_size, p + 21,)
 
 
 def odd_EoudpRfc01(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_cmd = values[0]
-    v_timestamp = values[1]
-    v_id = values[2]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (values[0] or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {values[0]:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (values[1] or 0) < 100000000000.0 and (values[1] or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {values[1]} cannot be a sender's clock"))
+    if (values[2] or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {values[2]}: senders count from 0 in a signed 32-bit number'))
 
 
-def read_EoudpRfc03(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpRfc03(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
-    p = off
     if p + 26 > end: return None
     v_cmd, v_timestamp, v_id, v_important, v_size = _BE_BdQBQ(buf, p)
-    p += 26
-    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 26,)
 
 
 def odd_EoudpRfc03(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_cmd = values[0]
-    v_timestamp = values[1]
-    v_id = values[2]
-    v_important = values[3]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
-    if (v_important or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
+    if (values[0] or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {values[0]:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (values[1] or 0) < 100000000000.0 and (values[1] or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {values[1]} cannot be a sender's clock"))
+    if (values[2] or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {values[2]}: senders count from 0 in a signed 32-bit number'))
+    if (values[3] or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {values[3]}, read as true'))
 
 
-def read_EoudpEarly(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpEarly(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
-    p = off
     if p + 22 > end: return None
     v_cmd, v_timestamp, v_id, v_size, v_padding = _BE_BfQQ1s(buf, p)
-    p += 22
-    return (v_cmd, v_timestamp, v_id, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_size, p + 22,)
 
 
 def odd_EoudpEarly(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_cmd = values[0]
-    v_timestamp = values[1]
-    v_id = values[2]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if (v_cmd or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
-    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (values[0] or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {values[0]:#04x} is not defined: a connected receiver's process ends"))
+    if (values[0] or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {values[0]:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (values[1] or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {values[1]} cannot be a sender's clock"))
+    if (values[2] or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {values[2]}: senders count from 0 in a signed 32-bit number'))
 
 
-def read_Eoudp30(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Eoudp30(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
-    p = off
     if p + 30 > end: return None
     v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _BE_BfQBQ8s(buf, p)
-    p += 30
-    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 30,)
 
 
 def odd_Eoudp30(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_cmd = values[0]
-    v_timestamp = values[1]
-    v_id = values[2]
-    v_important = values[3]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if (v_cmd or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
-    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
-    if (v_important or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
+    if (values[0] or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {values[0]:#04x} is not defined: a connected receiver's process ends"))
+    if (values[0] or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {values[0]:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (values[1] or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {values[1]} cannot be a sender's clock"))
+    if (values[2] or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {values[2]}: senders count from 0 in a signed 32-bit number'))
+    if (values[3] or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {values[3]}, read as true'))
 
 
-def read_EoudpMid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpMid(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
-    p = off
     if p + 22 > end: return None
     v_cmd, v_timestamp, v_id, v_important, v_size = _BE_BfQBQ(buf, p)
-    p += 22
-    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 22,)
 
 
-def read_EoudpEarlyLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpEarlyLong32(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
-    p = off
     if p + 22 > end: return None
     v_cmd, v_timestamp, v_id, v_size, v_padding = _BE_BfII9s(buf, p)
-    p += 22
-    return (v_cmd, v_timestamp, v_id, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_size, p + 22,)
 
 
-def read_EoudpMidLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpMidLong32(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
-    p = off
     if p + 22 > end: return None
     v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _BE_BfIBI8s(buf, p)
-    p += 22
-    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 22,)
 
 
-def read_EoudpLateLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpLateLong32(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
-    p = off
     if p + 26 > end: return None
     v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _BE_BdIBI8s(buf, p)
-    p += 26
-    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 26,)
 
 
-def read_EoudpPair(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpPair(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (received, sent, next offset)."""
-    p = off
     if p + 8 > end: return None
     v_received, v_sent = _LE_ii(buf, p)
-    p += 8
-    return (v_received, v_sent, p,)
+    return (v_received, v_sent, p + 8,)
 
 
 def odd_EoudpPair(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_received = values[0]
-    v_sent = values[1]
-    if (v_received or 0) < 0 or (v_sent or 0) < 0: found.append((Ev.NOTE, 'eoudp-negative-count', f'received {v_received}, sent {v_sent}: counters do not go below zero'))
+    if (values[0] or 0) < 0 or (values[1] or 0) < 0: found.append((Ev.NOTE, 'eoudp-negative-count', f'received {values[0]}, sent {values[1]}: counters do not go below zero'))
 
 
-def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpAck(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (acked_id, next offset)."""
-    p = off
     if p + 8 > end: return None
     v_acked_id, = _LE_Q(buf, p)
-    p += 8
-    return (v_acked_id, p,)
+    return (v_acked_id, p + 8,)
 
 
 def odd_EoudpAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_acked_id = values[0]
-    if (v_acked_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'acknowledges id {v_acked_id}: above what a sender can count'))
+    if (values[0] or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'acknowledges id {values[0]}: above what a sender can count'))
 
 
-def read_EoudpConnectAccept(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpConnectAccept(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (client_index, next offset)."""
-    p = off
     if p + 8 > end: return None
     v_client_index, = _LE_Q(buf, p)
-    p += 8
-    return (v_client_index, p,)
+    return (v_client_index, p + 8,)
 
 
-def read_EoudpConnectAcceptText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_EoudpConnectAcceptText(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (client_index, next offset)."""
-    p = off
     k = buf[p:end]
     if not 1 <= len(k) <= 20 or not (k.isascii() and k.isdigit()):
         return None
     v_client_index = int(k)
-    p = end
-    return (v_client_index, p,)
+    return (v_client_index, end,)
 
 
 read_EoudpRfc02: Final = read_EoudpRfc01

@@ -21,9 +21,8 @@ _read_KNET_7_7_16: Final = varint.KNET_7_7_16.read
 _read_KNET_7_8: Final = varint.KNET_7_8.read
 
 
-def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetMessage(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_content_length_low = buf[p]
     p += 1
@@ -79,26 +78,18 @@ def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     if k < 1 or p + k > end: return None
     if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (not (v_fragment_start or 0))): return None
     v_content = buf[p:p + k]
-    p += k
-    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p + k,)
 
 
 def odd_KnetMessage(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_fragment_start = values[0]
-    v_fragment = values[1]
-    v_reliable = values[3]
-    v_unused = values[4]
-    v_fragment_count = values[6]
-    v_transfer_id = values[7]
-    if (v_unused or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
-    if ((v_fragment or 0) or (v_fragment_start or 0)) and (not (v_reliable or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
-    if v_transfer_id is not None and (v_transfer_id or 0) == 0: found.append((Ev.NOTE, 'knet-transfer-zero', 'transfer 0'))
+    if (values[4] or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if ((values[1] or 0) or (values[0] or 0)) and (not (values[3] or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if values[6] is not None and (values[6] or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {values[6]}'))
+    if values[7] is not None and (values[7] or 0) == 0: found.append((Ev.NOTE, 'knet-transfer-zero', 'transfer 0'))
 
 
-def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetDatagram(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
-    p = off
     if p + 1 > end: return None
     n = buf[p]
     v_in_order = n >> 7
@@ -125,16 +116,13 @@ def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 
 def odd_KnetDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_reliable = values[1]
-    v_messages = values[5]
-    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
-    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
-    for item in v_messages: odd_KnetMessage(item, direction, found)
+    if not (values[5] or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (values[5] or 0) and (values[1] or 0) != any(item[3] for item in values[5]): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    for item in values[5]: odd_KnetMessage(item, direction, found)
 
 
-def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Knet2010Message(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_content_length_low = buf[p]
     p += 1
@@ -190,25 +178,18 @@ def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     if k < 1 or p + k > end: return None
     if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (v_reliable or 0) and (not (v_fragment_start or 0))): return None
     v_content = buf[p:p + k]
-    p += k
-    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p + k,)
 
 
 def odd_Knet2010Message(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_fragment_start = values[0]
-    v_fragment = values[1]
-    v_reliable = values[3]
-    v_unused = values[4]
-    v_fragment_count = values[6]
-    if (v_unused or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
-    if (v_fragment_start or 0) and (not (v_reliable or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
-    if (v_fragment or 0) and (not (v_reliable or 0)) and (not (v_fragment_start or 0)): found.append((Ev.NOTE, 'knet-stray-fragment-bit', 'left-over Fragment bit; read as a whole message'))
+    if (values[4] or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if (values[0] or 0) and (not (values[3] or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if values[6] is not None and (values[6] or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {values[6]}'))
+    if (values[1] or 0) and (not (values[3] or 0)) and (not (values[0] or 0)): found.append((Ev.NOTE, 'knet-stray-fragment-bit', 'left-over Fragment bit; read as a whole message'))
 
 
-def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Knet2010Datagram(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
-    p = off
     if p + 1 > end: return None
     n = buf[p]
     v_in_order = n >> 7
@@ -235,16 +216,13 @@ def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
 
 
 def odd_Knet2010Datagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_reliable = values[1]
-    v_messages = values[5]
-    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
-    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
-    for item in v_messages: odd_Knet2010Message(item, direction, found)
+    if not (values[5] or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (values[5] or 0) and (values[1] or 0) != any(item[3] for item in values[5]): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    for item in values[5]: odd_Knet2010Message(item, direction, found)
 
 
-def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetPacketAck(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (message_id, acked_packet_id, sequence_bits, next offset)."""
-    p = off
     if p >= end: return None
     v_message_id = buf[p]
     if v_message_id < 0x80: p += 1
@@ -258,18 +236,15 @@ def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
     p += 3
     if p + 4 > end: return None
     v_sequence_bits, = _LE_I(buf, p)
-    p += 4
-    return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
+    return (v_message_id, v_acked_packet_id, v_sequence_bits, p + 4,)
 
 
 def odd_KnetPacketAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_acked_packet_id = values[1]
-    if (v_acked_packet_id or 0) >> 22: found.append((Ev.NOTE, 'knet-ack-bits', f'bits 22-23 of {v_acked_packet_id:#x} are set: the base acknowledges nothing'))
+    if (values[1] or 0) >> 22: found.append((Ev.NOTE, 'knet-ack-bits', f'bits 22-23 of {values[1]:#x} are set: the base acknowledges nothing'))
 
 
-def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetSpecPacketAck(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (message_id, acked_packet_id_low, sequence_bits_low, acked_packet_id_high, sequence_bits_high, next offset)."""
-    p = off
     if p >= end: return None
     v_message_id = buf[p]
     if v_message_id < 0x80: p += 1
@@ -288,13 +263,11 @@ def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     p += 1
     if p + 4 > end: return None
     v_sequence_bits_high, = _LE_I(buf, p)
-    p += 4
-    return (v_message_id, v_acked_packet_id_low, v_sequence_bits_low, v_acked_packet_id_high, v_sequence_bits_high, p,)
+    return (v_message_id, v_acked_packet_id_low, v_sequence_bits_low, v_acked_packet_id_high, v_sequence_bits_high, p + 4,)
 
 
-def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetSpecMessage(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order_code, single_in_order_index, multi_in_order_index_count, multi_in_order_indexes, fragment_count, transfer_id, fragment_number, content, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_content_length_low = buf[p]
     p += 1
@@ -356,18 +329,15 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     if k < 1 or p + k > end: return None
     if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (not (v_fragment_start or 0))): return None
     v_content = buf[p:p + k]
-    p += k
-    return (v_fragment_start, v_fragment, v_in_order_code, v_single_in_order_index, v_multi_in_order_index_count, v_multi_in_order_indexes, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+    return (v_fragment_start, v_fragment, v_in_order_code, v_single_in_order_index, v_multi_in_order_index_count, v_multi_in_order_indexes, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p + k,)
 
 
 def odd_KnetSpecMessage(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_fragment_count = values[6]
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if values[6] is not None and (values[6] or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {values[6]}'))
 
 
-def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_KnetSpecHeader(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, next offset)."""
-    p = off
     if p + 2 > end: return None
     v_packet_id_low, = _LE_H(buf, p)
     p += 2
@@ -415,8 +385,7 @@ def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
 
 
 def odd_KnetSpecDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_messages = values[0]
-    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
+    if not (values[0] or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
 
 
 def odd_KnetWrongSize(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
@@ -424,5 +393,4 @@ def odd_KnetWrongSize(values: tuple[Any, ...], direction: int | None, found: lis
 
 
 def odd_KnetDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_data = values[0]
-    if (v_data or 0): found.append((Ev.NOTE, 'knet-disconnect-payload', 'an empty message with a payload'))
+    if (values[0] or 0): found.append((Ev.NOTE, 'knet-disconnect-payload', 'an empty message with a payload'))

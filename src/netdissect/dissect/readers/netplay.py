@@ -16,27 +16,23 @@ from netdissect.model.events import Ev, Event
 _BE_HBH: Final = Struct("!HBH").unpack_from
 
 
-def read_NetplayFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_NetplayFrame(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (length, options, type, next offset)."""
-    p = off
     if p + 5 > end: return None
     v_length, v_options, v_type = _BE_HBH(buf, p)
     p += 5
     k = (v_length or 0) - 3
     if k < 0 or p + k > end: return None
-    p += k
-    return (v_length, v_options, v_type, p,)
+    return (v_length, v_options, v_type, p + k,)
 
 
 def odd_NetplayFrame(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_options = values[1]
-    if (v_options or 0) & 252: found.append((Ev.NOTE, 'reserved-option-bits', f'options {v_options:#04x}: bits 2 to 7 are reserved'))
-    if (v_options or 0) & 2: found.append((Ev.NOTE, 'encrypted-flag-set', "no release encrypts: the application's own mark"))
+    if (values[1] or 0) & 252: found.append((Ev.NOTE, 'reserved-option-bits', f'options {values[1]:#04x}: bits 2 to 7 are reserved'))
+    if (values[1] or 0) & 2: found.append((Ev.NOTE, 'encrypted-flag-set', "no release encrypts: the application's own mark"))
 
 
-def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_NetplayText(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (class_name, body, next offset)."""
-    p = off
     k = buf.find(b'\n', p, end)
     if k < 0: return None
     v_class_name = buf[p:k]
@@ -49,10 +45,8 @@ def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 
 def odd_NetplayShortFrame(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_length = values[0]
-    if (v_length or 0) < 3: found.append((Ev.NOTE, 'frame-length-below-3', f'length {v_length}: options and type alone take 3 bytes'))
+    if (values[0] or 0) < 3: found.append((Ev.NOTE, 'frame-length-below-3', f'length {values[0]}: options and type alone take 3 bytes'))
 
 
 def odd_NetplayChunk(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_chunk_header = values[0]
-    if (v_chunk_header or 0) & 63: found.append((Ev.NOTE, 'chunk-header-invalid', f'chunk header {v_chunk_header:#04x}'))
+    if (values[0] or 0) & 63: found.append((Ev.NOTE, 'chunk-header-invalid', f'chunk header {values[0]:#04x}'))

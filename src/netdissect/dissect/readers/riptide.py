@@ -25,9 +25,8 @@ _LE_H: Final = Struct("<H").unpack_from
 _LE_h: Final = Struct("<h").unpack_from
 
 
-def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Unreliable(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_type_id = buf[p]
     p += 1
@@ -36,60 +35,47 @@ def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
         p += 2
     else:
         v_message_id = None
-    p = end
-    return (v_type_id, v_message_id, p,)
+    return (v_type_id, v_message_id, end,)
 
 
 def odd_Riptide20Unreliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_message_id = values[1]
-    if v_message_id is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    if values[1] is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
 
 
-def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Ack(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, next offset)."""
-    p = off
     if p + 5 > end: return None
     v_type_id, v_last_received, v_ack_bits = _LE_BHH(buf, p)
-    p += 5
-    return (v_type_id, v_last_received, v_ack_bits, p,)
+    return (v_type_id, v_last_received, v_ack_bits, p + 5,)
 
 
-def read_Riptide20AckExtra(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20AckExtra(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
-    p = off
     if p + 7 > end: return None
     v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id = _LE_BHHH(buf, p)
-    p += 7
-    return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
+    return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p + 7,)
 
 
-def read_Riptide20Connect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Connect(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_type_id = buf[p]
-    p += 1
-    p = end
-    return (v_type_id, p,)
+    return (v_type_id, end,)
 
 
-def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Reject(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
-    p = off
     if p + 2 > end: return None
     v_type_id, v_reason = _BE_BB(buf, p)
-    p += 2
-    p = end
-    return (v_type_id, v_reason, p,)
+    return (v_type_id, v_reason, end,)
 
 
 def odd_Riptide20Reject(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     if direction is not None and (direction or 0) == 0: found.append((Ev.NOTE, 'riptide-wrong-direction', 'Reject is sent by servers only'))
 
 
-def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Heartbeat(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
-    p = off
     if p + 2 > end: return None
     v_type_id, v_ping_id = _BE_BB(buf, p)
     p += 2
@@ -102,15 +88,13 @@ def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
 
 
 def odd_Riptide20Heartbeat(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_rtt_ms = values[2]
-    if direction is not None and (direction or 0) == 0 and (v_rtt_ms is None): found.append((Ev.NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
-    if (direction or 0) == 1 and v_rtt_ms is not None: found.append((Ev.NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
-    if (v_rtt_ms or 0) < -1: found.append((Ev.NOTE, 'riptide-implausible-rtt', f'RTT {v_rtt_ms} ms: only -1 (none yet) is a valid negative value'))
+    if direction is not None and (direction or 0) == 0 and (values[2] is None): found.append((Ev.NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
+    if (direction or 0) == 1 and values[2] is not None: found.append((Ev.NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
+    if (values[2] or 0) < -1: found.append((Ev.NOTE, 'riptide-implausible-rtt', f'RTT {values[2]} ms: only -1 (none yet) is a valid negative value'))
 
 
-def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Disconnect(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_type_id = buf[p]
     p += 1
@@ -119,18 +103,15 @@ def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
         p += 1
     else:
         v_reason = None
-    p = end
-    return (v_type_id, v_reason, p,)
+    return (v_type_id, v_reason, end,)
 
 
 def odd_Riptide20Disconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_reason = values[1]
-    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    if direction is not None and (direction or 0) == 0 and (values[1] is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
 
 
-def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Reliable(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
-    p = off
     if p + 3 > end: return None
     v_type_id, v_sequence_id = _LE_BH(buf, p)
     p += 3
@@ -139,22 +120,18 @@ def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
         p += 2
     else:
         v_message_id = None
-    p = end
-    return (v_type_id, v_sequence_id, v_message_id, p,)
+    return (v_type_id, v_sequence_id, v_message_id, end,)
 
 
 def odd_Riptide20Reliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_message_id = values[2]
-    if v_message_id is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    if values[2] is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
 
 
-def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Welcome(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
     if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _LE_BHH(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
+    return (v_type_id, v_sequence_id, v_client_id, p + 5,)
 
 
 def odd_Riptide20ClientConnected(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
@@ -165,9 +142,8 @@ def odd_Riptide20ClientDisconnected(values: tuple[Any, ...], direction: int | No
     if direction is not None and (direction or 0) == 0: found.append((Ev.NOTE, 'riptide-wrong-direction', 'ClientDisconnected is sent by servers only'))
 
 
-def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide20Invalid(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
-    p = off
     if p + 1 > end: return None
     v_type_id = buf[p]
     p += 1
@@ -176,18 +152,15 @@ def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
         p += 2
     else:
         v_sequence_id = None
-    p = end
-    return (v_type_id, v_sequence_id, p,)
+    return (v_type_id, v_sequence_id, end,)
 
 
 def odd_Riptide20Invalid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_type_id = values[0]
-    if True: found.append((Ev.NOTE, 'riptide-invalid-type', f'type {v_type_id} is not defined: a real receiver acknowledges it as reliable, then discards it'))
+    if True: found.append((Ev.NOTE, 'riptide-invalid-type', f'type {values[0]} is not defined: a real receiver acknowledges it as reliable, then discards it'))
 
 
-def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide21devAck(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
-    p = off
     if p + 5 > end: return None
     v_type_id, v_last_received, v_ack_bits = _LE_BHH(buf, p)
     p += 5
@@ -199,14 +172,11 @@ def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
-def read_Riptide21devNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
+def read_Riptide21devNotify(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
-    p = off
     if p + 6 > end: return None
     v_type_id, v_last_received, v_ack_bits, v_sequence_id = _LE_BHBH(buf, p)
-    p += 6
-    p = end
-    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
+    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, end,)
 
 
 def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -225,8 +195,7 @@ def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
             v_message_id &= 0xffff
     else:
         v_message_id = None
-    p = end
-    return (v_type_id, v_message_id, p,)
+    return (v_type_id, v_message_id, end,)
 
 
 def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -244,14 +213,11 @@ def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
         b += 16
     else:
         v_extra_seq_field = None
-    p = off + ((b + 7) >> 3)
-    return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p,)
+    return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, off + ((b + 7) >> 3),)
 
 
 def odd_RiptideAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_extra_flag = values[3]
-    v_extra_seq_field = values[4]
-    if (v_extra_flag or 0) and v_extra_seq_field is None: found.append((Ev.NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
+    if (values[3] or 0) and values[4] is None: found.append((Ev.NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
 
 
 def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -260,8 +226,7 @@ def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     n = low_octets(buf, off, 1)
     if m < 4: return None
     v_type_id = n & 0xf
-    p = end
-    return (v_type_id, p,)
+    return (v_type_id, end,)
 
 
 def read_RiptideReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -271,8 +236,7 @@ def read_RiptideReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
     if m < 12: return None
     v_type_id = n & 0xf
     v_reason = n >> 4 & 0xff
-    p = end
-    return (v_type_id, v_reason, p,)
+    return (v_type_id, v_reason, end,)
 
 
 def read_RiptideHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -289,8 +253,7 @@ def read_RiptideHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
         b += 16
     else:
         v_rtt_ms = None
-    p = off + ((b + 7) >> 3)
-    return (v_type_id, v_ping_id, v_rtt_ms, p,)
+    return (v_type_id, v_ping_id, v_rtt_ms, off + ((b + 7) >> 3),)
 
 
 def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -305,14 +268,12 @@ def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
         b += 8
     else:
         v_reason = None
-    p = end
-    return (v_type_id, v_reason, p,)
+    return (v_type_id, v_reason, end,)
 
 
 def odd_RiptideDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_reason = values[1]
-    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
-    if (v_reason or 0) == 80: found.append((Ev.NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
+    if direction is not None and (direction or 0) == 0 and (values[1] is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    if (values[1] or 0) == 80: found.append((Ev.NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
 
 
 def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -324,8 +285,7 @@ def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
     v_last_received = n >> 4 & 0xffff
     v_ack_bits = n >> 20 & 0xff
     v_sequence_id = n >> 28 & 0xffff
-    p = end
-    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
+    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, end,)
 
 
 def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -345,8 +305,7 @@ def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
             v_message_id &= 0xffff
     else:
         v_message_id = None
-    p = end
-    return (v_type_id, v_sequence_id, v_message_id, p,)
+    return (v_type_id, v_sequence_id, v_message_id, end,)
 
 
 def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -357,8 +316,7 @@ def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     v_type_id = n & 0xf
     v_sequence_id = n >> 4 & 0xffff
     v_client_id = n >> 20 & 0xffff
-    p = off + ((36 + 7) >> 3)
-    return (v_type_id, v_sequence_id, v_client_id, p,)
+    return (v_type_id, v_sequence_id, v_client_id, off + ((36 + 7) >> 3),)
 
 
 def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -373,8 +331,7 @@ def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
         b += 16
     else:
         v_sequence_id = None
-    p = end
-    return (v_type_id, v_sequence_id, p,)
+    return (v_type_id, v_sequence_id, end,)
 
 
 read_Riptide20ClientConnected: Final = read_Riptide20Welcome
@@ -421,8 +378,7 @@ def word_RiptideAck(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64, i64,
         b += 16
     else:
         v_extra_seq_field = ABSENT
-    p: i64 = off + ((b + 7) >> 3)
-    return v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p
+    return v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, off + ((b + 7) >> 3)
 
 
 def word_RiptideNotify(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64, i64, i64]:
@@ -434,8 +390,7 @@ def word_RiptideNotify(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64, i
     v_last_received = n >> 4 & 0xffff
     v_ack_bits = n >> 20 & 0xff
     v_sequence_id = n >> 28 & 0xffff
-    p: i64 = end
-    return v_type_id, v_last_received, v_ack_bits, v_sequence_id, p
+    return v_type_id, v_last_received, v_ack_bits, v_sequence_id, end
 
 
 def word_RiptideInvalid(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64]:
@@ -450,5 +405,4 @@ def word_RiptideInvalid(buf: bytes, off: i64, end: i64) -> tuple[i64, i64, i64]:
         b += 16
     else:
         v_sequence_id = ABSENT
-    p: i64 = end
-    return v_type_id, v_sequence_id, p
+    return v_type_id, v_sequence_id, end

@@ -21,13 +21,11 @@ def odd_TwControlEmpty(values: tuple[Any, ...], direction: int | None, found: li
 
 
 def odd_TwControlUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_control_id = values[0]
-    if v_control_id is not None: found.append((Ev.NOTE, 'teeworlds-control-unknown', f'control message {v_control_id}'))
+    if values[0] is not None: found.append((Ev.NOTE, 'teeworlds-control-unknown', f'control message {values[0]}'))
 
 
 def odd_Tw07Connless(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_version = values[0]
-    if (v_version or 0) != 1: found.append((Ev.NOTE, 'teeworlds-connless-version', f'version {v_version}'))
+    if (values[0] or 0) != 1: found.append((Ev.NOTE, 'teeworlds-connless-version', f'version {values[0]}'))
 
 
 def odd_TwEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
@@ -35,10 +33,8 @@ def odd_TwEmpty(values: tuple[Any, ...], direction: int | None, found: list[Even
 
 
 def odd_TwUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_message_id = values[0]
-    if v_message_id is not None: found.append((Ev.NOTE, 'teeworlds-unknown-message', f'message id {v_message_id} (id << 1 | system) is not defined'))
+    if values[0] is not None: found.append((Ev.NOTE, 'teeworlds-unknown-message', f'message id {values[0]} (id << 1 | system) is not defined'))
 
 
 def odd_TwUnknownUuid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    v_message_uuid = values[0]
-    if v_message_uuid is not None: found.append((Ev.NOTE, 'teeworlds-unknown-uuid', 'the UUID is not known'))
+    if values[0] is not None: found.append((Ev.NOTE, 'teeworlds-unknown-uuid', 'the UUID is not known'))

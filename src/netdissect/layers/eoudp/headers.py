@@ -22,7 +22,7 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from scapy.fields import ByteEnumField, Field, IntField, LongField
-from scapy.packet import NoPayload
+from scapy.packet import NoPayload, Packet_metaclass
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import find_dialects, find_layer
@@ -42,21 +42,7 @@ from netdissect.wire.eoudp_names import (
     type_name,
 )
 
-__all__ = [
-    "HEADERS",
-    "Eoudp30",
-    "EoudpEarly",
-    "EoudpEarlyLong32",
-    "EoudpHeader",
-    "EoudpLate",
-    "EoudpLateLong32",
-    "EoudpMid",
-    "EoudpMidLong32",
-    "EoudpRfc01",
-    "EoudpRfc02",
-    "EoudpRfc03",
-    "header_layer",
-]
+__all__ = ["HEADERS", "EoudpHeader", "header_layer"]
 
 _CONNECT = 0x81
 
@@ -65,14 +51,6 @@ class _Command(ByteEnumField):  # type: ignore[misc]
     """The command number; None = building takes it from the content."""
 
     shown = "command"
-
-
-class _Size(Field):  # type: ignore[misc]
-    """The size of the content; None = building fills it in."""
-
-    def __init__(self, fmt: str) -> None:
-        Field.__init__(self, "size", None, fmt)
-
 
 
 class EoudpHeader(Layer):
@@ -270,91 +248,47 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
         Stamp("timestamp", f"!{stamp}"),
         {"Q": LongField, "I": IntField}[word]("id", 0),
         *([Truth("important", 0, "B")] if flagged else []),
-        _Size(f"!{word}"),
+        Field("size", None, f"!{word}"),  # None = building fills it in
         *([Zeros("padding", zeros)] if zeros else []),
     ]
 
 
-class EoudpRfc02(EoudpHeader):
-    """RFC_02, the first document; time stamp in seconds."""
-
-    dialect = "rfc02"
-    fields_desc = _fields("f", "Q", flagged=False)
-
-
-class EoudpRfc01(EoudpHeader):
-    """RFC_01 and the section "Details" of RFC_02: the header of RFC_02, other command numbers."""
-
-    dialect = "rfc01"
-    fields_desc = _fields("f", "Q", flagged=False)
-
-
-class EoudpRfc03(EoudpHeader):
-    """RFC_03: 64-bit time stamp in seconds, and the important flag."""
-
-    dialect = "rfc03"
-    fields_desc = _fields("d", "Q")
-
-
-class EoudpEarly(EoudpHeader):
-    """Releases v1.0: no flag, milliseconds as f32 (a resolution of 131 s), one zero at the end."""
-
-    dialect = "exodia-early"
-    fields_desc = _fields("f", "Q", flagged=False, zeros=1)
-
-
-class Eoudp30(EoudpHeader):
-    """The build of 31 December 2023: flag, and eight zeros at the end."""
-
-    dialect = "exodia-30"
-    fields_desc = _fields("f", "Q", zeros=8)
-
-
-class EoudpMid(EoudpHeader):
-    """Releases v1.1: flag, milliseconds as f32."""
-
-    dialect = "exodia-mid"
-    fields_desc = _fields("f", "Q")
-
-
-class EoudpLate(EoudpHeader):
-    """Releases v1.2 and v1.3: flag, milliseconds as f64."""
-
-    dialect = "exodia-late"
-    fields_desc = _fields("d", "Q")
-
-
-class EoudpLateLong32(EoudpHeader):
-    """exodia-late where C `long` has four bytes, also in the entity ids of contents."""
-
-    dialect = "exodia-late-long32"
-    fields_desc = _fields("d", "I", zeros=8)
-
-
-class EoudpMidLong32(EoudpHeader):
-    """exodia-mid where C `long` has four bytes."""
-
-    dialect = "exodia-mid-long32"
-    fields_desc = _fields("f", "I", zeros=8)
-
-
-class EoudpEarlyLong32(EoudpHeader):
-    """exodia-early where C `long` has four bytes."""
-
-    dialect = "exodia-early-long32"
-    fields_desc = _fields("f", "I", flagged=False, zeros=9)
+def _header(name: str, dialect: str, fields: list[Any], text: str) -> type[EoudpHeader]:
+    body = {"__doc__": text, "__module__": __name__, "dialect": dialect, "fields_desc": fields}
+    made = Packet_metaclass(name, (EoudpHeader,), body)
+    globals()[name] = made
+    return made  # type: ignore[no-any-return]
 
 
 HEADERS: dict[str, type[EoudpHeader]] = {
-    layer.dialect: layer
-    for layer in (
-        EoudpRfc01, EoudpRfc02, EoudpRfc03, EoudpEarly, Eoudp30, EoudpMid, EoudpLate,
-        EoudpEarlyLong32, EoudpMidLong32, EoudpLateLong32,
+    dialect: _header(name, dialect, fields, text)
+    for name, dialect, fields, text in (
+        ("EoudpRfc01", "rfc01", _fields("f", "Q", flagged=False),
+         'RFC_01 and the section "Details" of RFC_02: as RFC_02 with other command numbers.'),
+        ("EoudpRfc02", "rfc02", _fields("f", "Q", flagged=False),
+         "RFC_02, the first document; time stamp in seconds."),
+        ("EoudpRfc03", "rfc03", _fields("d", "Q"),
+         "RFC_03: 64-bit time stamp in seconds, and the important flag."),
+        ("EoudpEarly", "exodia-early", _fields("f", "Q", flagged=False, zeros=1),
+         "Releases v1.0: no flag, milliseconds as f32 (a resolution of 131 s), a zero at the end."),
+        ("Eoudp30", "exodia-30", _fields("f", "Q", zeros=8),
+         "The build of 31 December 2023: flag, and eight zeros at the end."),
+        ("EoudpMid", "exodia-mid", _fields("f", "Q"),
+         "Releases v1.1: flag, milliseconds as f32."),
+        ("EoudpLate", "exodia-late", _fields("d", "Q"),
+         "Releases v1.2 and v1.3: flag, milliseconds as f64."),
+        ("EoudpEarlyLong32", "exodia-early-long32", _fields("f", "I", flagged=False, zeros=9),
+         "exodia-early where C `long` has four bytes."),
+        ("EoudpMidLong32", "exodia-mid-long32", _fields("f", "I", zeros=8),
+         "exodia-mid where C `long` has four bytes."),
+        ("EoudpLateLong32", "exodia-late-long32", _fields("d", "I", zeros=8),
+         "exodia-late where C `long` has four bytes, also in the entity ids of contents."),
     )
 }  # fmt: skip
 """Dialect -> header."""
+__all__ += [layer.__name__ for layer in HEADERS.values()]
 
 
 def header_layer(dialect: str) -> type[EoudpHeader]:
     """Return the header of a dialect; for an unknown one that of exodia-late, the last release."""
-    return HEADERS.get(canonical(dialect), EoudpLate)
+    return HEADERS.get(canonical(dialect), HEADERS["exodia-late"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import OCTETS, BareValues, ValueRow, number, string
+from netdissect.wire.values import OCTETS, ValueRow, Values, number, string
 
 __all__ = ["COMPONENT_VALUES"]
 
@@ -31,7 +31,7 @@ def _write_text(sink: Sink, value: Any, _size: int | None) -> None:
     sink.put((value or "").encode("utf-8", "surrogateescape"))
 
 
-COMPONENT_VALUES = BareValues(
+COMPONENT_VALUES = Values(
     {
         "u8": number("B"), "i8": number("b"), "u16": number("H"), "i16": number("h"),
         "u32": number("I"), "i32": number("i"), "u64": number("Q"), "i64": number("q"),

@@ -7,7 +7,7 @@ Numbers are little-endian and begin at any bit.
 from __future__ import annotations
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BITS, OCTETS, BareValues, ValueRow, number, string
+from netdissect.wire.values import BITS, OCTETS, ValueRow, Values, number, string
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintCodec
 
 __all__ = ["VALUES"]
@@ -35,7 +35,7 @@ def _put_count(sink: Sink, count: int) -> None:
     sink.put(KNET_7_7_16.write(count))
 
 
-VALUES = BareValues(
+VALUES = Values(
     {
         "bit": BITS, "bits": BITS, "bool": number("?"),
         "u8": number("B"), "s8": number("b"), "u16": number("H"), "s16": number("h"),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import BITS, OCTETS, BareValues, ValueRow, number, string
+from netdissect.wire.values import BITS, OCTETS, ValueRow, Values, number, string
 from netdissect.wire.varint import read_varulong_bits, unzigzag, varulong_groups, zigzag
 
 __all__ = ["BIT_VALUES", "BYTE_VALUES"]
@@ -55,7 +55,7 @@ def _write_packed_bools(sink: Sink, value: Any, _count: int | None) -> None:
     sink.put(number.to_bytes((len(value) + 7) // 8, "little"))
 
 
-BYTE_VALUES = BareValues(
+BYTE_VALUES = Values(
     {
         **_NUMBERS,
         "bool": ValueRow(
@@ -90,7 +90,7 @@ def _put_varulong(sink: Sink, value: int) -> None:
     sink.bits(*varulong_groups(value))
 
 
-BIT_VALUES = BareValues(
+BIT_VALUES = Values(
     {
         **_NUMBERS,
         "bool": ValueRow(

@@ -26,7 +26,7 @@ class VleFramer:
     that is not allowed, because the receiver then closes the connection.
     """
 
-    __slots__ = ("_buffer", "_candidate", "_in_sync", "_needed", "_stopped", "skipped")
+    __slots__ = ("_buffer", "_candidate", "_in_sync", "_needed", "_stopped")
 
     def __init__(self) -> None:
         self._buffer = StreamBuffer()
@@ -37,8 +37,6 @@ class VleFramer:
         """While out of sync: the newest piece, if it consists of whole messages."""
         self._needed = 0
         """Bytes of the message at the start of the buffer, as far as known."""
-        self.skipped = 0
-        """Bytes that belong to no message that was found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completes."""
@@ -46,7 +44,6 @@ class VleFramer:
             self._in_sync = False
             self._clear()
         if self._stopped or (not self._in_sync and not self._resync(piece)):
-            self.skipped += len(piece.data)
             return []
         self._buffer.append(piece)
         return self._cut() if len(self._buffer.data) >= self._needed else []
@@ -69,7 +66,6 @@ class VleFramer:
         """Return whether the framer resumes with this piece, or with the one before it."""
         before, self._candidate = self._candidate, piece if _is_whole(piece.data) else None
         if self._candidate is not None and before is not None:
-            self.skipped -= len(before.data)
             self._buffer.append(before)
         elif not _PING.match(piece.data):
             return False
@@ -92,7 +88,6 @@ class VleFramer:
             if not 1 <= length <= TCP_LIMIT:
                 fault = ("knet-tcp-length", f"length {length}")
                 found.append((b"", buffer.used_frames(), (fault,), base + position))
-                self.skipped += size - position
                 self._stopped = True
                 self._clear()
                 return found

@@ -43,11 +43,6 @@ class SnapshotInspector:
         self._map_sequence: int | None = None
         """Sequence number of the last map change: a message that repeats it is a retransmission."""
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """Return the number of snapshots by result; see `Snapshots.counts`."""
-        return {} if self._snapshots is None else dict(self._snapshots.counts)
-
     def wants(self, events: list[Event]) -> bool:
         """Return whether a datagram has a snapshot or a map change, or may have one at a fault."""
         for event in events:

@@ -63,8 +63,6 @@ class Snapshots:
 
     def __init__(self, family: str) -> None:
         self.family = family
-        self.counts: dict[str, int] = {}
-        """Snapshots by result: `rebuilt`, `crc_differs`, `no_base`, `damaged`, `incomplete`."""
         self._complete: dict[int, Items] = {}
         """Tick -> items of the snapshots that are possible bases."""
         self._partial: dict[int, dict[int, bytes]] = {}
@@ -96,7 +94,6 @@ class Snapshots:
         try:
             delta = read_delta(data, self.family)
         except SnapshotError as fault:
-            self._count("damaged")
             return Snapshot(part.tick, base, None, fault.delta, "teeworlds-snap-data", str(fault))
         return self._rebuild(part, base, delta)
 
@@ -111,7 +108,6 @@ class Snapshots:
         for older, held in self._partial.items():
             if older < tick and older not in self._reported:
                 self._reported.add(older)
-                self._count("incomplete")
                 parts = self._parts[older]
                 lost.append(f"snapshot {older}: {_missing(held, parts)} of {parts} did not come")
         return lost
@@ -149,7 +145,6 @@ class Snapshots:
         return Snapshot(part.tick, base, items, Delta(), None)
 
     def _without_base(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
-        self._count("no_base")
         text = f"snapshot {base} is not in the capture"
         return Snapshot(part.tick, base, None, delta, "teeworlds-snap-base", text)
 
@@ -161,10 +156,8 @@ class Snapshots:
         items = apply(before, delta)
         found = checksum(items)
         if found != part.crc:
-            self._count("crc_differs")
             text = f"{found}, the server says {part.crc}"
             return Snapshot(part.tick, base, items, delta, "teeworlds-snap-crc", text)
-        self._count("rebuilt")
         self._keep(part.tick, items, base)
         return Snapshot(part.tick, base, items, delta, None)
 
@@ -178,9 +171,6 @@ class Snapshots:
                 del kept[older]
         while len(kept) > MAX_SNAPSHOTS:
             del kept[next(iter(kept))]
-
-    def _count(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1
 
 
 def _missing(held: dict[int, bytes], parts: int) -> str:
