@@ -13,8 +13,6 @@ from netdissect.layers.fields import innermost
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
-__all__ = ["encode_decoded", "encode_text", "field_names"]
-
 _TEXT_PREFIX = "text:"
 """Prefix of bytes that are given as text instead of hexadecimal digits."""
 

@@ -20,17 +20,6 @@ from netdissect.layers.fields import Embedded, IfLeft, Items, Tail, innermost
 from netdissect.layers.lsb import LsbTail
 from netdissect.wire.bits import BitString
 
-__all__ = [
-    "REFUSED",
-    "Fields",
-    "chosen",
-    "filled",
-    "fitting",
-    "holds_octets",
-    "of_json",
-    "shown_names",
-]
-
 Fields: TypeAlias = Mapping[str, Any]
 """Name -> value, as `decode --json` prints them."""
 REFUSED = (

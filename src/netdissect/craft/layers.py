@@ -16,8 +16,6 @@ from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 from netdissect.protocols import registry
 
-__all__ = ["build", "exported_layers", "message_layer", "message_types", "read_types"]
-
 
 @cache
 def exported_layers(protocol: str) -> dict[str, type[Layer]]:

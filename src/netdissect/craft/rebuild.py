@@ -17,8 +17,6 @@ from netdissect.dissect.engine import Request
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError, reason
 
-__all__ = ["ignored_changes", "rebuild"]
-
 _ZEROS = 64
 """Size of the sample whose layer is the usual one: neither an empty nor a first datagram."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.protocols import registry
 
-__all__ = ["layers_of", "root", "wrap"]
-
 
 def layers_of(protocol: str) -> Any:
     """Return the layer module of a protocol."""

@@ -23,8 +23,6 @@ from typing import Any
 from netdissect._version import __version__
 from netdissect.model.files import atomic_write
 
-__all__ = ["field_kinds", "folder", "readers"]
-
 MAX_OCTETS = 1 << 20
 """Maximum size of a cached file in bytes."""
 

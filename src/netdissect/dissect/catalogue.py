@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from netdissect.model.annotations import CodeRow, code_rows
 
-__all__ = ["Catalogue"]
-
 
 class Catalogue(dict[str, CodeRow]):
     """Code -> row. A code without a row is a bug in netdissect, and raises KeyError."""

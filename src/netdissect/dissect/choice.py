@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from netdissect.dissect.engine import Request, dissect, layer_module
 from netdissect.model.annotations import Severity
 
-__all__ = ["Choice", "choose", "reading_layer"]
-
 _WEIGHTS = {Severity.ERROR: 100, Severity.WARN: 10, Severity.NOTE: 1}
 """Severity of a finding -> penalty for the dialect."""
 _NO_MESSAGE = _WEIGHTS[Severity.ERROR]

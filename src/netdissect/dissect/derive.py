@@ -41,8 +41,6 @@ from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBy
 from netdissect.layers.lsb import LsbBits, LsbTail, LsbVarULong
 from netdissect.wire.varint import VarintCodec, VarintError
 
-__all__ = ["module_source", "source"]
-
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
 `python -m netdissect.dissect.derive` regenerates them. `read_...` returns one value per field and

@@ -11,8 +11,6 @@ from scapy.fields import ConditionalField
 from netdissect.layers.fields import IfLeft
 from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 
-__all__ = ["lsb_body", "with_words"]
-
 _AFTER = "from typing import Any, Final\n"
 _WORDS = """
 from netdissect.model.native import ABSENT, i64"""

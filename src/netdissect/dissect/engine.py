@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from netdissect.dissect.scope import Scope
     from netdissect.dissect.walker import Walker
 
-__all__ = ["Request", "dissect", "layer_module", "schema_values"]
-
 _log = logging.getLogger(__name__)
 
 

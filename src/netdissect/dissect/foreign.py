@@ -16,8 +16,6 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["CALL_SECONDS", "LOAD_SECONDS", "Overrun", "attempt", "disable", "fault_of", "faults"]
-
 CALL_SECONDS: Final = 2.0
 """Limit of processor time for a call that reads one datagram."""
 LOAD_SECONDS: Final = 30.0

@@ -41,8 +41,6 @@ from netdissect.layers.lsb import LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.model.errors import UsageError
 from netdissect.wire.varint import OWN, VarintCodec
 
-__all__ = ["script"]
-
 _WIDE = 8
 """Size in bytes of integers that need a 64-bit field in Wireshark."""
 _FLOATS = "fd"

@@ -24,8 +24,6 @@ from netdissect.layers.base import Layer
 from netdissect.layers.fields import NulString, innermost
 from netdissect.model.names import FieldInfo
 
-__all__ = ["layer_fields", "layers_of", "range_of"]
-
 _WHOLE = frozenset("BHILQ")
 """`struct` codes of unsigned integers; lower case is signed."""
 _THREE = (ThreeBytesField, LEThreeBytesField)

@@ -6,8 +6,6 @@ from typing import Any
 
 from netdissect.dissect.scope import Scope
 
-__all__ = ["PacketScope"]
-
 
 class PacketScope(Scope):
     """Takes the place of the packet when field objects of a plug-in ask for other fields."""

@@ -12,8 +12,6 @@ from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import BITS, Values
 
-__all__ = ["check_types"]
-
 
 def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "schema") -> None:
     """Refuse a schema with a type that no dialect of the protocol has.

@@ -7,8 +7,6 @@ from typing import Any
 from netdissect.layers.base import Layer
 from netdissect.model.native import mypyc_attr
 
-__all__ = ["Scope"]
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scope(dict[str, Any]):

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
-__all__ = ["Chooser", "NoTableError", "samples", "selection_table"]
-
 Chooser: TypeAlias = Callable[[bytes], Any]
 """Returns the layer that reads some bytes."""
 _Row: TypeAlias = list[list[Any]]

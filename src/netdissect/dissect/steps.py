@@ -19,20 +19,6 @@ from netdissect.layers.fields import Embedded, FieldFault, IfLeft, Items, Varint
 from netdissect.layers.lsb import LsbBits, LsbPad
 from netdissect.wire.varint import VarintCodec, VarintError
 
-__all__ = [
-    "CACHED",
-    "EMBEDDED",
-    "HIGH_FIRST",
-    "ITEMS",
-    "LEAF",
-    "PACKET",
-    "PADDING",
-    "Plan",
-    "Step",
-    "hexadecimal",
-    "plan_for",
-]  # fmt: skip
-
 _OURS: Final = ("netdissect.", "scapy.")
 MAX_LAYERS = 4096
 """Maximum number of plans in the cache, more than there are layers."""

@@ -37,8 +37,6 @@ from netdissect.model.dissection import (
 )
 from netdissect.model.native import i64
 
-__all__ = ["Walker", "inline_value", "node_fields", "node_value"]
-
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 _OCTET: Final = 8

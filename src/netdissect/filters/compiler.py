@@ -37,8 +37,6 @@ from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import quoted
 
-__all__ = ["Filter", "compile_column", "compile_filter"]
-
 _Predicate: TypeAlias = Callable[[Scope], bool]
 _Check: TypeAlias = Callable[[Any], bool]
 

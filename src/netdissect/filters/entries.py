@@ -9,8 +9,6 @@ from netdissect.filters.fields import Scope
 from netdissect.filters.parser import Combination, ForEach, Node
 from netdissect.model.records import DatagramRecord, MessageRecord
 
-__all__ = ["MESSAGES", "EntryTests", "entries", "entry_tests", "narrowed"]
-
 MESSAGES = "msg"
 """The list name that means the messages of a datagram."""
 

@@ -18,8 +18,6 @@ from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope", "UnitGetter"]
-
 
 @dataclass(slots=True)
 class Scope:

@@ -18,10 +18,6 @@ from dataclasses import dataclass
 from netdissect.filters.regex import CONTROLS
 from netdissect.model.errors import FilterError
 
-__all__ = [
-    "Combination", "Field", "ForEach", "Literal", "Negation", "Node", "Span", "Test", "parse",
-]  # fmt: skip
-
 MAX_LENGTH = 10_000
 """Characters of a filter."""
 # Each level takes four calls of the parser, and Python allows a thousand.

@@ -16,8 +16,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["CONTROLS", "MAX_REMEMBERED", "MAX_STATES", "MAX_TEXT", "PatternError", "search"]
-
 MAX_STATES = 2000
 """States of a pattern; bounds repetition, because `{m,n}` is written out."""
 

@@ -6,18 +6,6 @@ from typing import Final
 
 from netdissect.model.annotations import code_rows
 
-__all__ = [
-    "CAPTURE_DUPLICATE",
-    "FLOW_CODES",
-    "FRAGMENT_OVERLAP",
-    "IP_LENGTH",
-    "SNAPPED",
-    "TCP_OUT_OF_WINDOW",
-    "TCP_OVERLAP",
-    "UDP_LENGTH",
-    "joined",
-]
-
 SNAPPED: Final = "snapped"
 """Its row is in the part `common` of the catalogue."""
 CAPTURE_DUPLICATE: Final = "capture-duplicate"

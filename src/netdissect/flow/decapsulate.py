@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from netdissect.flow.links import Located
     from netdissect.model.packets import FlowKey, Frame, Packet
 
-__all__ = ["Decapsulator", "packets"]
-
 _ICMP: Final = 1
 _TCP: Final = 6
 _UDP: Final = 17

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-__all__ = ["DUPLICATE_WINDOW_NS", "MAX_RECENT", "DuplicateFilter"]
-
 DUPLICATE_WINDOW_NS: Final = 1_000_000_000
 """Time within which the records of one packet are captured."""
 MAX_RECENT = 4096

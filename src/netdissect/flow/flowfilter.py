@@ -9,8 +9,6 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import FlowKey
 
-__all__ = ["FlowFilter", "SkipUdp"]
-
 
 class FlowFilter:
     """Decides which flows are skipped."""

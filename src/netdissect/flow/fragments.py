@@ -14,15 +14,6 @@ from netdissect.flow.pieces import PieceBuffer
 if TYPE_CHECKING:
     from netdissect.flow.stats import FlowStats
 
-__all__ = [
-    "FRAGMENT_TIMEOUT_NS",
-    "MAX_FRAGMENT_DATAGRAMS",
-    "MAX_FRAGMENT_OCTETS",
-    "Fragment",
-    "FragmentTable",
-    "Joined",
-]
-
 MAX_FRAGMENT_DATAGRAMS = 4096
 """Incomplete datagrams that are kept; the oldest is given up for one more."""
 MAX_FRAGMENT_OCTETS = 16 * 1024 * 1024

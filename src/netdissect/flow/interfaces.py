@@ -13,8 +13,6 @@ from collections import OrderedDict
 
 from netdissect.model.packets import FlowKey, reverse_key
 
-__all__ = ["MAX_ALTERNATING", "MAX_PAIRS", "MAX_SHARING", "Interfaces"]
-
 MAX_PAIRS = 65_536
 """Pairs of endpoints that are remembered; the longest idle is forgotten for one more."""
 MAX_ALTERNATING = 65_536

@@ -11,8 +11,6 @@ from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "OPTIONS_LIKE", "IpHeader"]
-
 MAX_EXTENSION_HEADERS = 16
 """Extension headers of one packet that are read."""
 

@@ -10,18 +10,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "ETHERNET",
-    "ETHERTYPE_IPV4",
-    "ETHERTYPE_IPV6",
-    "LINK_READERS",
-    "MAX_TAGS",
-    "Located",
-    "capture_place",
-    "ethernet",
-    "skip_tags",
-]
-
 ETHERNET: Final = 1
 _LINUX_SLL: Final = 113
 _LINUX_SLL2: Final = 276

@@ -16,19 +16,6 @@ from netdissect.model.segments import StreamPiece
 if TYPE_CHECKING:
     from netdissect.flow.stats import FlowStats
 
-__all__ = [
-    "ACKED_GAP_GRACE_NS",
-    "MAX_AHEAD",
-    "MAX_BUFFERED_OCTETS",
-    "MAX_HISTORY_COMPARED",
-    "MAX_HISTORY_OCTETS",
-    "MAX_STREAM_OCTETS",
-    "MAX_STREAM_PIECES",
-    "PIECE_COST",
-    "Pool",
-    "Side",
-]
-
 MAX_STREAM_OCTETS = 4 * 1024 * 1024
 """Bytes that one direction buffers behind gaps; beyond, it gives up its first gap."""
 MAX_STREAM_PIECES = 4096

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import NamedTuple
 
-__all__ = ["Added", "PieceBuffer"]
-
 
 class Added(NamedTuple):
     """The result of adding bytes to a buffer."""

@@ -9,8 +9,6 @@ from typing import Final, TypeAlias
 
 from netdissect.model.native import i64, read_i64_be
 
-__all__ = ["SegmentHeader", "read_segment"]
-
 _MIN_HEADER: Final = 20
 _OPTION_END: Final = 0
 _OPTION_NOP: Final = 1

@@ -7,8 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["FlowStats"]
-
 
 @dataclass(slots=True)
 class FlowStats:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from netdissect.flow.stats import FlowStats
     from netdissect.model.packets import FlowKey, Packet
 
-__all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
-
 MAX_TCP_CONNECTIONS = 30_000
 """Connections that are kept; the longest idle is evicted for one more."""
 

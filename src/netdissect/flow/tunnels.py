@@ -8,8 +8,6 @@ from typing import Final
 
 from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet, skip_tags
 
-__all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
-
 MAX_DEPTH = 8
 """Nested tunnels that are followed."""
 

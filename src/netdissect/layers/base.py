@@ -16,8 +16,6 @@ from netdissect.layers.fields import FieldFault, innermost
 from netdissect.model.annotations import Severity
 from netdissect.model.text import quoted
 
-__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer", "summary_list"]
-
 READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
 """Exceptions that reading a field may raise on bad input. Any other one is a bug in the layer."""
 

@@ -20,17 +20,6 @@ from netdissect.layers.base import Layer
 from netdissect.model.packets import Direction
 from netdissect.model.text import quoted
 
-__all__ = [
-    "PortReader",
-    "StreamLayer",
-    "bind_port",
-    "explorable",
-    "find_dialects",
-    "find_layer",
-    "is_reader",
-]
-
-
 CLIENT_PORT = 49152
 """Source port of packets built without ports: the first ephemeral one. Scapy's own default, 53,
 would have them dissected as DNS. *Source:* RFC 6335 section 6.

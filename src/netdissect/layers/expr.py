@@ -8,8 +8,6 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-__all__ = ["E"]
-
 _ALLOWED: Final = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
     ast.Compare, ast.IfExp, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple, ast.Set,

@@ -8,8 +8,6 @@ from typing import Any
 
 from netdissect._version import __version__
 
-__all__ = ["register"]
-
 
 def register(extension: Any, files: Mapping[str, Path]) -> None:
     """Register every layer package, so that `load_contrib(PROTOCOL)` finds it.

@@ -19,22 +19,6 @@ from netdissect.model.dissection import OCTETS, TEXT
 from netdissect.model.text import quoted
 from netdissect.wire.varint import VarintCodec, VarintError
 
-__all__ = [
-    "Embedded",
-    "FieldFault",
-    "Flag",
-    "IfLeft",
-    "Items",
-    "NulString",
-    "SizedBytes",
-    "Tail",
-    "Utf8",
-    "Varint",
-    "innermost",
-    "octets_of",
-    "text",
-]
-
 LIST_LIMIT = 65536
 """Maximum number of items in one list, whatever a count on the wire says."""
 

@@ -14,8 +14,6 @@ from netdissect.model.dissection import OCTETS
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 from netdissect.wire.varint import read_varulong_bits, varulong_groups
 
-__all__ = ["LsbBits", "LsbPad", "LsbTail", "LsbVarULong"]
-
 
 def _append(state: Any, number: int, size: int) -> Any:
     """Append `size` bits to a Scapy build state: bytes, or (bytes, pending bits, their value)."""

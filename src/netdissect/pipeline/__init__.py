@@ -20,9 +20,10 @@ from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionRep
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Options, Placement, Reading, decode_as, reading
+from netdissect.pipeline.options import Analysis, Options, Placement, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
+from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.intervals import Intervals, Sums
 from netdissect.track.recorder import Recorder

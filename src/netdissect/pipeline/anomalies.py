@@ -12,8 +12,6 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import Anomaly
 from netdissect.track.findings import REPORTED
 
-__all__ = ["MAX_ANOMALIES", "MAX_COUNTED", "Anomalies", "ContentFindings"]
-
 MAX_ANOMALIES = 100_000
 """Anomalies kept. Beyond that, the newest of the least severe ones is dropped and counted."""
 MAX_COUNTED = 100_000

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
-__all__ = ["FEW", "RareCollections", "rare_collections"]
-
 _ALLOCATIONS: Final = 1_000_000
 """Allocations between two collections; by default Python starts one after 700."""
 FEW: Final = 10_000

@@ -6,8 +6,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final, overload
 
-__all__ = ["PIECE", "Column"]
-
 _BITS: Final = 14
 PIECE: Final = 1 << _BITS
 """Rows in one piece; pieces are freed as a whole."""

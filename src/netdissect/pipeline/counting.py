@@ -19,8 +19,6 @@ from netdissect.pipeline.stages import Pipeline
 from netdissect.track.intervals import LATE_NS
 from netdissect.track.recorder import HOLD_NS, Recorder, Summing
 
-__all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "DatagramCounter", "count_datagrams"]
-
 MAX_UNCOUNTED = 65_536
 """Datagrams held while an earlier one waits for its flow to be recognised. Beyond that, they are
 counted before it.

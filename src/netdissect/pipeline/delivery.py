@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from netdissect.model.records import DatagramRecord, MessageRecord
 
-__all__ = ["MAX_WAITING", "delivered"]
-
 MAX_WAITING = 1024
 """Messages of one space that may wait for a missing number. Beyond that, the gap is skipped."""
 

@@ -24,8 +24,6 @@ from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.recorder import LINGER_NS
 
-__all__ = ["MAX_EARLY", "MAX_PACKETS", "EarlyRecord", "early_records"]
-
 MAX_EARLY: Final = 64
 """Datagrams to show early: enough to fill a large terminal."""
 MAX_UNITS: Final = 1024

@@ -18,8 +18,6 @@ from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
 
-__all__ = ["DatagramHandler", "DirectionHandler", "Flow", "Name", "Restarts"]
-
 MAX_HELD = 8
 """Datagrams per flow that may be held until it is known whether they begin a new connection."""
 

@@ -17,8 +17,6 @@ from netdissect.track.connection import Connection
 from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, Recorder
 
-__all__ = ["MAX_HELD_OCTETS", "MAX_HELD_RECORDS", "DatagramQueue", "RecordMaker", "advance"]
-
 MAX_HELD_RECORDS = 16_384
 """Datagrams that may wait. Beyond that, the oldest leaves with what is known about it."""
 MAX_HELD_OCTETS = 64 * 1024 * 1024

@@ -26,10 +26,6 @@ from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 from netdissect.track.recorder import Recorder
 
-__all__ = [
-    "ACKED", "AGAIN", "COPY", "FINDING", "GONE", "LOST", "MAX_ROWS", "UNKNOWN", "Index", "Sender",
-]  # fmt: skip
-
 MAX_ROWS = 20_000_000
 """Datagrams that are listed. Further ones of a file are tracked and counted as left out; of a
 running capture the oldest rows are dropped.

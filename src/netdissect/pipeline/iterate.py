@@ -17,8 +17,6 @@ from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 
-__all__ = ["iter_both", "iter_records"]
-
 
 def iter_records(
     source: Source,

@@ -12,8 +12,6 @@ from netdissect.model.records import MessageRecord, Reliability, assign_annotati
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Datagram
 
-__all__ = ["messages_of", "records_of", "reliability", "whole_message"]
-
 _TYPED: Final = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT})
 
 

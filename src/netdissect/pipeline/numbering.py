@@ -8,8 +8,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-__all__ = ["ConnectionNumbers", "common_numbers"]
-
 
 class ConnectionNumbers:
     """Assigns the numbers of a pipeline's connections as they are recognised."""

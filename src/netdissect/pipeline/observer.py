@@ -14,8 +14,6 @@ from netdissect.protocols.base import Fault
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 
-__all__ = ["Datagram", "Observer"]
-
 
 class Datagram:
     """One datagram, or one message of a stream, as the pipeline has processed it."""

@@ -22,17 +22,6 @@ from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
-__all__ = [
-    "PLACEMENTS",
-    "UNKNOWN_PLACEMENT",
-    "Analysis",
-    "Options",
-    "Placement",
-    "Reading",
-    "decode_as",
-    "reading",
-]
-
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
 _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})

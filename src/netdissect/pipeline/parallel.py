@@ -44,18 +44,6 @@ from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline, usable_cores
 
-__all__ = [
-    "MAX_SHARES",
-    "MIN_OCTETS",
-    "ShareResult",
-    "UnclaimedFlows",
-    "analyze_shares",
-    "merged",
-    "processes_for",
-    "read_share",
-    "share_of",
-]
-
 MIN_OCTETS = 24_000_000
 """Smallest capture for which a second process saves time, bytes."""
 MAX_SHARES = 8

@@ -6,8 +6,6 @@ from netdissect.model.dissection import MASK, Dissection, FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
 
-__all__ = ["mask_passwords"]
-
 _STAR = b"*"
 
 

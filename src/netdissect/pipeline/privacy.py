@@ -24,8 +24,6 @@ from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
 from netdissect.wire.bits import extract
 
-__all__ = ["FLATTEST", "Writer", "rewritten"]
-
 FLATTEST = 8
 """Number of steps in which a text is made to compress better, the last one with a single letter."""
 _RUN = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+){4,}")

@@ -24,8 +24,6 @@ from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
-__all__ = ["Recogniser", "UnknownFlow", "turned"]
-
 MAX_SAMPLED = 20_000
 """Flows held for recognition at once. Beyond that, those idle longest are judged and released."""
 MAX_QUIET_SAMPLED = 256

@@ -30,8 +30,6 @@ from netdissect.track.recorder import Recorder
 from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["Records"]
-
 MAX_INSPECTORS = 256
 """Connections that have an inspector, which completes trees from earlier datagrams."""
 MAX_FINDINGS = 1000

@@ -22,8 +22,6 @@ from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.pickling import field_values
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Lines", "Reports"]
-
 MAX_PLAIN = 256
 """Reports kept as objects. Beyond that, all are pickled."""
 MAX_IN_MEMORY = 1_000_000

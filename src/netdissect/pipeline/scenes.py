@@ -14,8 +14,6 @@ from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
 
-__all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
-
 MAX_RECENT = 32_768
 """Datagrams of all connections that are remembered."""
 MAX_SCENE = 40

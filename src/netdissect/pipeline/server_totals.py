@@ -10,8 +10,6 @@ from netdissect.model.live import ServerFigures
 from netdissect.model.reports import ConnectionReport, SpaceReport
 from netdissect.track.connection import Connection
 
-__all__ = ["MAX_SERVERS", "OTHER", "ServerTotals", "median_round_trip"]
-
 MAX_SERVERS = 100
 """Servers with totals of their own, those seen first. All others are counted together."""
 OTHER = "other"

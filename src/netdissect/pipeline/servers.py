@@ -12,10 +12,6 @@ from netdissect.pipeline.handlers import Flow
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import roles
 
-__all__ = [
-    "SERVER_SCORE", "Servers", "awaits_roles", "still_short", "syn_side", "with_handshake",
-]  # fmt: skip
-
 MAX_UNTOLD = 256
 """Bytes of a TCP flow up to which it is judged by its server. A longer one must prove itself."""
 MAX_SERVERS = 4096

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import FlowKey
 
-__all__ = ["OnlyFlows", "Share"]
-
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
 _WORD: Final = 0x7FFF_FFFF

@@ -40,8 +40,6 @@ from netdissect.track.recorder import Recorder
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["Pipeline"]
-
 _log = logging.getLogger(__name__)
 
 MAX_REPORTS = 1_000_000

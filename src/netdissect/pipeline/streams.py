@@ -10,8 +10,6 @@ from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.pipeline.handlers import DirectionHandler
 from netdissect.protocols.base import Framed, Framer, in_full
 
-__all__ = ["StreamPort"]
-
 _SPECIAL: Final = FIN | SYN | RST
 _TCP: Final = int(PacketKind.TCP)
 

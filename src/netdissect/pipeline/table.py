@@ -10,8 +10,6 @@ from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.track.connection import Connection
 
-__all__ = ["BRIEF", "KEYS_A_FRAME", "PLACES", "FlowTable", "HandlerTable", "place_of"]
-
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once. Beyond that, those idle longest are evicted and reported."""
 CLOSED_IDLE_NS: Final = 30_000_000_000

@@ -10,8 +10,6 @@ from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, split_space_name
 from netdissect.protocols.base import Protocol
 
-__all__ = ["answers"]
-
 
 def answers(protocol: Protocol, dialect: str, sample: Sequence[Sample]) -> int | None:
     """Return how many acknowledgements name a unit that was sent the other way before.

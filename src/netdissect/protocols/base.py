@@ -23,19 +23,6 @@ from netdissect.model.segments import StreamPiece
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.inflate import Bounds
 
-__all__ = [
-    "Assembler",
-    "DialectRow",
-    "Fault",
-    "Fragment",
-    "Framed",
-    "Framer",
-    "Inspector",
-    "Protocol",
-    "Reading",
-    "in_full",
-]
-
 Fault = str | tuple[str, str]
 """A catalogue code, or (catalogue code, sentence)."""
 Framed = tuple[bytes, tuple[int, ...], tuple[Fault, ...], int]

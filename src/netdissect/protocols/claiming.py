@@ -9,17 +9,6 @@ from typing import Final
 from netdissect.model.claims import STRONG, Claim, Sample
 from netdissect.protocols.base import Protocol
 
-__all__ = [
-    "CERTAIN",
-    "PORT_BONUS",
-    "SAMPLE_SIZES",
-    "DecodeAs",
-    "best_claim",
-    "forced_claim",
-    "named",
-    "roles",
-]
-
 SAMPLE_SIZES: Final = frozenset({1, 2, 3, 4, 6, 8, 12, 16, 32, 64})
 """Numbers of datagrams of a flow at which the protocols are asked to recognise it."""
 PORT_BONUS: Final = 10

@@ -33,8 +33,6 @@ from netdissect.protocols.base import (
     Reading,
 )
 
-__all__ = ["Foreign", "ForeignError", "admitted", "trial"]
-
 _FACTS = (
     "title", "dialects", "transports", "default_ports", "codes", "lives", "secrets", "layer_module",
     "drivers", "servers", "schema_formats", "field_aliases", "privacy", "wireshark",

@@ -10,8 +10,6 @@ from typing import Final
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
 
-__all__ = ["LengthPrefixed", "Prefix", "StreamBuffer", "chain_start"]
-
 _MAX_SEARCHED: Final = 16 * 1024
 """Bytes that are searched for the start of a message; of more, the first half is given up."""
 _MIN_GROWTH: Final = 64

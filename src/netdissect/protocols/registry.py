@@ -17,8 +17,6 @@ from netdissect.protocols.foreign import admitted
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["get", "load", "names", "protocols"]
-
 _MODULES: dict[str, str] = {
     "riptide": "netdissect.protocols.riptide",
     "knet": "netdissect.protocols.knet",

@@ -10,8 +10,6 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.sinks import EventSink
 
-__all__ = ["Events", "Scanner", "report_all"]
-
 _MESSAGE: Final = Ev.MESSAGE
 _UNIT: Final = Ev.UNIT
 _ACK: Final = Ev.ACK

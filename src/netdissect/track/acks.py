@@ -13,8 +13,6 @@ from netdissect.track.numbers import Numbers
 from netdissect.track.unit import Units
 from netdissect.track.unitstore import UnitStore
 
-__all__ = ["Acks"]
-
 _BITS_BEFORE: Final = AckRule.BITS_BEFORE
 _BITS_AFTER: Final = AckRule.BITS_AFTER
 _CUMULATIVE: Final = AckRule.CUMULATIVE

@@ -16,8 +16,6 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.unit import Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-__all__ = ["PAUSE_NS", "SETTLED_NS", "AckStats"]
-
 SETTLED_NS: Final = 1 << 62
 """A time in ns later than any other: no acknowledgement can come any more."""
 PAUSE_NS: Final = 1_000_000_000

@@ -9,8 +9,6 @@ from netdissect.model.policy import Exhausted, ResendRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.unit import Unit
 
-__all__ = ["Attempts"]
-
 MIN_MISSING: Final = 3
 """Fewer missing units of the answering direction show nothing: any capture may lack some."""
 MISSING_SHARE: Final = 10

@@ -20,8 +20,6 @@ from netdissect.track.strays import FORGED
 from netdissect.track.unit import Carried, Unit
 from netdissect.track.unitstore import MAX_OUTSTANDING
 
-__all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
-
 MAX_AGAIN = 4096
 """Messages sent more than once whose copies are counted one by one."""
 MAX_LISTED = 256

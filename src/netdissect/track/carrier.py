@@ -23,8 +23,6 @@ from netdissect.track.strays import Stray, Strays
 from netdissect.track.unit import Unit
 from netdissect.track.unitstore import UnitStore
 
-__all__ = ["MAX_EPOCHS", "CarrierSpace"]
-
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 LATEST: Final = 1024

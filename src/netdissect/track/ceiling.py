@@ -16,8 +16,6 @@ from netdissect.model.diagnosis import Ceiling
 from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.reports import SpaceSnapshot
 
-__all__ = ["MAX_SECONDS", "Load", "Second", "ceiling_of"]
-
 MAX_SECONDS = 120
 """Seconds of a direction remembered after a loss; beyond this, the older half is dropped."""
 CALM_SECONDS: Final = 20

@@ -21,8 +21,6 @@ from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
-__all__ = ["conclude", "conclude_vantage", "snapshot"]
-
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement may take at least this long, in ns, before its absence means anything."""
 LOST_BY: Final = {

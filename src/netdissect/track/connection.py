@@ -24,8 +24,6 @@ from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Vantage
 
-__all__ = ["MAX_IDENTITY", "Connection"]
-
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
 

@@ -7,8 +7,6 @@ from typing import Any
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 
-__all__ = ["MAX_BESIDE", "SpaceContext"]
-
 MAX_BESIDE = 256
 """Findings per space that wait until nothing more can be learnt about the vantage."""
 

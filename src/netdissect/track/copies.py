@@ -26,8 +26,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-__all__ = ["BACK_TO_BACK_NS", "MAX_COUNTED", "OVERTAKEN", "CountedCopies"]
-
 OVERTAKEN: Final = 8
 """At most this many newer numbers overtake a copy on its way."""
 LATEST_NS: Final = 100_000_000

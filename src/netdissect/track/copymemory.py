@@ -8,8 +8,6 @@ from netdissect.model.native import i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 
-__all__ = ["MAX_HELD", "MAX_LATE", "CopyMemory"]
-
 MAX_HELD = 256
 """Units per space whose newest copy is remembered as delayed by the network."""
 MAX_LATE = 256

@@ -12,8 +12,6 @@ from netdissect.track.reservoir import RttReservoir
 if TYPE_CHECKING:
     from netdissect.track.lane import Lane
 
-__all__ = ["MAX_OFFSET_NS", "DeclaredFacts"]
-
 MAX_OFFSET_NS = 1 << 62
 """A clock that differs from the capture's by more than this, in ns (146 years), gives no sample."""
 

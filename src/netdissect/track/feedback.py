@@ -7,8 +7,6 @@ from __future__ import annotations
 from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.policy import QualityRule
 
-__all__ = ["Feedback", "Quality"]
-
 
 @mypyc_attr(acyclic=True)
 class Feedback:

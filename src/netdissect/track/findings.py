@@ -9,8 +9,6 @@ from netdissect.model.annotations import CodeRow, Severity, code_rows
 from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import Anomaly
 
-__all__ = ["MAX_CODES", "REPORTED", "Findings"]
-
 MAX_CODES = 256
 """Codes counted per connection; findings of further codes count by severity only."""
 

@@ -6,8 +6,6 @@ from bisect import bisect_right
 
 from netdissect.model.reports import ConnectionEvent
 
-__all__ = ["MAX_GAPS", "Gaps"]
-
 MAX_GAPS = 256
 """The newest gaps of a space in which a number that comes late is looked up."""
 

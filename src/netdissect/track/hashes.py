@@ -6,8 +6,6 @@ from typing import Final
 
 from netdissect.model.native import i64, mypyc_attr, vec
 
-__all__ = ["MAX_MARKS", "DatagramHashes"]
-
 MAX_MARKS = 4096
 """Datagrams per direction whose hash is remembered."""
 _FEW: Final = 64

@@ -16,8 +16,6 @@ from netdissect.track.findings import Findings
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
-__all__ = ["InOrderSpace"]
-
 
 class InOrderSpace(Space):
     """The units of one direction, and a model of their receiver."""

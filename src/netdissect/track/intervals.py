@@ -27,8 +27,6 @@ from netdissect.track.totals import (
     moment_ns,
 )  # fmt: skip
 
-__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "MAX_WAITING", "Intervals", "Sums"]
-
 MAX_INTERVALS = 100_000
 """Spans kept; anything later counts in the last one."""
 MAX_ALL_SAMPLES = 1 << 19

@@ -21,8 +21,6 @@ from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
 from netdissect.track.vantage import FAR_NS, MIN_ANSWERS, MIN_STEADY, Evidence
 
-__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "TypeCount", "slowest_ms"]
-
 MAX_TYPES = 1024
 """Message types counted per direction; messages of further types count as `other`."""
 MAX_SPACES = 1024

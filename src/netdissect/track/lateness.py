@@ -8,8 +8,6 @@ from netdissect.model.diagnosis import AddedDelay, LateUnit
 from netdissect.model.policy import ResendRule
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["WORST", "Lateness", "resend_timers"]
-
 WORST: Final = 3
 """The report names this many units with the longest delays."""
 

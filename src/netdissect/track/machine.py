@@ -6,8 +6,6 @@ from netdissect.model.native import mypyc_attr
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import StateMachine
 
-__all__ = ["StateRunner"]
-
 
 @mypyc_attr(acyclic=True)
 class StateRunner:

@@ -15,8 +15,6 @@ from netdissect.model.policy import SpaceRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.ranges import Recent
 
-__all__ = ["LEAST_BURST", "MAX_BURSTS", "MAX_MISSING", "Numbers"]
-
 MAX_MISSING: Final = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a further copy."""
 LEAST_BURST: Final = 2

@@ -6,8 +6,6 @@ from typing import Final
 
 from netdissect.model.reports import Copy, UnitRecord
 
-__all__ = ["KIND", "append_copy", "record_acked", "record_dropped", "record_reclassified"]
-
 KIND: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown"
 }  # fmt: skip

@@ -9,8 +9,6 @@ from netdissect.model.reports import ProbeReport
 from netdissect.track.findings import Findings
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["MAX_OPEN_PROBES", "ProbeTrack"]
-
 MAX_OPEN_PROBES = 64
 """Unanswered probes remembered per kind and direction."""
 COPY_NS: Final = 100_000_000

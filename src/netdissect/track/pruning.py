@@ -12,8 +12,6 @@ from typing import Final
 from netdissect.model.units import UnitRecord
 from netdissect.track.recorder import Recorder, SpaceRecorder
 
-__all__ = ["Pruner"]
-
 _LEAST: Final = 128
 
 

@@ -8,8 +8,6 @@ from bisect import bisect_left, bisect_right
 
 from netdissect.model.native import mypyc_attr
 
-__all__ = ["MAX_RANGES", "Ranges", "Recent"]
-
 MAX_RANGES = 4096
 """Ranges in one set; beyond this, the two oldest ranges are merged."""
 

@@ -25,11 +25,6 @@ from netdissect.track.unit import Carried, Unit
 if TYPE_CHECKING:
     from netdissect.track.intervals import Intervals
 
-__all__ = [
-    "HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_PENDING",
-    "ConnectionRecorder", "Recorder", "SpaceRecorder", "Summing",
-]  # fmt: skip
-
 Summing: TypeAlias = "Callable[[int], Intervals | None]"
 """Connection -> the `Intervals` that sum it up; None if nothing does."""
 MAX_PENDING = 65536

@@ -40,8 +40,6 @@ from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "OVERTAKEN_BY", "Repeats"]
-
 MAX_DOUBTFUL = 256
 """Copies per space whose verdict is revised one by one when the vantage becomes known."""
 LATE_COPIES: Final = 3

@@ -7,8 +7,6 @@ from typing import Final
 from netdissect.model.native import append, i64, mypyc_attr, vec
 from netdissect.model.reports import RttSummary
 
-__all__ = ["MAX_SAMPLES", "RttReservoir"]
-
 MAX_SAMPLES: Final = 512
 """Samples kept for the percentiles of one space or probe."""
 _NEVER: Final = (1 << 62) - 1

@@ -8,8 +8,6 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.ring import Ring
 
-__all__ = ["MAX_TYPES", "RetiredUnits", "TypeNames", "count_transmissions"]
-
 MAX_TYPES = 4096
 """Type names remembered; late copies of units of further types have no type."""
 _ROW: Final = 8

@@ -6,8 +6,6 @@ from typing import Final
 
 from netdissect.model.native import ABSENT, i64, mypyc_attr, vec
 
-__all__ = ["Ring"]
-
 FEW_ROWS: Final = 16
 """Rows allocated at first; most spaces never need more."""
 

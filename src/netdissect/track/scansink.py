@@ -11,8 +11,6 @@ from netdissect.track.lane import Lane
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
-__all__ = ["ScanSink"]
-
 
 class ScanSink(EventSink):
     """Passes the events of the current datagram on to its direction and spaces."""

@@ -21,8 +21,6 @@ from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.stream import StreamTrack
 
-__all__ = ["MAX_SPANS", "Lifetime", "SilenceDetector"]
-
 MAX_SPANS = 64
 """Spans listed per connection; further ones are only counted."""
 LATE_PERIODS: Final = 4

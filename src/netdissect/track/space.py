@@ -28,8 +28,6 @@ from netdissect.track.unit import Carried, Unit
 from netdissect.track.unitstore import CONTENT, MAX_OUTSTANDING, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["Space"]
-
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 

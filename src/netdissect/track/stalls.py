@@ -7,8 +7,6 @@ from typing import Any, Final
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import ConnectionRecorder
 
-__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "STREAM", "StallTracker"]
-
 RTO_MIN_NS: Final = 200_000_000
 """A retransmission at least this long after the last transmission, in ns, was sent by the timer and
 not for duplicate acknowledgements. *Source:* Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a

@@ -16,8 +16,6 @@ from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 from netdissect.track.unit import Unit
 
-__all__ = ["MAX_STAMPED", "StampedSpace"]
-
 MAX_STAMPED = 8192
 """Units of one space whose stamps are remembered; beyond this, the oldest are forgotten."""
 LONGEST_NS: Final = 1e15

@@ -22,8 +22,6 @@ from netdissect.track.recorder import SpaceRecorder
 from netdissect.track.unit import Unit, Units
 from netdissect.track.unitstore import UnitStore
 
-__all__ = ["FORGED", "MAX_STRAYS", "Jump", "Stray", "StrayedUnits", "Strays"]
-
 MAX_STRAYS = 64
 """Strays remembered per space, for their acknowledgements."""
 FORGED: Final = 3

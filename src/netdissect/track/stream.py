@@ -24,8 +24,6 @@ from netdissect.track.totalling import summed
 from netdissect.track.totals import SpaceTotals
 from netdissect.track.vantage import Evidence
 
-__all__ = ["REFUSAL_NS", "StreamTrack"]
-
 REFUSAL_NS: Final = 150_000_000
 """A server that closes within this time after the handshake, in ns, without sending anything, has
 refused its client.

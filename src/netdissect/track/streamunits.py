@@ -11,8 +11,6 @@ from typing import Final
 from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import UnitRecord
 
-__all__ = ["Arrival", "PendingMessage", "SegmentHistory", "SentRange"]
-
 _ROW: Final = 3
 
 

@@ -20,8 +20,6 @@ from netdissect.track.findings import Findings
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
 
-__all__ = ["StridedSpace"]
-
 
 class StridedSpace(Space):
     """The units of one direction, and the numbers between them that never came."""

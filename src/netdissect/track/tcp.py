@@ -23,8 +23,6 @@ from netdissect.track.streamunits import Arrival, SegmentHistory, SentRange
 from netdissect.track.totalling import summed
 from netdissect.track.totals import SpaceTotals
 
-__all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
-
 MAX_UNITS = 4096
 """Outstanding units of one direction; beyond this, the oldest is settled as unknown."""
 MAX_HOLES = 1024

@@ -10,8 +10,6 @@ from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
-__all__ = ["ANNOUNCE_SLACK_NS", "announced", "verdict"]
-
 _MS: Final = 1_000_000
 GONE_FOR_GOOD: Final = 4
 """A side has stopped for good if it is silent for this many times its longest pause."""

@@ -15,8 +15,6 @@ from netdissect.track.recorder import MAX_COPIES, ConnectionRecorder, SpaceRecor
 from netdissect.track.totals import SpaceTotals, by_place
 from netdissect.track.unit import Carried, Unit
 
-__all__ = ["MAX_LATE_ONES", "TotallingRecorder", "space_recorder", "summed"]
-
 MAX_LATE_ONES: Final = 256
 """Units of a space whose round trips wait until the vantage is known."""
 _UNIT: Final = UnitRecord(0, 0, "", 0, 0, None, [], None, None, None, False, "unknown", None)

@@ -9,11 +9,6 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = [
-    "COUNTS", "MAX_SAMPLES", "NEVER", "SpaceTotals", "SpanTotals", "by_place", "first_of",
-    "moment_ns",
-]  # fmt: skip
-
 COUNTS = (
     "datagrams", "octets", "repeated_octets", "units", "copies", "retransmissions",
     "reliable_copies", "unacked", "lost", "decided", "rtt_samples",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import UnitRecord
 
-__all__ = ["Carried", "Unit", "Units"]
-
 
 @mypyc_attr(free_list_len=1)
 class Unit:

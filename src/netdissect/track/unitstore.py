@@ -8,8 +8,6 @@ from netdissect.model.native import i64
 from netdissect.track.ring import Ring
 from netdissect.track.unit import Unit
 
-__all__ = ["CONTENT", "COPIES", "EXPIRY_NS", "MAX_OUTSTANDING", "TIME", "UnitStore"]
-
 MAX_OUTSTANDING: Final = 4096
 """Outstanding units of one space; beyond this, the oldest are settled as unknown."""
 EXPIRY_NS: Final = 60_000_000_000

@@ -15,8 +15,6 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.packets import SIDES
 
-__all__ = ["FAR_NS", "MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Evidence", "Vantage"]
-
 NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this, in ns, is next to the capture."""
 FAR_NS: Final = 11_000_000

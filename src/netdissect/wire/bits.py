@@ -6,8 +6,6 @@ little-endian number. Source: Riptide 2.1 `Converter`, see docs/protocols/riptid
 
 from __future__ import annotations
 
-__all__ = ["BitString", "extract", "insert", "slice_bits"]
-
 
 class BitString(bytes):
     """Bytes with a length in bits. The unused high bits of the last byte are zero.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 
-__all__ = ["Cursor", "OutOfData", "Sink"]
-
 
 class OutOfData(ValueError):  # noqa: N818 - names a condition, as StopIteration does
     """A value needs more bits than are left."""

@@ -12,24 +12,6 @@ from typing import Final, Literal, TypeAlias
 
 from netdissect.wire.eoudp_names import DIALECTS, DOCUMENT_SIZES, DOCUMENTS, SIZES
 
-__all__ = [
-    "BIG",
-    "DIGITS_LIMIT",
-    "EXCLUDES_NUL",
-    "FORMS",
-    "INCLUDES_NUL",
-    "LITTLE",
-    "NO_NUL",
-    "TEXTS",
-    "Order",
-    "broken_reading",
-    "consumes",
-    "legal",
-    "number_order",
-    "string_end",
-    "text_reading",
-]
-
 Order: TypeAlias = Literal["<", ">"]
 LITTLE: Final = "<"
 BIG: Final = ">"

@@ -8,29 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "COMMANDS",
-    "DIALECTS",
-    "DOCUMENTS",
-    "DOCUMENT_SIZES",
-    "FAR_ID",
-    "FOREIGN",
-    "KEYS",
-    "NEVER_HANDLED",
-    "RECEIVE_LIMIT",
-    "SIZES",
-    "WALL_CLOCK_MS",
-    "canonical",
-    "command_name",
-    "key_name",
-    "oversize",
-    "plausible_timestamp",
-    "size_mismatch",
-    "time_limits",
-    "type_name",
-    "wrong_size",
-]
-
 DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
 """Dialects of the three documents; the others are those of programs."""
 DIALECTS: Final = (

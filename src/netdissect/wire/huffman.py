@@ -18,8 +18,6 @@ from typing import Final
 
 from netdissect.model.native import BytesWriter, i64, read_i64_le, vec, write_i64_le
 
-__all__ = ["HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree"]
-
 _EOF: Final = 256
 """The end symbol; smaller symbols are bytes."""
 

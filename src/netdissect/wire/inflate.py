@@ -5,8 +5,6 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-__all__ = ["Bounds", "Inflated", "inflate"]
-
 ZLIB_WBITS = 15
 """A window of 15 bits, with a zlib header. Source: zlib.h, `inflateInit2`."""
 GZIP_WBITS = 31

@@ -9,36 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = [
-    "ACK_BITS",
-    "ACK_OCTETS",
-    "APPLICATIONS",
-    "CONTROLS",
-    "DIALECTS",
-    "DISCONNECT",
-    "DISCONNECT_ACK",
-    "EMPTY_DATAGRAM",
-    "FIRST_IDS",
-    "FLOW_CONTROL",
-    "HANDSHAKE",
-    "LARGEST_SENT",
-    "LEGACY",
-    "NULL_CONNECT",
-    "PACKET_ACK",
-    "PACKET_ID_BITS",
-    "PACKET_SPAN",
-    "PING_REPLY",
-    "PING_REQUEST",
-    "SERVER_LIMIT",
-    "SPECIFICATION",
-    "TCP_LIMIT",
-    "TUNDRA",
-    "acknowledged",
-    "header_fault",
-    "message_type",
-    "size_fault",
-]
-
 LEGACY: Final = "knet-2010"
 SPECIFICATION: Final = "knet-spec"
 TUNDRA: Final = "knet-tundra"

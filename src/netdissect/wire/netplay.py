@@ -11,30 +11,6 @@ from typing import Final
 
 from netdissect.wire.inflate import Bounds, Inflated, inflate
 
-__all__ = [
-    "CHUNK_DATA",
-    "CHUNK_NAMES",
-    "CLASS_LINE",
-    "COMPRESSED",
-    "DIALECTS",
-    "ENCRYPTED",
-    "LENGTH_OCTETS",
-    "RECEIVE_BUFFER",
-    "RESERVED",
-    "SHORTEST",
-    "Body",
-    "chunk_header",
-    "chunk_spans",
-    "endless",
-    "frame_spans",
-    "incomplete",
-    "line_spans",
-    "misplaced",
-    "oversize",
-    "split_frame",
-    "unpack_body",
-]
-
 DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
 LENGTH_OCTETS: Final = 2
 """Size of the length field of a frame, bytes. The length does not count it."""

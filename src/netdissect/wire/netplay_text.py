@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from netdissect.wire.strictjson import Json, read_json
 
-__all__ = ["JAVA_CLASSES", "Verdict", "could_be_class", "is_class_line", "judge", "of_class"]
-
 JAVA_CLASSES: Final = frozenset(
     (
         "Boolean", "Byte", "Short", "Integer", "Long", "Float", "Double", "Character", "String",

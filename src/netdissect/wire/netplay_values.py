@@ -12,8 +12,6 @@ from typing import Any
 from netdissect.wire.cursor import Cursor, Sink
 from netdissect.wire.values import ValueRow, Values, number
 
-__all__ = ["NULLABLE_VALUES", "PLAIN_VALUES", "TYPES"]
-
 
 def _write_float(sink: Sink, value: Any, _size: int | None) -> None:
     """Append a float, which may be "inf", "-inf" or "NaN", as JSON output writes them."""

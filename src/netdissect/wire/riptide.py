@@ -7,26 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "BITS",
-    "BYTES_20",
-    "BYTES_21DEV",
-    "DISCONNECT_REASONS",
-    "MISENCODED_STOP",
-    "REJECT_REASONS",
-    "REJECT_REASONS_20",
-    "RELIABLE_CLASS",
-    "SIZE_LIMIT_20",
-    "SIZE_LIMIT_21",
-    "TYPES_20",
-    "TYPES_21",
-    "UNDECIDED",
-    "UNDECIDED_BYTES",
-    "size_fault",
-    "size_limit",
-    "type_name",
-]
-
 BYTES_20: Final = "riptide-2.0"
 BYTES_21DEV: Final = "riptide-2.1dev"
 BITS: Final = ("riptide-2.1", "riptide-2.2")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["distance", "extend"]
-
 
 def distance(new: int, old: int, bits: int) -> int:
     """Return by how much `new` is ahead of `old`, in the range (-2**(bits-1), 2**(bits-1)].

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["DEPTH_LIMIT", "Json", "is_plain_object", "read_json"]
-
 DEPTH_LIMIT: Final = 64
 """Depth to which arrays and objects may be nested; deeper texts are legal JSON but are not read."""
 _LONGEST_INTEGER: Final = 4000

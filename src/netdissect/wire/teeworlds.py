@@ -15,19 +15,6 @@ from typing import Any
 
 from netdissect.wire.teeworlds_forms import CONNLESS_HEAD, CONTROL_NAMES, MAGIC_OCTETS
 
-__all__ = [
-    "MessageRow",
-    "connless_row",
-    "connless_rows",
-    "message_rows",
-    "object_rows",
-    "secrets",
-    "table",
-    "type_names",
-    "uuid_names",
-    "uuid_rows",
-]
-
 CLIENT, SERVER = 0, 1
 
 

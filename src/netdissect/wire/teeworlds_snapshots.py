@@ -12,20 +12,6 @@ from typing import Any, Final
 from netdissect.wire.teeworlds import object_rows
 from netdissect.wire.varint import VarintError, read_teeworlds
 
-__all__ = [
-    "MAX_ITEMS",
-    "Delta",
-    "Items",
-    "SnapshotError",
-    "apply",
-    "checksum",
-    "named",
-    "object_fields",
-    "pack_string",
-    "read_delta",
-    "unpack_string",
-]
-
 Items = dict[tuple[int, int], tuple[int, ...]]
 """(type, id) -> integers of the item."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
 
-__all__ = ["BITS", "OCTETS", "ValueRow", "Values", "number", "string"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:

@@ -12,23 +12,6 @@ from typing import Final
 
 from netdissect.model.native import i64, read_i64_le
 
-__all__ = [
-    "KNET_7_7_16",
-    "KNET_7_8",
-    "KNET_15_16",
-    "OWN",
-    "TEEWORLDS",
-    "VarintCodec",
-    "VarintError",
-    "low_octets",
-    "low_word",
-    "read_teeworlds",
-    "read_varulong_bits",
-    "unzigzag",
-    "varulong_groups",
-    "zigzag",
-]
-
 _U32: Final = 0xFFFFFFFF
 _MODULUS: Final = 0x100000000
 _WORD: Final = 8

@@ -10,8 +10,6 @@ from netdissect.dissect.cache import readers
 from netdissect_enet.rangecoder import RangeCoderError, decompress
 from netdissect_enet.rules import CRC, LAYERS, MAX_COMMANDS, PEER, PLAIN
 
-__all__ = ["Head", "read_datagram"]
-
 DATA: Final = frozenset({6, 7, 8, 9, 12})
 """Commands with a channel: those of data."""
 _LEAST = 4

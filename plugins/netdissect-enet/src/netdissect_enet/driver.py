@@ -13,8 +13,6 @@ from netdissect_enet import rules as enet
 from netdissect_enet.commands import read_datagram
 from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc, checksum
 
-__all__ = ["EnetDriver"]
-
 PING_SECONDS = 0.5
 """Time between two pings, and between two CONNECTs."""
 

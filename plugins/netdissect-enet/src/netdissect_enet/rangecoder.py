@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["MAX_OPENED", "RangeCoderError", "decompress"]
-
 MAX_OPENED: Final = 4096
 """Maximum number of decompressed bytes. *Source:* ENet `ENET_PROTOCOL_MAXIMUM_MTU`."""
 _TOP, _BOTTOM, _WORD = 1 << 24, 1 << 16, 0xFFFFFFFF

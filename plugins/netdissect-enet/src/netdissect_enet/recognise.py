@@ -11,8 +11,6 @@ from netdissect.protocols.base import Protocol
 from netdissect_enet.commands import Head, read_datagram
 from netdissect_enet.rules import CONNECT, CRC, NAMES, NOBODY, PEER, PLAIN, VERIFY
 
-__all__ = ["claimed"]
-
 _MTU = range(576, 4097)
 _CHANNELS = range(1, 256)
 """Limits in a handshake. *Source:* ENet `protocol.h`."""

@@ -19,12 +19,6 @@ from netdissect.model.policy import (
     transition_table,
 )  # fmt: skip
 
-__all__ = [
-    "ACK", "ALL_CODES", "CONNECT", "CRC", "DISCONNECT", "LAYERS", "MAX_COMMANDS", "NAMES", "NOBODY",
-    "PEER", "PING", "PLAIN", "POLICIES", "SEND_UNRELIABLE", "SEND_UNSEQUENCED",
-    "UNRELIABLE_FRAGMENT", "VERIFY",
-]  # fmt: skip
-
 PLAIN: Final = "enet-1.3"
 CRC: Final = "enet-1.3-crc"
 NOBODY: Final = 0xFFF

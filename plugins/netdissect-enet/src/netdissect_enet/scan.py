@@ -9,8 +9,6 @@ from netdissect.model.events import Ev, Event
 from netdissect_enet import rules as enet
 from netdissect_enet.commands import Head, read_datagram
 
-__all__ = ["Learnt", "scan"]
-
 _RELIABLE: Final = tuple(f"reliable[{channel}]" for channel in range(256))
 _UNRELIABLE: Final = tuple(f"unreliable[{channel}]" for channel in range(256))
 _ALIVE: Final = (int(Ev.STATE), "alive", None)

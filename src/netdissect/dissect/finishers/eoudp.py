@@ -22,8 +22,6 @@ from netdissect.wire.eoudp_names import (
 )
 from netdissect.wire.values import Values
 
-__all__ = ["finish"]
-
 SCHEMA_VALUES: tuple[Values, ...] = (COMPONENT_VALUES,)
 """Encodings of values for user schemas."""
 

@@ -26,8 +26,6 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.values import Values
 
-__all__ = ["finish"]
-
 SCHEMA_VALUES: tuple[Values, ...] = (VALUES,)
 """Encodings of values for user schemas."""
 

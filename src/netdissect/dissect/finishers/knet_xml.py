@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 from xml.parsers import expat
 
-__all__ = ["MAX_ELEMENTS", "XmlSchemaError", "xml_schema"]
-
 MAX_ELEMENTS = 100_000
 """Maximum number of elements in a description."""
 MAX_DEPTH = 64

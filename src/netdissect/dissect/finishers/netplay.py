@@ -36,8 +36,6 @@ from netdissect.wire.netplay_text import judge
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.values import Values
 
-__all__ = ["finish", "sample_schema"]
-
 SCHEMA_VALUES: tuple[Values, ...] = (PLAIN_VALUES, NULLABLE_VALUES)
 """Encodings of values for user schemas."""
 

@@ -12,8 +12,6 @@ from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.riptide import size_fault, size_limit
 from netdissect.wire.values import Values
 
-__all__ = ["finish"]
-
 SCHEMA_VALUES: tuple[Values, ...] = (BYTE_VALUES, BIT_VALUES)
 """Encodings of values for user schemas."""
 

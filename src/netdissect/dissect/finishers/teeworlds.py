@@ -12,8 +12,6 @@ from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import MAGIC_OCTETS, MAX_PACKET, form_of
 
-__all__ = ["finish"]
-
 _BEHIND_END = 1
 """Number of bytes that an encoder may write behind that with the end symbol."""
 

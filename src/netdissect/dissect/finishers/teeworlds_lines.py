@@ -10,8 +10,6 @@ from netdissect.dissect.walker import node_fields
 from netdissect.model.dissection import MASK, FieldNode, MessageView
 from netdissect.wire.teeworlds import secrets
 
-__all__ = ["message_line"]
-
 _MAX_VALUE = 60
 """Maximum number of characters of a value in a list of fields."""
 _MAX_TEXT = 256

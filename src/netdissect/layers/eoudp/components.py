@@ -21,8 +21,6 @@ from netdissect.layers.eoudp.fields import Flag, Floats, Head, Real
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Tail
 
-__all__ = ["component_layer"]
-
 TEXT_FIXED = 49
 """Bytes behind the text of a TextRendererComponent: 81 bytes less the 32 before the text."""
 

@@ -16,7 +16,7 @@ from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, Tail
-from netdissect.wire.eoudp import TEXTS, legal
+from netdissect.wire.eoudp import NO_NUL, TEXTS, consumes, legal, text_reading
 from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
 __all__ = [
@@ -253,10 +253,10 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
 
 def _strings(command: str, data: bytes) -> Content:
     """Return how to read strings that no program sends: without NUL, unless only NUL fits."""
-    found = documents.text_reading("strings", data, None)
-    no_nul = documents.consumes("strings", data, "<", documents.NO_NUL)
+    found = text_reading("strings", data, None)
+    no_nul = consumes("strings", data, "<", NO_NUL)
     if no_nul or found is None or found[0] == ">":
-        return Content(_STRINGS[command], form=documents.NO_NUL)
+        return Content(_STRINGS[command], form=NO_NUL)
     return Content(documents.LAYERS[found].strings, form=found[1])
 
 

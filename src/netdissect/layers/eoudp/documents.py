@@ -28,28 +28,11 @@ from netdissect.wire.eoudp import (
     TEXTS,
     Order,
     broken_reading,
-    consumes,
     number_order,
     string_end,
     text_reading,
 )
 from netdissect.wire.eoudp_names import FAR_ID, key_name
-
-__all__ = [
-    "BELOW_ZERO",
-    "DOCUMENT_LAYERS",
-    "FAR_ACK",
-    "KNOWN",
-    "LAYERS",
-    "NO_NUL",
-    "STRINGS",
-    "DocumentLayers",
-    "Reading",
-    "consumes",
-    "data_fields",
-    "reading",
-    "text_reading",
-]
 
 STRINGS = Gen("strings", lambda f: [text(e["text"]) for e in f["entries"] if "text" in e] or None)
 """The texts of a list of strings, up to the first broken one."""

@@ -13,10 +13,6 @@ from netdissect.layers.fields import FieldFault, SizedBytes, Utf8
 from netdissect.model.dissection import TEXT
 from netdissect.wire.eoudp import DIGITS_LIMIT
 
-__all__ = [
-    "AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Stamp", "Text", "Truth", "Zeros",
-]  # fmt: skip
-
 SHOWN_DECIMALS = 6
 """Decimals of a float in the tree."""
 

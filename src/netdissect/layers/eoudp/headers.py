@@ -27,9 +27,10 @@ from scapy.packet import NoPayload, Packet_metaclass
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import find_dialects, find_layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
-from netdissect.layers.eoudp.documents import LAYERS, NO_NUL
+from netdissect.layers.eoudp.documents import LAYERS
 from netdissect.layers.eoudp.fields import Stamp, Truth, Zeros
 from netdissect.layers.expr import E
+from netdissect.wire.eoudp import NO_NUL
 from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,

@@ -8,8 +8,6 @@ from netdissect.layers.eoudp.contents import content_layer
 from netdissect.layers.eoudp.headers import HEADERS
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS, command_name
 
-__all__ = ["TABLES"]
-
 _SIZES = 48
 """Number of sizes in a table. A larger size has the layer of a smaller one with the same remainder
 modulo 8.

@@ -11,8 +11,6 @@ from typing import Any
 from netdissect.wire.cursor import Cursor, Sink
 from netdissect.wire.values import OCTETS, ValueRow, Values, number, string
 
-__all__ = ["COMPONENT_VALUES"]
-
 
 def _count(cursor: Cursor) -> int:
     return int.from_bytes(cursor.take(4), "little")

@@ -13,11 +13,6 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, VarintCodec, VarintError
 
-__all__ = [
-    "BoundedVle", "Content", "OctetList", "PayloadTail", "Vle", "VleList",
-    "in_parts",
-]  # fmt: skip
-
 
 def in_parts(name: str, low_bits: int) -> Gen:
     """Return the number that the fields `<name>_low`, of `low_bits`, and `<name>_high` form."""

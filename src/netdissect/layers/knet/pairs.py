@@ -11,8 +11,6 @@ from typing import Any
 from netdissect.layers.knet import contents as layers
 from netdissect.wire.knet import ACK_BITS, PACKET_SPAN
 
-__all__ = ["is_answer"]
-
 
 def is_answer(
     messages: Iterable[Any], requests: Iterable[Any], packet_id: int | None = None

@@ -12,8 +12,6 @@ from netdissect.layers.knet.streams import STREAMS
 from netdissect.wire.knet import CONTROLS, SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["TABLES"]
-
 _SIZES = 10
 """Number of payload sizes in a table: every control message is shorter."""
 _UNUSED_ID = 0x1FFFFFFF

@@ -10,8 +10,6 @@ from netdissect.wire.cursor import Cursor, Sink
 from netdissect.wire.values import BITS, OCTETS, ValueRow, Values, number, string
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintCodec
 
-__all__ = ["VALUES"]
-
 
 def _read_vle(cursor: Cursor, codec: VarintCodec) -> int:
     window = cursor.take(min(4, cursor.left // 8))

@@ -29,8 +29,6 @@ from netdissect.wire.netplay import (
     split_frame,
 )
 
-__all__ = ["NetplayChunk", "NetplayFrame", "NetplayShortFrame", "chunks"]
-
 
 class _WithLength(Layer):
     """Base class of frames. The length is modulo 65536, as in the library."""

@@ -17,8 +17,6 @@ from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame, chunks
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.wire.netplay import chunk_spans, frame_spans, line_spans
 
-__all__ = ["NetplayChunkStream", "NetplayOctets", "NetplayStream", "NetplayTextStream"]
-
 
 def _layer(item: Any, octets: bytes) -> type[Layer]:
     """Return the layer of an item; for a frame it depends on the length."""

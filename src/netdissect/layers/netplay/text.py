@@ -13,8 +13,6 @@ from netdissect.layers.fields import FieldFault, NulString
 from netdissect.model.dissection import JSON
 from netdissect.wire.netplay import CLASS_LINE, endless
 
-__all__ = ["Line", "NetplayText"]
-
 
 class Line(NulString):
     """Text up to a line feed, which is not part of the value."""

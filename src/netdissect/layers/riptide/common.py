@@ -10,8 +10,6 @@ from netdissect.layers.expr import E
 from netdissect.model.packets import Direction
 from netdissect.wire.riptide import DISCONNECT_REASONS, MISENCODED_STOP, TYPES_21, type_name
 
-__all__ = ["RiptideMessage", "acked", "from_server", "missing_message_id", "reason"]
-
 
 class RiptideMessage(Layer):
     """Base class of all messages. The field `type_id` selects the class."""

@@ -16,8 +16,6 @@ from netdissect.layers.fields import Embedded
 from netdissect.layers.riptide import bits, octets
 from netdissect.wire.riptide import SIZE_LIMIT_21, UNDECIDED_BYTES
 
-__all__ = ["FRAMES", "RiptideFrame", "RiptideFrame20", "RiptideFrame21dev", "message_layer"]
-
 
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
     """Return the layer of the message in `data`.

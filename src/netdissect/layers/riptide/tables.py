@@ -6,8 +6,6 @@ from typing import Any
 
 from netdissect.layers.riptide import bits, octets
 
-__all__ = ["TABLES"]
-
 TABLES: dict[str, Any] = {
     "BIT_LAYERS": bits.BIT_LAYERS,
     "BYTE_LAYERS_20": octets.BYTE_LAYERS_20,

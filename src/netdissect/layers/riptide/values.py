@@ -12,8 +12,6 @@ from netdissect.wire.cursor import Cursor, Sink
 from netdissect.wire.values import BITS, OCTETS, ValueRow, Values, number, string
 from netdissect.wire.varint import read_varulong_bits, unzigzag, varulong_groups, zigzag
 
-__all__ = ["BIT_VALUES", "BYTE_VALUES"]
-
 ALIASES = {
     "byte[]": "byte[]", "bytes": "byte[]", "sbytes": "sbyte[]", "bools": "bool[]",
     "shorts": "short[]", "ushorts": "ushort[]", "ints": "int[]", "uints": "uint[]",

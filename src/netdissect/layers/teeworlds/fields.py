@@ -26,17 +26,6 @@ from netdissect.model.dissection import TEXT
 from netdissect.model.text import quoted
 from netdissect.wire.varint import TEEWORLDS
 
-__all__ = [
-    "ArrayOf",
-    "Decimal",
-    "Maybe",
-    "Number",
-    "Octets",
-    "OptionalTail",
-    "Size",
-    "Text",
-]
-
 _SPACE = 32
 KEPT_CONTROLS = frozenset(b"\r\n\t")
 """Control characters that receivers keep in ordinary strings. *Source:*

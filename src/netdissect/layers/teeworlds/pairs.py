@@ -9,8 +9,6 @@ from typing import Any
 
 from scapy.packet import NoPayload
 
-__all__ = ["is_answer"]
-
 _REQUESTS: dict[str, tuple[str, ...]] = {
     "control.token": ("control.token",),
     "control.accept": ("control.connect", "control.connect_accept"),

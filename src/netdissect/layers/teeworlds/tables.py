@@ -8,8 +8,6 @@ from netdissect.layers import teeworlds
 from netdissect.layers.teeworlds import controls, messages
 from netdissect.wire import huffman
 
-__all__ = ["TABLES"]
-
 _ZEROS, _ONES, _ROOT = huffman.tree()
 TABLES: dict[str, Any] = {
     "ROOTS": teeworlds.ROOTS,

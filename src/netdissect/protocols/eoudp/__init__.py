@@ -15,8 +15,6 @@ from netdissect.protocols.eoudp.scanner import EoudpScanner
 from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
 
-__all__ = ["PROTOCOL", "Eoudp"]
-
 
 def _types(dialect: str) -> tuple[str, ...]:
     known = COMMANDS if dialect in DOCUMENTS else REAL_COMMANDS

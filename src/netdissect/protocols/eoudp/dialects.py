@@ -12,8 +12,6 @@ from typing import Any, Final
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.events import Event
 
-__all__ = ["DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Row", "row_of"]
-
 DIALECT_TITLES: Final = {
     "exodia-late": "Exodia v1.2.0 to v1.3.3, branches main, server, demo",
     "exodia-mid": "Exodia v1.1.0 to v1.1.2",

@@ -16,8 +16,6 @@ from netdissect.protocols.eoudp.dialects import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausible_timestamp
 
-__all__ = ["candidates", "decided", "recognise"]
-
 ALL: Final = 95
 MOST: Final = 80
 SOME: Final = 40

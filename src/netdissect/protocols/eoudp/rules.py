@@ -19,8 +19,6 @@ from netdissect.model.policy import (
 )
 from netdissect.protocols.eoudp.dialects import ROWS
 
-__all__ = ["POLICIES", "SPACE"]
-
 SPACE: Final = "command"
 """The only counter of a direction. It numbers every message; those to be acknowledged are units."""
 _OPEN: Final = ("JOINED", "CONNECTED")

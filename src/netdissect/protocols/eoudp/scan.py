@@ -26,9 +26,6 @@ from netdissect.wire.eoudp_names import (
     wrong_size,
 )
 
-__all__ = ["scan"]
-
-
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, int, int], Any]
 _READ_PAIR: _Reader = read.read_EoudpPair

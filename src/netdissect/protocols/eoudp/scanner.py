@@ -16,8 +16,6 @@ from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.eoudp_names import FAR_ID, RECEIVE_LIMIT, command_name, time_limits
 
-__all__ = ["EoudpScanner"]
-
 _ACKNOWLEDGE: Final = 0x01
 _COMPONENT: Final = COMPONENT_OF
 _ID_OCTETS: Final = 8

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DecoderState"]
-
 
 class DecoderState(NamedTuple):
     """What a connection has taught so far."""

@@ -21,8 +21,6 @@ from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
-__all__ = ["PROTOCOL", "Knet"]
-
 _TITLES = {
     "knet-2.x": "reference implementation since 2011-02: tags 2.5 to 2.7, stable, master",
     "knet-2010": "reference implementation 2010-09 to 2011-02: control messages 0 to 3",

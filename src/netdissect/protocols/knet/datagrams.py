@@ -33,10 +33,6 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["READERS", "Reader", "Values", "control", "datagram", "fault", "flow_control",
-           "malformed", "parts_last", "type_of"]  # fmt: skip
-
-
 _READ_ID: Final = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
 _PING_OCTETS: Final = 2

@@ -29,8 +29,6 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["scan_document"]
-
 _PINGS: Final = {PING_REQUEST: Ev.PROBE, PING_REPLY: Ev.REPLY}
 _INPUTS: Final = {
     DISCONNECT: "disconnect",

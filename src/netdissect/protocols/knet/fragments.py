@@ -7,8 +7,6 @@ from typing import Final
 from netdissect.protocols.base import Fragment
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintError
 
-__all__ = ["fragment"]
-
 _SIZES: Final = (1, 2, 4)
 """Sizes of kNet's integers, bytes. No datagram has one of them. Source: docs/protocols/knet.md
 section 3.

@@ -12,8 +12,6 @@ from netdissect.protocols.framing import StreamBuffer
 from netdissect.wire.knet import TCP_LIMIT
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["VleFramer"]
-
 _PING: Final = compile_(rb"\x02[\x01\x02].", DOTALL)
 """A whole ping or ping reply: length 2, message ID, number."""
 

@@ -12,8 +12,6 @@ from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, LEGACY, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["TransferInspector"]
-
 _PART = Ev.PART
 
 

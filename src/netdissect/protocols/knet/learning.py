@@ -8,8 +8,6 @@ from typing import Final, TypeAlias
 from netdissect.model.claims import Hints
 from netdissect.protocols.knet.state import DecoderState, Phase
 
-__all__ = ["MAX_EXAMINED", "MAX_FOREIGN", "Candidate", "learn"]
-
 MAX_EXAMINED: Final = 24
 """Datagrams with application messages that are examined."""
 MAX_FOREIGN: Final = 3

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-__all__ = ["MAX_NUMBERS", "SHARED", "Receiver"]
-
 SHARED: Final = -1
 """Stands for the reliable number 0, which all fragments of 2010 share."""
 MAX_NUMBERS: Final = 65_536

@@ -24,8 +24,6 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["may_stand_alone", "recognise"]
-
 OPENING: Final = 84
 OPENING_ANSWERED: Final = 96
 CONVERSATION: Final = 66

@@ -18,8 +18,6 @@ from netdissect.model.policy import (
 )
 from netdissect.wire.knet import ACK_BITS, DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
 
-__all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
-
 TIMEOUT_MS: Final = 5000.0
 """A sender forgets a reliable datagram that is unacknowledged after this time, and sends its
 messages again in a new one. Source: section 6.4;

@@ -23,8 +23,6 @@ from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import FLOW_CONTROL, NULL_CONNECT, PING_REPLY, PING_REQUEST, SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["scan", "scan_stream"]
-
 _MAX_CONNECT_PAYLOAD: Final = 64
 """Bytes of a connect datagram that are kept as identity."""
 _ANSWERS: Final = (Ev.ACK, Ev.REPLY)

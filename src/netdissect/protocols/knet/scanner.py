@@ -22,8 +22,6 @@ from netdissect.wire.knet import (
     SPECIFICATION,
 )
 
-__all__ = ["KnetScanner"]
-
 _IDENTIFYING: Final = Phase.IDENTIFYING
 _OPEN: Final = Phase.OPEN
 _ACK_OCTETS: Final = 8

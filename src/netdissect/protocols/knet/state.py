@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DecoderState", "Phase"]
-
 
 class Phase:
     """How far a connection has come, as far as decoding depends on it."""

@@ -14,8 +14,6 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.receiver import SHARED, Receiver
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["MAX_OCTETS", "Transfers"]
-
 MAX_OCTETS: Final = 16 * 1024 * 1024
 """Bytes of unfinished transfers (at most 256) per direction; beyond, the oldest is dropped."""
 MAX_EARLY: Final = 4096

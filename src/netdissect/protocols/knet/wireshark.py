@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 from netdissect.model.annotations import Severity
 from netdissect.model.records import DatagramRecord
 
-__all__ = ["Comparer"]
-
 _HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
 """Compared fields of a datagram."""
 _PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")

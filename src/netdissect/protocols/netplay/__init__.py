@@ -13,8 +13,6 @@ from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import scan
 from netdissect.wire.netplay import DIALECTS
 
-__all__ = ["PROTOCOL", "Netplay"]
-
 _TITLES = (
     "July 2025: u16 length, options, type; plain values",
     "29 July 2025: frames of bin1, a presence byte before every value",

@@ -22,8 +22,6 @@ from netdissect.wire.netplay import (
     oversize,
 )
 
-__all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
-
 MAX_TEXT_OCTETS = 16 << 20
 """Bytes of one text message that are held."""
 _DESYNC: Final = 2

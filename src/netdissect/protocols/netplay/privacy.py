@@ -12,8 +12,6 @@ from collections.abc import Callable
 from netdissect.wire.netplay import CLASS_LINE, chunk_spans
 from netdissect.wire.netplay_text import could_be_class
 
-__all__ = ["PACKERS", "WRITERS"]
-
 _HEADER, _TRAILER = 2, 4
 """Sizes of the header and the checksum of a zlib stream, bytes."""
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)

@@ -27,8 +27,6 @@ from netdissect.wire.netplay_text import could_be_class, of_class
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.strictjson import read_json
 
-__all__ = ["may_stand_alone", "recognise"]
-
 BIN1: Final = "netplay-bin1"
 BIN2: Final = "netplay-bin2"
 BIN3: Final = "netplay-bin3"

@@ -10,8 +10,6 @@ from typing import Final
 from netdissect.model.policy import BOTH, Policy, StateMachine, state_words, transition_table
 from netdissect.wire.netplay import DIALECTS
 
-__all__ = ["MACHINE", "POLICIES"]
-
 _EARLY = ("not connected", "connecting", "answered")
 _LIVE = ("established", "identified")
 _ANY = (*_EARLY, *_LIVE, "half closed by client", "half closed by server")

@@ -31,8 +31,6 @@ from netdissect.wire.netplay import (
 from netdissect.wire.netplay_text import is_class_line, judge
 from netdissect.wire.strictjson import is_plain_object
 
-__all__ = ["scan", "scan_chunks", "scan_frame", "scan_text"]
-
 _BOUNDS: Final = Bounds()
 _HEADER: Final = 5
 """Size of length, options and type, bytes."""

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from netdissect.dissect.schema import Decoder, Schema, SchemaMismatch
     from netdissect.wire.values import Values
 
-__all__ = [
-    "Shape", "chain", "chunk_chain", "find_pair", "first_frames", "fits", "in_chunks", "values_of",
-]  # fmt: skip
-
 CHAIN: Final = 3
 """Consecutive frames that must fit mid-stream, if the built-in schema decodes some of them."""
 LONG_CHAIN: Final = 6

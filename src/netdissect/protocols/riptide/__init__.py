@@ -23,8 +23,6 @@ from netdissect.wire.riptide import (
     UNDECIDED_BYTES,
 )
 
-__all__ = ["PROTOCOL", "Riptide"]
-
 
 class Riptide(Protocol):
     """Riptide Networking. Source: docs/protocols/riptide.md."""

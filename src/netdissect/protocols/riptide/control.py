@@ -23,11 +23,6 @@ from netdissect.wire.riptide import (
     size_fault,
 )
 
-__all__ = [
-    "BYTE_DIALECTS", "Handler", "connect", "handler_of", "invalid", "reliable_with_faults",
-    "size_notes", "trailing", "truncated",
-]  # fmt: skip
-
 BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV, UNDECIDED_BYTES})
 """Dialects whose fields are whole bytes; the others pack bits."""
 _MIN_RELIABLE: Final = 3

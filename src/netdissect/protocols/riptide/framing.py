@@ -19,8 +19,6 @@ from netdissect.wire.riptide import (
     UNDECIDED,
 )
 
-__all__ = ["PREFIXES", "messages_of"]
-
 _MAX_FRAME: Final = 65535
 """Largest message in a stream, bytes: lengths of 2.0 have 16 bits."""
 _MAX_SEARCHED: Final = 8192

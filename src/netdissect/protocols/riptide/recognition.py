@@ -24,8 +24,6 @@ from netdissect.wire.riptide import (
     UNDECIDED_BYTES,
 )
 
-__all__ = ["recognise"]
-
 HANDSHAKE: Final = 90
 WELCOME_ACKED: Final = 95
 WELCOME_BACK: Final = 98

@@ -27,8 +27,6 @@ from netdissect.wire.riptide import (
     UNDECIDED_BYTES,
 )
 
-__all__ = ["POLICIES"]
-
 _HANDSHAKE: Final = ("not connected", "connecting", "pending")
 
 MACHINE: Final = StateMachine(

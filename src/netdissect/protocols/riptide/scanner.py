@@ -40,8 +40,6 @@ from netdissect.wire.riptide import (
 )
 from netdissect.wire.varint import low_word
 
-__all__ = ["RiptideScanner", "scan"]
-
 _WHOLE_ID: Final = 14
 """Size, bytes, from which on a message id (80 bits at most, from bit 20 on) cannot be cut short."""
 _ID_BIT: Final = 20

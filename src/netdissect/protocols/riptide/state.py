@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["DecoderState", "Phase"]
-
 
 class Phase:
     """How far a connection has come."""

@@ -11,8 +11,6 @@ from typing import Any, Final
 from netdissect.dissect.readers import riptide as read
 from netdissect.wire.riptide import BYTES_20, BYTES_21DEV, TYPES_20, TYPES_21, UNDECIDED
 
-__all__ = ["Message", "is_possible", "read_message"]
-
 _KICKED: Final = 4
 """Reason of Disconnect: the only one that a message may follow."""
 

@@ -14,8 +14,6 @@ from netdissect.protocols.teeworlds.scanner import TeeworldsScanner, scan
 from netdissect.wire.teeworlds import secrets, type_names
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
-__all__ = ["PROTOCOL", "Teeworlds"]
-
 
 class Teeworlds(Protocol):
     """Teeworlds. Source: docs/protocols/teeworlds.md."""

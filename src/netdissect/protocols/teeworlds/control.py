@@ -12,8 +12,6 @@ from netdissect.wire import teeworlds_forms as tw
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds import connless_row
 
-__all__ = ["connless_events", "control_events", "declined"]
-
 _TIMEOUT_REASON: Final = "Timeout"
 """Reason of the close that a vanilla peer sends when its own peer has been silent for too long."""
 _MAX_REASON: Final = 200

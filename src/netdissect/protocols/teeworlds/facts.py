@@ -8,8 +8,6 @@ from netdissect.model.events import Ev, Event
 from netdissect.wire.teeworlds_forms import UUID_OCTETS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["TYPES", "facts"]
-
 _IDENTITY, _RESTART = Ev.IDENTITY, Ev.RESTART
 
 TYPES: Final = frozenset(

@@ -11,8 +11,6 @@ from netdissect.wire.teeworlds import uuid_names
 from netdissect.wire.teeworlds_forms import MAX_PACKET
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["fragment"]
-
 _MAX_INTEGER_OCTETS: Final = 5
 """Size of the longest variable-length integer, bytes."""
 _LAST_OCTET_MASK: Final = 0x0F

@@ -23,8 +23,6 @@ from netdissect.wire.teeworlds_forms import (
 from netdissect.wire.teeworlds_snapshots import Delta, Items, named
 from netdissect.wire.varint import VarintError, read_teeworlds
 
-__all__ = ["SnapshotInspector"]
-
 _ROWS = {row.code: row for row in code_rows("teeworlds")}
 _INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))

@@ -12,8 +12,6 @@ from netdissect.wire import huffman
 from netdissect.wire.teeworlds_snapshots import pack_string, unpack_string
 from netdissect.wire.varint import TEEWORLDS
 
-__all__ = ["COSTS", "PACKERS", "WRITERS"]
-
 COSTS: tuple[int, ...] = huffman.bit_lengths()
 """Length of each byte in a compressed packet, bits."""
 _NAME, _CLAN = 4, 3

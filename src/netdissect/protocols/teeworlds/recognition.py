@@ -23,8 +23,6 @@ from netdissect.wire.teeworlds_forms import (
     padded,
 )
 
-__all__ = ["may_stand_alone", "recognise"]
-
 REQUEST: Final = 85
 ANSWERED: Final = 98
 TWO_PACKETS: Final = 75

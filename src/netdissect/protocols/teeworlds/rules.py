@@ -19,8 +19,6 @@ from netdissect.model.policy import (
 )
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
-__all__ = ["POLICIES"]
-
 _BEFORE: Final = ("idle", "connecting")
 _TOKENS: Final = ("token wait", "token known", "asked")
 """States before the connect of 0.7. `asked`: the token was for a connectionless message."""

@@ -36,8 +36,6 @@ from netdissect.wire.teeworlds_forms import (
 )
 from netdissect.wire.varint import VarintError, read_teeworlds
 
-__all__ = ["TeeworldsScanner", "scan"]
-
 _RESEND_REQUEST: Final[Event] = (Ev.RESEND_REQUEST, "vital")
 _LATE_INPUT: Final[Event] = (Ev.COUNTER, "late_inputs", 1)
 _RESEND_MARKED: Final[Event] = (Ev.COUNTER, "resend_marked", 1)

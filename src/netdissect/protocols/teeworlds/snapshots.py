@@ -13,8 +13,6 @@ from netdissect.wire.teeworlds_snapshots import (
     read_delta,
 )
 
-__all__ = ["MAX_PARTIAL", "MAX_SNAPSHOTS", "Part", "Snapshot", "Snapshots"]
-
 MAX_SNAPSHOTS = 200
 """Snapshots kept as possible bases. A server sends 25 per second, and a base is at most 3 s old."""
 SPARE = 16

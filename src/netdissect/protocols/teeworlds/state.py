@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from netdissect.model.claims import Hints
 
-__all__ = ["DecoderState", "Phase", "state_of"]
-
 
 class Phase:
     """How far a connection has come."""

@@ -19,8 +19,6 @@ from netdissect.wire.teeworlds import (
 )
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["Accepted", "accepts", "connless", "is_declined"]
-
 _PADDED: Final = 1 + tw.PADDED_OCTETS
 _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     tw.D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
