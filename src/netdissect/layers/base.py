@@ -121,6 +121,24 @@ def _can_write(pkt: Any, field: Any, value: Any) -> bool:
     return True
 
 
+def make_layer(
+    names: dict[str, Any], title: str, base: type[Layer], text: str, **attributes: Any
+) -> Any:
+    """Return a new layer class, and add it to a module, where pickle and Scapy look for it.
+
+    Args:
+        names: `globals()` of the module.
+        title: name of the class.
+        base: its base class.
+        text: its docstring.
+        attributes: its `fields_desc` and other attributes.
+    """
+    body = {"__doc__": text, "__module__": names["__name__"], **attributes}
+    made: Any = type(base)
+    names[title] = made(title, (base,), body)
+    return names[title]
+
+
 class _DispatchingMeta(type(Packet)):  # type: ignore[misc]
     """Records the candidate dialects in a packet whose class `dispatch_hook` chose by its bytes."""
 

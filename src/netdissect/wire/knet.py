@@ -70,8 +70,13 @@ PACKET_SPAN: Final = 1 << PACKET_ID_BITS
 """Modulus of PacketIDs."""
 ACK_BITS: Final = 32
 """PacketIDs after its base that a PacketAck can acknowledge."""
-ACK_OCTETS: Final = 7
-"""Size of a PacketAck without its message ID, bytes."""
+CONTROL_SIZES: Final = {
+    PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: 7, DISCONNECT: 0,
+    DISCONNECT_ACK: 0,
+}  # fmt: skip
+"""Control message -> size without its message ID, bytes."""
+MIN_FRAGMENTS: Final = 2
+"""Smallest number of fragments of a transfer."""
 EMPTY_DATAGRAM: Final = ("knet-empty-datagram", "no bytes")
 """(code, sentence) for an empty datagram."""
 LARGEST_SENT: Final = 1400

@@ -22,7 +22,6 @@ _BE_BfQBQ8s: Final = Struct("!BfQBQ8s").unpack_from
 _BE_BfQQ: Final = Struct("!BfQQ").unpack_from
 _BE_BfQQ1s: Final = Struct("!BfQQ1s").unpack_from
 _LE_Q: Final = Struct("<Q").unpack_from
-_LE_ii: Final = Struct("<ii").unpack_from
 
 
 def read_EoudpRfc01(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
@@ -109,17 +108,6 @@ def read_EoudpLateLong32(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p + 26,)
 
 
-def read_EoudpPair(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
-    """Return (received, sent, next offset)."""
-    if p + 8 > end: return None
-    v_received, v_sent = _LE_ii(buf, p)
-    return (v_received, v_sent, p + 8,)
-
-
-def odd_EoudpPair(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if (values[0] or 0) < 0 or (values[1] or 0) < 0: found.append((Ev.NOTE, 'eoudp-negative-count', f'received {values[0]}, sent {values[1]}: counters do not go below zero'))
-
-
 def read_EoudpAck(buf: bytes, p: int, end: int) -> tuple[Any, ...] | None:
     """Return (acked_id, next offset)."""
     if p + 8 > end: return None
@@ -145,6 +133,10 @@ def read_EoudpConnectAcceptText(buf: bytes, p: int, end: int) -> tuple[Any, ...]
         return None
     v_client_index = int(k)
     return (v_client_index, end,)
+
+
+def odd_EoudpPair(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    if (values[0] or 0) < 0 or (values[1] or 0) < 0: found.append((Ev.NOTE, 'eoudp-negative-count', f'received {values[0]}, sent {values[1]}: counters do not go below zero'))
 
 
 read_EoudpRfc02: Final = read_EoudpRfc01

@@ -13,7 +13,7 @@ from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
 from netdissect.wire.knet import (
     ACK_BITS,
-    ACK_OCTETS,
+    CONTROL_SIZES,
     CONTROLS,
     DISCONNECT,
     DISCONNECT_ACK,
@@ -133,7 +133,7 @@ class Builder:
         messages = self.read(data)
         return messages is None or any(
             message.name in _CLOSING
-            or (message.name == PACKET_ACK and len(message.payload) != ACK_OCTETS)
+            or (message.name == PACKET_ACK and len(message.payload) != CONTROL_SIZES[PACKET_ACK])
             # An acknowledgement that other fragments make longer.
             or (message.name == PACKET_ACK and message.fragments is not None)
             or message.fragments in _NO_TRANSFER
@@ -238,7 +238,7 @@ class KnetDriver(Driver):
             self._send(PING_REPLY, payload[:1])
         elif message.name == PING_REPLY and payload:
             self._pongs += payload[0] == self._ping
-        elif message.name == PACKET_ACK and len(payload) == ACK_OCTETS:
+        elif message.name == PACKET_ACK and len(payload) == CONTROL_SIZES[PACKET_ACK]:
             acked = int.from_bytes(payload[:3], "little")
             bits = int.from_bytes(payload[3:], "little")
             self.acknowledged(acked)

@@ -72,11 +72,12 @@ bind = bind_eoudp
 
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     *((layer, ("padding",)) for layer in headers.HEADERS.values()),
-    (contents.EoudpPair, ()),
     (contents.EoudpAck, ()),
     (contents.EoudpConnectAccept, ()),
     (contents.EoudpConnectAcceptText, ()),
 ]
 """(layer, fields to skip) for the derived readers that `protocols/eoudp` calls."""
+RULES: list[type[Layer]] = [contents.EoudpPair]
+"""Layers of which `protocols/eoudp` needs the soft rules alone."""
 
 explorable("eoudp", globals(), __all__)

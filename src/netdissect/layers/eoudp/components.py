@@ -16,7 +16,7 @@ from scapy.fields import (
     StrFixedLenField,
 )
 
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Layer, make_layer
 from netdissect.layers.eoudp.fields import Flag, Floats, Head, Real
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Tail
@@ -99,23 +99,20 @@ _LAYOUTS: dict[str, tuple[str, list[Any]]] = {
 """Component -> (description, fields)."""
 
 
-def _layer(title: str, text: str, fields: list[Any], **more: Any) -> type[Layer]:
-    body = {"__doc__": text, "__module__": __name__, "fields_desc": fields, **more}
-    return type(title, (Layer,), body)
-
-
-_LAYERS = {name: _layer(name, *row) for name, row in _LAYOUTS.items()}
-_EARLY_SPRITE = _layer(
-    "SpriteRendererComponentEarly",
+_LAYERS: dict[str, type[Layer]] = {
+    name: make_layer(globals(), name, Layer, text, fields_desc=fields)
+    for name, (text, fields) in _LAYOUTS.items()
+}
+_EARLY_SPRITE: type[Layer] = make_layer(
+    globals(), "SpriteRendererComponentEarly", Layer,
     "A sprite before v1.2: the flag overwrites the first byte of the colour.",
-    [
+    fields_desc=[
         Flag("has_texture", 0), StrFixedLenField("damaged_red", bytes(3), 3),
         Floats("green_blue_alpha", 3, 1.0), Real("tiling", 1.0),
         StrFixedLenField("undefined", bytes(1), 1), *_textured(),
     ],
     name="SpriteRendererComponent",
 )  # fmt: skip
-globals().update(_LAYERS, SpriteRendererComponentEarly=_EARLY_SPRITE)
 _LAYERS["ParentComponent"] = _LAYERS["ChildrenComponent"] = _LAYERS.pop("Nothing")
 _OVERLAID = ("exodia-early", "exodia-mid", "exodia-30")
 """Prefixes of the dialects with the sprite layout before v1.2."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from scapy.fields import Field, FieldLenField
-from scapy.packet import Packet_metaclass
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Stamp, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, text
@@ -104,19 +103,19 @@ def _layer(
     checks: tuple[Check, ...] = (),
 ) -> type[Layer]:
     """Return a new layer class."""
-    body: dict[str, Any] = {
-        "__doc__": f"{title} as the documents describe it ({suffix}).",
-        "__module__": __name__,
-        "name": f"EOUDP {title}",
-        "fields_desc": fields,
-        "is_item": item,
-        "generated": gens,
-        "checks": checks,
-        "commands": {"": command} if isinstance(command, int) else command or {},
-    }
-    made: type[Layer] = Packet_metaclass(f"EoudpDoc{title}{suffix}", (Layer,), body)
-    # Pickle and Scapy's `command()` find a class by its name.
-    DOCUMENT_LAYERS[made.__name__] = globals()[made.__name__] = made
+    made: type[Layer] = make_layer(
+        globals(),
+        f"EoudpDoc{title}{suffix}",
+        Layer,
+        f"{title} as the documents describe it ({suffix}).",
+        name=f"EOUDP {title}",
+        fields_desc=fields,
+        is_item=item,
+        generated=gens,
+        checks=checks,
+        commands={"": command} if isinstance(command, int) else command or {},
+    )
+    DOCUMENT_LAYERS[made.__name__] = made
     return made
 
 

@@ -22,9 +22,9 @@ from itertools import takewhile
 from typing import Any, ClassVar
 
 from scapy.fields import ByteEnumField, Field, IntField, LongField
-from scapy.packet import NoPayload, Packet_metaclass
+from scapy.packet import NoPayload
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.binding import find_dialects, find_layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS
@@ -254,15 +254,10 @@ def _fields(stamp: str, word: str, *, flagged: bool = True, zeros: int = 0) -> l
     ]
 
 
-def _header(name: str, dialect: str, fields: list[Any], text: str) -> type[EoudpHeader]:
-    body = {"__doc__": text, "__module__": __name__, "dialect": dialect, "fields_desc": fields}
-    made = Packet_metaclass(name, (EoudpHeader,), body)
-    globals()[name] = made
-    return made  # type: ignore[no-any-return]
-
-
 HEADERS: dict[str, type[EoudpHeader]] = {
-    dialect: _header(name, dialect, fields, text)
+    dialect: make_layer(
+        globals(), name, EoudpHeader, text, dialect=dialect, fields_desc=fields
+    )
     for name, dialect, fields, text in (
         ("EoudpRfc01", "rfc01", _fields("f", "Q", flagged=False),
          'RFC_01 and the section "Details" of RFC_02: as RFC_02 with other command numbers.'),

@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, LEIntField, LEShortField, LEThreeBytesField
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.expr import E
 from netdissect.layers.knet.fields import PayloadTail, Vle, in_parts
 from netdissect.wire.knet import (
-    ACK_OCTETS,
     APPLICATIONS,
+    CONTROL_SIZES,
     CONTROLS,
     DISCONNECT,
     DISCONNECT_ACK,
@@ -245,10 +245,6 @@ class KnetConnectAck(KnetContent):
     generated = (_name(SPECIFICATION),)
 
 
-_SIZES: Mapping[str, int] = {
-    PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: ACK_OCTETS,
-}  # fmt: skip
-"""Control message -> payload size in bytes, if it has a payload."""
 _LAYERS: Mapping[str, type[Layer]] = {
     PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
@@ -259,19 +255,17 @@ _LAYERS: Mapping[str, type[Layer]] = {
 def _of_2010(number: int, name: str) -> type[Layer]:
     """Return the layer of a control message whose ID was another one in 2010."""
     base = _LAYERS[name]
-    body = {
-        "__doc__": f"{base.__doc__} ID of 2010.",
-        "__module__": __name__,
-        "fields_desc": [_id(number), *base.fields_desc[1:]],
-        "generated": (_name(LEGACY), *base.generated[1:]),
-    }
-    return type(base.__name__.replace("Knet", "Knet2010"), (base,), body)
+    title, text = base.__name__.replace("Knet", "Knet2010"), f"{base.__doc__} ID of 2010."
+    fields, gens = [_id(number), *base.fields_desc[1:]], (_name(LEGACY), *base.generated[1:])
+    made: type[Layer] = make_layer(
+        globals(), title, base, text, fields_desc=fields, generated=gens
+    )
+    return made
 
 
 _MADE_2010 = {
-    name: _of_2010(number, name) for number, name in CONTROLS[LEGACY].items() if name in _SIZES
+    name: _of_2010(number, name) for number, name in CONTROLS[LEGACY].items() if CONTROL_SIZES[name]
 }
-globals().update({layer.__name__: layer for layer in _MADE_2010.values()})
 __all__ += [layer.__name__ for layer in _MADE_2010.values()]
 _LAYERS_2010: Mapping[str, type[Layer]] = {**_LAYERS, **_MADE_2010}
 _LAYERS_DOCUMENT: Mapping[str, type[Layer]] = {
@@ -314,8 +308,8 @@ def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
         name = controls.get(number)
         if name is None or _fragment_start(fields):
             return others
-        size = _SIZES.get(name)
-        if size is not None and len(octets) - after != size:
+        size = CONTROL_SIZES.get(name)
+        if size and len(octets) - after != size:
             # The Urho3D fork passes message 3 of any size to its application.
             forked = dialect == "knet-urho3d" and name == FLOW_CONTROL
             return others if forked else wrong

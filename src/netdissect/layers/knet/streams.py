@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Layer, make_layer
 from netdissect.layers.binding import StreamLayer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
@@ -110,9 +110,7 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
 
     def subclass(base: Any, *fields: Any, **more: Any) -> Any:
         title = base.__name__.replace("Knet", f"Knet{name.capitalize()}")
-        body = {"__doc__": base.__doc__, "__module__": __name__, "fields_desc": [*fields], **more}
-        globals()[title] = type(title, (base,), body)
-        return globals()[title]
+        return make_layer(globals(), title, base, base.__doc__, fields_desc=[*fields], **more)
 
     length, usual = KnetTcpMessage.fields_desc[0], KnetApplication()
     content = Content(chooser(dialect), E("content_length"), default=usual)

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 from scapy.fields import ByteField
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import IfLeft, Tail
-from netdissect.layers.teeworlds.fields import Maybe, Octets, OptionalTail, Text
+from netdissect.layers.teeworlds.fields import TRAILING, Maybe, Octets, OptionalTail, Text
 from netdissect.wire.teeworlds_forms import (
     CLOSE,
     CONTROL_NAMES,
@@ -36,14 +36,7 @@ class TwControl(Layer):
 
     name = "Teeworlds control"
     control_name: ClassVar[str] = ""
-    checks = (
-        Check(
-            E("trailing"),
-            "teeworlds-extra",
-            "trailing",
-            "bytes behind the known fields",
-        ),
-    )
+    checks = (TRAILING,)
     generated: ClassVar[tuple[Gen, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -170,15 +163,17 @@ def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
     gens += [_MAGIC] if "magic_octets" in names else []
     # A `Tail` leaves nothing for another one.
     tail = [] if fields and isinstance(fields[-1], Tail) else [OptionalTail()]
-    body = {
-        "__doc__": f"Control message `{control}` of {dialect}.",
-        "__module__": __name__,
-        "name": f"Teeworlds control {control}",
-        "control_name": control,
-        "generated": tuple(gens),
-        "fields_desc": [ByteField("control_id", number), *fields, *tail],
-    }
-    return type(f"{prefix}Control{camel}", (TwControl,), body)
+    made: type[TwControl] = make_layer(
+        globals(),
+        f"{prefix}Control{camel}",
+        TwControl,
+        f"Control message `{control}` of {dialect}.",
+        name=f"Teeworlds control {control}",
+        control_name=control,
+        generated=tuple(gens),
+        fields_desc=[ByteField("control_id", number), *fields, *tail],
+    )
+    return made
 
 
 CONTROLS: dict[str, dict[int, type[TwControl]]] = {

@@ -13,6 +13,8 @@ from typing import Any
 from scapy.fields import Field
 from scapy.volatile import RandBin, RandNum, VolatileValue
 
+from netdissect.layers.base import Check
+from netdissect.layers.expr import E
 from netdissect.layers.fields import (
     FieldFault,
     IfLeft,
@@ -306,6 +308,10 @@ class OptionalTail(IfLeft):
     def __init__(self) -> None:
         IfLeft.__init__(self, Tail("trailing"), 8)
         self.default = None
+
+
+TRAILING = Check(E("trailing"), "teeworlds-extra", "trailing", "bytes behind the known fields")
+"""Rule of a layer that ends with an `OptionalTail`."""
 
 
 class Maybe(IfLeft):

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, TypeAlias
 from scapy.fields import ByteField, ShortField
 from scapy.packet import Packet
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, Tail
 from netdissect.layers.teeworlds.fields import (
+    TRAILING,
     ArrayOf,
     Decimal,
     Maybe,
@@ -295,14 +296,6 @@ def _fields(row: MessageRow, family: str) -> list[Any]:
 
 # -- rules ----------------------------------------------------------------------------------------
 
-_BASE_CHECKS = (
-    Check(
-        E("trailing"),
-        "teeworlds-extra",
-        "trailing",
-        "bytes behind the known fields",
-    ),
-)
 _SNAP_CHECKS = (
     Check(
         E(f"not 0 <= part < num_parts <= {_MAX_PARTS}"),
@@ -327,7 +320,7 @@ _INPUT_CHECK = Check(
 
 def _checks(row: MessageRow) -> tuple[Check, ...]:
     """Return the soft rules of a message."""
-    found = list(_BASE_CHECKS)
+    found = [TRAILING]
     sender, name = row.sender, row.type
     if sender is not None:
         found.append(
@@ -379,17 +372,18 @@ def _camel(name: str) -> str:
 
 def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[TwMessage]:
     name = f"{prefix}{_camel(row.kind)}{_camel(row.name)}"
-    body = {
-        "__doc__": f"Message `{row.type}`.",
-        "__module__": __name__,
-        "name": f"Teeworlds {row.type}",
-        "row": row,
-        "counted": row.type,
-        "fields_desc": [*head, *_fields(row, family), OptionalTail()],
-        "checks": _BASE_CHECKS if row.kind == "connless" else _checks(row),
-        "generated": _gens(row, family),
-    }
-    made = type(name, (TwMessage,), body)
+    made: type[TwMessage] = make_layer(
+        globals(),
+        name,
+        TwMessage,
+        f"Message `{row.type}`.",
+        name=f"Teeworlds {row.type}",
+        row=row,
+        counted=row.type,
+        fields_desc=[*head, *_fields(row, family), OptionalTail()],
+        checks=(TRAILING,) if row.kind == "connless" else _checks(row),
+        generated=_gens(row, family),
+    )
     for item in items_of(made):
         item.__name__ = item.__qualname__ = f"{name}{_camel(item().name)}Item"
     return made

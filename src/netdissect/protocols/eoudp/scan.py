@@ -28,7 +28,6 @@ from netdissect.wire.eoudp_names import (
 
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, int, int], Any]
-_READ_PAIR: _Reader = read.read_EoudpPair
 _READ_ACK: _Reader = read.read_EoudpAck
 _READ_ACCEPT: _Reader = read.read_EoudpConnectAccept
 _READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
@@ -255,23 +254,28 @@ def _packet_info(
     size = len(payload) - start
     if size < _PAIR:
         return None
-    last = len(payload) - size % _PAIR - _PAIR
-    for at in range(start, last + 1, _PAIR):
-        pair = _READ_PAIR(payload, at, len(payload))
+    order = "<"
+    if row.document:
+        order = hints.extra.order or number_order("PACKET_INFO", payload[start:], None)
+    whole = payload[start : len(payload) - size % _PAIR]
+    for pair in Struct(f"{order}ii").iter_unpack(whole):
         read.odd_EoudpPair(pair, direction, events)
-    received, sent, _ = pair
-    number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
+    received, sent = pair
+    _, stamp, number, *_ = row.read(payload, 0, len(payload))  # type: ignore[misc]
     events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
     if received >= 0 and sent >= 0:
-        # Receivers accept no PACKET_INFO but one of 8 bytes.
-        events.append((Ev.TALLY, "packet_info", sent, received, size == _PAIR))
+        # Receivers accept no PACKET_INFO but one of 8 bytes. The documents count "since last
+        # second" or "since last call": no receiver resets the counters.
+        is_total = size == _PAIR and not row.document
+        events.append((Ev.TALLY, "packet_info", sent, received, is_total))
+    if row.document:
+        return _accepted_client(events, direction, hints)
     if size > _PAIR and direction:
         text = f"counters of {size // _PAIR} clients, its own come last"
         events.append((Ev.NOTE, "eoudp-pairs", text))
     elif size > _PAIR and size % _PAIR == 0:
         events.append((Ev.NOTE, *wrong_size("PACKET_INFO", size)))
-    stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
-    if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
+    if row.wide_stamp and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((Ev.CLOCK, stamp, True))
     learned = _accepted_client(events, direction, hints)
     if not hints.extra.foreign[direction][1]:
@@ -497,18 +501,8 @@ def _meaning(
     elif name == "CONNECT_ACCEPT":
         index = Struct(f"{order}Q").unpack(content)[0] if len(content) == _ID_OCTETS else None
         return _accepted(events, index, hints)
-    elif name == "PACKET_INFO" and len(content) >= _PAIR:
-        at = (len(content) // _PAIR - 1) * _PAIR
-        for each in range(0, at + 1, _PAIR):
-            pair = Struct(f"{order}ii").unpack_from(content, each)
-            read.odd_EoudpPair(pair, direction, events)
-        received, sent = pair
-        number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
-        events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
-        if received >= 0 and sent >= 0:
-            # The documents count "since last second" or "since last call": no receiver resets it.
-            events.append((Ev.TALLY, "packet_info", sent, received, False))
-        return _accepted_client(events, direction, hints)
+    elif name == "PACKET_INFO":
+        return _packet_info(events, payload, row.start, direction, hints)
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):

@@ -14,6 +14,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
+    CONTROL_SIZES,
     CONTROLS,
     DIALECTS,
     DISCONNECT,
@@ -22,6 +23,7 @@ from netdissect.wire.knet import (
     FIRST_IDS,
     FLOW_CONTROL,
     LEGACY,
+    MIN_FRAGMENTS,
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
@@ -35,18 +37,10 @@ from netdissect.wire.varint import KNET_7_7_16
 
 _READ_ID: Final = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
-_PING_OCTETS: Final = 2
-"""Size of a ping or its reply with the message ID, bytes."""
 _END_ID_OCTETS: Final = 4
 """Size of the message ID of a Disconnect or DisconnectAck, bytes."""
-_RATE_OCTETS: Final = 2
-"""Size of a FlowControlRequest without its message ID, bytes."""
-_ACK_OCTETS: Final = 8
-"""Size of a PacketAck with its message ID, bytes."""
 _MIN_CONTRADICTIONS: Final = 2
 """Control messages that only another dialect numbers so, before that dialect is assumed."""
-_MIN_FRAGMENTS: Final = 2
-"""Smallest number of fragments of a transfer."""
 _SHORT_IDS: Final = 128
 """Number of message IDs that take one byte."""
 _LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
@@ -189,7 +183,7 @@ def _add_part(message: Values, base: int, reader: Reader, parts: list[Event]) ->
     """Add the PART of a fragment; return the type under which the fragment counts."""
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
     number = (SHARED if reader.legacy else base + delta) if is_reliable else None
-    if not start or count >= _MIN_FRAGMENTS:
+    if not start or count >= MIN_FRAGMENTS:
         parts.append((Ev.PART, transfer, None if start else index, count, number, content))
     if not start:
         return "fragment"
@@ -229,7 +223,7 @@ def control(
             events.append((Ev.ACK, "datagram", base, bits))
     elif kind in (PING_REQUEST, PING_REPLY):
         identifier_end = _READ_ID(content, 0, size)[1]
-        if size - identifier_end != _PING_OCTETS - 1:
+        if size - identifier_end != CONTROL_SIZES[kind]:
             read.odd_KnetWrongSize((), direction, events)
             return
         events.append((Ev.PROBE if kind == PING_REQUEST else Ev.REPLY, "ping", content[-1]))
@@ -246,8 +240,9 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
     """
     dialect = hints.dialects[direction]
     legacy = dialect == LEGACY
-    is_other = len(content) == _PING_OCTETS if legacy else (
-        len(content) == _ACK_OCTETS and not content[3] & 0xC0
+    # With a message ID of one byte.
+    is_other = len(content) == 1 + CONTROL_SIZES[PING_REPLY] if legacy else (
+        len(content) == 1 + CONTROL_SIZES[PACKET_ACK] and not content[3] & 0xC0
     )
     state: DecoderState = hints.extra or DecoderState()
     if not is_other or dialect == SPECIFICATION:
@@ -276,7 +271,7 @@ def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
     if dialect == "knet-urho3d":
         return
     after = _READ_ID(content, 0, len(content))[1]
-    if len(content) - after == _RATE_OCTETS:
+    if len(content) - after == CONTROL_SIZES[FLOW_CONTROL]:
         per_second = int.from_bytes(content[after:], "little")
         events.append((Ev.RATE, per_second, dialect == SPECIFICATION))
     else:

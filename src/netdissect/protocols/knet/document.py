@@ -15,11 +15,12 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, type_of
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
-    ACK_OCTETS,
+    CONTROL_SIZES,
     DISCONNECT,
     DISCONNECT_ACK,
     FLOW_CONTROL,
     HANDSHAKE,
+    MIN_FRAGMENTS,
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
@@ -37,10 +38,6 @@ _INPUTS: Final = {
 }
 """Type -> input of the state machine."""
 _READER: Final = READERS[SPECIFICATION]
-_MIN_FRAGMENTS: Final = 2
-"""Smallest number of fragments of a transfer."""
-_PING_OCTETS: Final = 1
-"""Size of a ping or its reply without the message ID, bytes."""
 _READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
 """Reader of a PacketAck of the right size, of which it never returns None."""
 
@@ -92,7 +89,7 @@ def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) 
     if start:
         events.append((Ev.MESSAGE, f"{type_}(first fragment)"))
         read.odd_KnetSpecMessage(message, None, events)
-        if count >= _MIN_FRAGMENTS:
+        if count >= MIN_FRAGMENTS:
             parts.append((Ev.PART, transfer, None, count, None, content))
         return
     events.append((Ev.MESSAGE, type_))
@@ -108,8 +105,7 @@ def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) 
 
 def _control(type_: str, content: bytes, after: int, events: list[Event]) -> None:
     """Add what a ping, its reply or a PacketAck means beyond its type."""
-    size = len(content) - after
-    if size != (ACK_OCTETS if type_ == PACKET_ACK else _PING_OCTETS):
+    if len(content) - after != CONTROL_SIZES[type_]:
         read.odd_KnetWrongSize((), None, events)
     elif type_ == PACKET_ACK:
         _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))

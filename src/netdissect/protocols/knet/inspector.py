@@ -9,7 +9,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, LEGACY, message_type
+from netdissect.wire.knet import APPLICATIONS, LEGACY, MIN_FRAGMENTS, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 _PART = Ev.PART
@@ -55,7 +55,7 @@ def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
     if not fields.get("fragment_start"):
         return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
     count = fields.get("fragment_count") or 0
-    if count < 2:  # noqa: PLR2004 - transfers have two fragments or more
+    if count < MIN_FRAGMENTS:
         return None
     content = KNET_7_7_16.write(fields.get("message_id") or 0) + octets
     return (_PART, transfer, None, count, number, content)

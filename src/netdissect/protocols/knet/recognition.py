@@ -12,9 +12,9 @@ from typing import Any, Final
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.wire.knet import (
+    CONTROL_SIZES,
     DISCONNECT,
     DISCONNECT_ACK,
-    FLOW_CONTROL,
     LEGACY,
     NULL_CONNECT,
     PACKET_ACK,
@@ -63,9 +63,6 @@ _MIN_TIMED: Final = 3
 """Pings and replies in this interval that prove a stream of which one side was captured."""
 _PINGS: Final = (b"\x02\x01", b"\x02\x02")
 """Length and message ID of a ping and of its reply in a stream."""
-_CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNECT: 0,
-                         DISCONNECT_ACK: 0, FLOW_CONTROL: 2}  # fmt: skip
-"""Size of a control message without its message ID, bytes."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
 _MIN_OCTETS: Final = 3
@@ -267,7 +264,7 @@ def _control(message: tuple[Any, ...], reader: Reader) -> tuple[str, bytes] | tu
     if name is None:
         return ()
     payload = content[after:]
-    size = _CONTROL_SIZES.get(name)
+    size = CONTROL_SIZES.get(name)
     if size is not None and len(payload) != size:
         return None
     if name == PACKET_ACK and payload[2] & 0xC0:

@@ -16,6 +16,7 @@ from netdissect.protocols.scanner import Scanner
 from netdissect.wire.knet import (
     LARGEST_SENT,
     LEGACY,
+    MIN_FRAGMENTS,
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
@@ -28,8 +29,6 @@ _ACK_OCTETS: Final = 8
 """Size of a PacketAck with its message ID, bytes."""
 _PING_OCTETS: Final = 2
 """Size of a ping or its reply with the message ID, bytes."""
-_MIN_FRAGMENTS: Final = 2
-"""Smallest number of fragments of a transfer."""
 _UNUSED: Final = 0x08
 _RELIABLE: Final = 0x10
 _IN_ORDER: Final = 0x20
@@ -330,7 +329,7 @@ def _fragment_header(payload: bytes, start: i64, size: i64, flags: i64) -> i64:
     second: i64 = payload[start + 1]
     if flags & _START:
         # Number of fragments, transfer number.
-        return 2 if second and _MIN_FRAGMENTS <= first <= _MAX_SHORT else -1
+        return 2 if second and MIN_FRAGMENTS <= first <= _MAX_SHORT else -1
     # Transfer number, fragment number.
     if not first:
         return -1

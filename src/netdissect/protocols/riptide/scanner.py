@@ -290,8 +290,16 @@ _Table: TypeAlias = tuple[list[int], tuple[Handler, ...]]
 """Indices of types and handlers; see `RiptideScanner`."""
 
 
-def _by_type(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> _Table:
-    """Return the table by type number; `prefix` is that of the layers of the packing."""
+def _table(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...], numbers: int) -> _Table:
+    """Return the table by first byte of a packing.
+
+    Args:
+        types: type number -> name.
+        prefix: that of the packing's layers.
+        reasons: names of the reasons of a Reject.
+        numbers: 256 if the type is the whole byte, 16 if it is the low half.
+
+    """
     indices = [_TYPES.index(name) if name in _TYPES else -1 for name in types]
     handlers = [
         invalid if name in _TYPES
@@ -299,30 +307,17 @@ def _by_type(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> _
         else handler_of(f"{prefix}{name}", name, reasons)
         for name in types
     ]  # fmt: skip
-    return indices, tuple(handlers)
+    undefined, times = numbers - len(types), 256 // numbers
+    return (indices + [-1] * undefined) * times, (*handlers, *(invalid,) * undefined) * times
 
 
-def _by_low_nibble(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> _Table:
-    """Return the table by first byte of the bit packing: the type is the low nibble."""
-    indices, handlers = _by_type(types, prefix, reasons)
-    undefined = 16 - len(indices)
-    return (indices + [-1] * undefined) * 16, (*handlers, *(invalid,) * undefined) * 16
-
-
-def _by_octet(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> _Table:
-    """Return the table by first byte of a byte packing: the type is the byte."""
-    indices, handlers = _by_type(types, prefix, reasons)
-    undefined = 256 - len(indices)
-    return indices + [-1] * undefined, (*handlers, *(invalid,) * undefined)
-
-
-_BYTES_20_TABLE: Final = _by_octet(TYPES_20, "Riptide20", REJECT_REASONS_20)
+_BYTES_20_TABLE: Final = _table(TYPES_20, "Riptide20", REJECT_REASONS_20, 256)
 _TABLES: Final[dict[str, _Table]] = {
     BYTES_20: _BYTES_20_TABLE,
     # Messages that leave the dialect undecided are of types that both dialects number alike.
     UNDECIDED_BYTES: _BYTES_20_TABLE,
-    BYTES_21DEV: _by_octet(TYPES_21, "Riptide21dev", REJECT_REASONS),
-    **dict.fromkeys((*BITS, UNDECIDED), _by_low_nibble(TYPES_21, "Riptide", REJECT_REASONS)),
+    BYTES_21DEV: _table(TYPES_21, "Riptide21dev", REJECT_REASONS, 256),
+    **dict.fromkeys((*BITS, UNDECIDED), _table(TYPES_21, "Riptide", REJECT_REASONS, 16)),
 }
 """Dialect -> table by first byte."""
 
