@@ -27,7 +27,7 @@ from netdissect.cli import browse
 from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.live import LiveSession
 from netdissect.cli.live_backend import LiveBackend
-from netdissect.cli.match import Match
+from netdissect.cli.request import Match
 from netdissect.cli.session import Choices, Session
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import column, index, open_capture

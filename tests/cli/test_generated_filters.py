@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.filter_names import filter_names
+from netdissect.cli.request import filter_names
 from netdissect.filters import compile_filter
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionReport

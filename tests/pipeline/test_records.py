@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdissect.cli.filter_names import filter_names
+from netdissect.cli.request import filter_names
 from netdissect.export import json
 from netdissect.filters import compile_filter
 from netdissect.lookup import hot_path

@@ -23,6 +23,8 @@ S = 1_000_000_000
         ([0, 0], 10, "▁▁"),
         ([None], 10, " "),
         ([0, 7, 0, 3.5], 2, "█▅"),
+        ([-5.0, 10.0], 2, "▁█"),
+        ([-5.0, -1.0], 2, "▁▁"),
     ],
 )
 def test_sparklines(values: list[float | None], columns: int, text: str) -> None:

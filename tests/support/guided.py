@@ -108,8 +108,7 @@ def _records() -> list[Any]:
 
 def filters(octets: bytes) -> Any:
     """The text of a display filter, asked about some datagrams."""
-    from netdissect.cli.filter_names import filter_names
-    from netdissect.cli.match import Match
+    from netdissect.cli.request import Match, filter_names
     from netdissect.filters import compile_filter
     from netdissect.model.errors import FilterError
 

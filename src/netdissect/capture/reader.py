@@ -15,7 +15,6 @@ from netdissect.model.sinks import FrameList, FrameSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from netdissect.model.packets import Frame
 
@@ -45,12 +44,7 @@ class CaptureReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()
 
     def __iter__(self) -> Iterator[Frame]:

@@ -9,9 +9,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
-from netdissect.cli.match import Match
 from netdissect.cli.output import print_json
-from netdissect.cli.request import Request
+from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
@@ -42,12 +41,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
     help="End with status 7 if there is a finding of this severity or worse.",
 )
 @options.report
-def command(
-    request: Request,
-    content: bool,
-    least: str,
-    fail_on: str | None,
-) -> int:
+def command(request: Request, content: bool, least: str, fail_on: str | None) -> int:
     """List what is wrong or worth knowing, worst first.
 
     Repeated findings on one connection share a line; --json has the 1st, 10th, 100th

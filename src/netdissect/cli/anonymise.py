@@ -9,9 +9,8 @@ from contextlib import suppress
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output, summarise
 from netdissect.cli.complete import FILE
-from netdissect.cli.output import Look
+from netdissect.cli.output import Look, refuse_input_as_output, summarise
 from netdissect.cli.session import Choices, Session
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms, new_key

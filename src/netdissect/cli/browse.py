@@ -72,21 +72,24 @@ def command(
     netdissect browse game.pcap -Y 'msg.resend'
     """
     from netdissect.cli.file_backend import FileBackend  # noqa: PLC0415
-    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
-    from netdissect.filters import compile_filter  # noqa: PLC0415
+    from netdissect.cli.request import compiled  # noqa: PLC0415
 
     if (file is None) == (interface is None):
         raise click.UsageError("Give either FILE (`-` reads standard input) or -i IFACE.")
     if interface is None and any(running.values()):
         raise click.UsageError("-f, -w, --keep and --user need a live capture: -i IFACE.")
     if display_filter is not None:
-        compile_filter(display_filter, filter_names())
+        compiled(display_filter)
     if interface is None:
         sandbox.confine()  # before any thread is started, so that all threads inherit it
     if not sys.stdout.isatty():
         if file is None:
             raise click.UsageError("browse -i needs a terminal; `netdissect sniff` does not.")
-        return _printed(file, display_filter, choices, look)
+        from netdissect.cli.connections import print_connections  # noqa: PLC0415
+
+        with Session(file, choices, quiet=look.quiet) as session:
+            print_connections(session, display_filter, look)
+            return session.status()
     with ExitStack() as stack:
         if interface is not None:
             from netdissect.cli.live_backend import live_backend  # noqa: PLC0415
@@ -126,14 +129,6 @@ def _screen() -> Iterator[None]:
             yield
         finally:
             sys.__stderr__ = before  # type: ignore[misc]
-
-
-def _printed(file: str, display_filter: str | None, choices: Choices, look: Look) -> int:
-    from netdissect.cli.connections import print_connections  # noqa: PLC0415
-
-    with Session(file, choices, quiet=look.quiet) as session:
-        print_connections(session, display_filter, look)
-        return session.status()
 
 
 def _copied(source: IO[bytes], copy: IO[bytes]) -> bool:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.session import Session
-from netdissect.cli.spans import PART, Part
+from netdissect.cli.spans import PART, Part, no_such_connection
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord

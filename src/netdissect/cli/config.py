@@ -32,10 +32,8 @@ def show(origin: bool, as_json: bool, look: Look) -> None:
     loaded = load()
     found = [(item.key.name, item.value, item.origin, item.key.meaning) for item in loaded.rows]
     if as_json:
-        print_json(
-            {"schema": 1, "setting": name, "value": value, "origin": where, "meaning": meaning}
-            for name, value, where, meaning in found
-        )
+        names = ("setting", "value", "origin", "meaning")
+        print_json({"schema": 1, **dict(zip(names, row, strict=True))} for row in found)
         print_json({"schema": 1, "ignored": sentence} for sentence in loaded.ignored)
     else:
         ignored = loaded.ignored if origin else ()

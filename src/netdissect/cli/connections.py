@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_lines
-from netdissect.cli.request import Request
+from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
 
 if TYPE_CHECKING:
@@ -63,11 +62,7 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
 )
 @options.report
 def command(
-    request: Request,
-    sort: str,
-    everything: bool,
-    explain: bool,
-    processes: int | None,
+    request: Request, sort: str, everything: bool, explain: bool, processes: int | None
 ) -> int:
     """Show the connections of a capture, or one of them in full.
 

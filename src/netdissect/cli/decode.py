@@ -88,10 +88,8 @@ def command(
         if as_json:
             print_json([json.decoded(tree)])
             continue
-        for line in tree_lines(tree):
-            screen.line(*line)
-        for line in hex_views(tree, width=screen.width) if hexed else ():
-            screen.line(*line)
+        screen.lines(tree_lines(tree))
+        screen.lines(hex_views(tree, width=screen.width) if hexed else ())
 
 
 def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:

@@ -107,10 +107,7 @@ def limit_of(
     " 'lag.p95>200ms'; may be repeated.",
 )
 @options.report
-def command(
-    request: Request,
-    limits: tuple[str, ...],
-) -> int:
+def command(request: Request, limits: tuple[str, ...]) -> int:
     """Say what happened to each connection, worst first.
 
     Shows who ended it and why, whose fault that was and how certain that is, what was lost, how

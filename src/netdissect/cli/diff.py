@@ -30,12 +30,7 @@ _Row = tuple[str, Changed]
     "words", nargs=-1, required=True, metavar="A B | FILE FRAME FRAME", shell_complete=offer_files
 )
 @options.facts
-def command(
-    words: tuple[str, ...],
-    as_json: bool,
-    choices: Choices,
-    look: Look,
-) -> int:
+def command(words: tuple[str, ...], as_json: bool, choices: Choices, look: Look) -> int:
     """Compare two captures, connection by connection, or two frames of one, field by field.
 
     Connections are paired by protocol and endpoints, then in order. Frame numbers and times

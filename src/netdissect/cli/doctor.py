@@ -24,17 +24,9 @@ def command(as_json: bool, look: Look) -> None:
     found = doctor_checks(__version__)
     if as_json:
         print_json(
-            {
-                "schema": 1,
-                "check": item.name,
-                "good": item.good,
-                "text": item.text,
-                "remedy": item.remedy or None,
-            }
-            for item in found
-        )
+            {"schema": 1, "check": one.name, "good": one.good, "text": one.text,
+             "remedy": one.remedy or None}
+            for one in found
+        )  # fmt: skip
     else:
-        show_checks(
-            look.screen(),
-            [(item.name, item.good, item.text, item.remedy) for item in found],
-        )
+        show_checks(look.screen(), [(one.name, one.good, one.text, one.remedy) for one in found])

@@ -183,12 +183,5 @@ def _print(protocol: str, dialect: str, message: str, octets: bytes, *, as_json:
     if not as_json:
         click.echo(octets.hex())
         return
-    row = {
-        "schema": 1,
-        "protocol": protocol,
-        "dialect": dialect,
-        "type": message,
-        "length": len(octets),
-        "octets": octets.hex(),
-    }
-    print_json([row])
+    row = {"schema": 1, "protocol": protocol, "dialect": dialect, "type": message}
+    print_json([{**row, "length": len(octets), "octets": octets.hex()}])

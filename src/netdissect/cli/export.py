@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output, summarise
 from netdissect.cli.complete import FILE
-from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look, open_to_write
+from netdissect.cli.output import Look, open_to_write, refuse_input_as_output, summarise
 from netdissect.cli.session import Choices, Session
+from netdissect.cli.spans import no_such_connection
 from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted

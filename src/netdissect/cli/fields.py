@@ -23,7 +23,7 @@ def command(protocol: str | None, as_json: bool, look: Look) -> None:
     \b
     netdissect fields teeworlds | grep snap
     """
-    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
+    from netdissect.cli.request import filter_names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.lookup import known_protocols  # noqa: PLC0415
     from netdissect.render.catalogs import show_fields  # noqa: PLC0415

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from netdissect.browse.backend import Entry, Loaded
 from netdissect.cli.errors import EXIT
-from netdissect.cli.match import Match
+from netdissect.cli.output import refuse_input_as_output
+from netdissect.cli.request import Match, compiled, filter_names
 from netdissect.cli.session import Choices, Session
-from netdissect.filters import compile_filter
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.errors import FilterError, UsageError
 from netdissect.model.names import FieldInfo
@@ -200,10 +200,8 @@ class FileBackend:
 
     def check(self, text: str) -> tuple[str, int] | None:
         """Return what is wrong with a filter; None if it is valid."""
-        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
-
         try:
-            compile_filter(text, filter_names())
+            compiled(text)
         except FilterError as error:
             return safe(str(error), 300), error.start
         return None
@@ -242,8 +240,6 @@ class FileBackend:
 
     def _fits(self, path: str) -> None:
         """Refuse to write over the capture, or onto the screen."""
-        from netdissect.cli.capture_output import refuse_input_as_output  # noqa: PLC0415
-
         if path == "-":
             raise UsageError("standard output is in use: name a file")
         refuse_input_as_output(path, [self.file])
@@ -287,8 +283,6 @@ class FileBackend:
 
     def fields(self) -> Sequence[FieldInfo]:
         """Return the fields that a filter may name."""
-        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
-
         return list(filter_names().all())
 
     def codes(self) -> dict[str, CodeRow]:

@@ -23,11 +23,7 @@ from netdissect.cli.request import Request
 )
 @options.secrets
 @options.report
-def command(
-    request: Request,
-    form: str | None,
-    secrets: bool | None,
-) -> int:
+def command(request: Request, form: str | None, secrets: bool | None) -> int:
     """Show the reliable messages of a connection in order, once each.
 
     Messages are in the order of their numbers, with the time of the first copy, and a colour

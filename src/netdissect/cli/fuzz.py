@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -260,10 +261,8 @@ class _Progress:
         if self._shown:
             skipped = ", ".join(f"{count} {why}" for why, count in sorted(pool.skipped.items()))
             raw = f", {len(pool.raw)} of them raw" if pool.raw else ""
-            click.echo(
-                f"{len(pool.seeds)} seeds{raw}{f' (skipped: {skipped})' if skipped else ''}",
-                err=True,
-            )
+            left_out = f" (skipped: {skipped})" if skipped else ""
+            click.echo(f"{len(pool.seeds)} seeds{raw}{left_out}", err=True)
 
     def update(self, report: Any) -> None:
         """Report the progress of the run."""
@@ -272,9 +271,9 @@ class _Progress:
         self._next += self._step
         share = report.share("control")
         of = f"/{self._cases}" if self._cases else ""
+        accepted = "" if share is None else f", {share:.0%} of controls accepted"
         text = f"{report.cases}{of} cases, {report.sessions} sessions"
-        text += f", {len(report.findings)} failures"
-        text += "" if share is None else f", {share:.0%} of controls accepted"
+        text += f", {len(report.findings)} failures{accepted}"
         click.echo(f"\r{text}\x1b[K" if self._live else text, err=True, nl=not self._live)
 
     def done(self) -> None:
@@ -285,10 +284,8 @@ class _Progress:
 
 def _new_folder(protocol: str) -> Path:
     """Return the first folder that does not exist: fuzz-riptide-1, fuzz-riptide-2 ..."""
-    number = 1
-    while (folder := Path(f"fuzz-{protocol}-{number}")).exists():
-        number += 1
-    return folder
+    folders = (Path(f"fuzz-{protocol}-{number}") for number in itertools.count(1))
+    return next(folder for folder in folders if not folder.exists())
 
 
 def _show(report: Any, screen: Any) -> None:
@@ -304,17 +301,16 @@ def _show(report: Any, screen: Any) -> None:
             screen.line(
                 (f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim")
             )
-    if report.undecided:
-        screen.line((f"{report.undecided} unchanged messages in sessions that had ended", "dim"))
-    screen.line((f"longest session held: {report.held_seconds:.1f} s", "dim"))
-    if report.left_out:
-        text = f"{report.left_out} cases left out: the target accepts too few sessions"
-        screen.line((text, "dim"))
-    if report.kept:
-        edges = "" if not report.edges else f", {report.edges} code edges"
-        screen.line((f"{report.kept} cases found something new{edges}", "dim"))
-    if report.slow:
-        screen.line((f"{report.slow} answers came late; the target was slow, not dead", "dim"))
+    edges = f", {report.edges} code edges" if report.edges else ""
+    for amount, text in (
+        (report.undecided, f"{report.undecided} unchanged messages in sessions that had ended"),
+        (1, f"longest session held: {report.held_seconds:.1f} s"),
+        (report.left_out, f"{report.left_out} cases left out: the target accepts too few sessions"),
+        (report.kept, f"{report.kept} cases found something new{edges}"),
+        (report.slow, f"{report.slow} answers came late; the target was slow, not dead"),
+    ):
+        if amount:
+            screen.line((text, "dim"))
     _coverage(report, screen)
     if not report.findings:
         screen.line(("no failure found", "good"))
@@ -332,29 +328,21 @@ _ABSENT = 8
 
 def _coverage(report: Any, screen: Any) -> None:
     """Print a table of types by states: sent unchanged / mutated / received."""
-    states = [
-        *report.stages,
-        *sorted({state for _name, state in report.reached} - set(report.stages)),
-    ]
-    counted = {
-        name for table in (report.controls, report.mutated, report.reached) for name, _ in table
-    }
-    names = sorted(counted)
+    tables = (report.controls, report.mutated, report.reached)
+    further = {state for _name, state in report.reached} - set(report.stages)
+    states = [*report.stages, *sorted(further)]
+    names = sorted({name for table in tables for name, _ in table})
     first = max((len(name) for name in names), default=4)
     screen.line((f"{'':{first}}  " + "".join(f"{state:>18}" for state in states), "title"))
     screen.line((f"{'':{first}}  " + f"{'sent/mutated/got':>18}" * len(states), "dim"))
     for name in names:
         row = []
         for state in states:
-            counts = (
-                report.controls[name, state],
-                report.mutated[name, state],
-                report.reached[name, state],
-            )
-            text = "never" if not any(counts) else "/".join(str(count) for count in counts)
-            row.append((f"{text:>18}", "dim" if text == "never" else "value"))
+            counts = [table[name, state] for table in tables]
+            text = "/".join(map(str, counts)) if any(counts) else "never"
+            row.append((f"{text:>18}", "value" if any(counts) else "dim"))
         screen.line((f"{name:{first}}  ", "name"), *row)
-    absent = sorted(set(report.types) - counted)
+    absent = sorted(set(report.types).difference(names))
     if absent:
         more = f" and {len(absent) - _ABSENT} more" if len(absent) > _ABSENT else ""
         screen.line((f"neither sent nor received: {', '.join(absent[:_ABSENT])}{more}", "dim"))

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.selection import select
+from netdissect.cli.request import Match, select
 from netdissect.cli.session import Choices, Session
 
 
@@ -20,11 +19,7 @@ from netdissect.cli.session import Choices, Session
 @options.narrowed
 @options.facts
 def command(
-    file: str,
-    display_filter: str | None,
-    as_json: bool,
-    choices: Choices,
-    look: Look,
+    file: str, display_filter: str | None, as_json: bool, choices: Choices, look: Look
 ) -> int:
     """Show what a capture file holds: format, times, protocols.
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
-from netdissect.cli.connection_numbers import no_such_connection
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look, print_json
+from netdissect.cli.output import Look, print_json, refuse_input_as_output
 from netdissect.cli.session import Choices
-from netdissect.cli.spans import Part
+from netdissect.cli.spans import Part, no_such_connection
 from netdissect.system import sandbox
 
 if TYPE_CHECKING:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.capture_pair import CapturePair
-from netdissect.cli.match import Match
-from netdissect.cli.output import one_view, print_json, write_file
-from netdissect.cli.request import Request
+from netdissect.cli.output import one_view, print_json, refuse_input_as_output, write_file
+from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
 from netdissect.cli.spans import PART, Part
 from netdissect.model.errors import UsageError
@@ -35,11 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
 @options.report
-def command(
-    request: Request,
-    svg: str | None,
-    mermaid: bool,
-) -> int:
+def command(request: Request, svg: str | None, mermaid: bool) -> int:
     """Draw a connection as a sequence diagram.
 
     Each row shows its time, below it the time since the previous row, and the label above its
@@ -78,13 +72,11 @@ def command(
             click.echo(ladder.mermaid(found.rows, found.ends, clock), nl=False)
         else:
             columns = 100 if screen.wide else screen.width
-            for line in ladder.ladder_lines(found.rows, found.ends, clock, width=columns):
-                screen.line(*line)
+            screen.lines(ladder.ladder_lines(found.rows, found.ends, clock, width=columns))
         return session.status()
 
 
-@dataclass(frozen=True, slots=True)
-class _Drawing:
+class _Drawing(NamedTuple):
     """A connection's rows, ready to be drawn."""
 
     number: int
@@ -137,8 +129,12 @@ def _flown(session: Session, second: str, request: Request, screen: Screen) -> _
             raise _nothing(number, narrowed=both.part != Part())
         report = both.reports.by_number(number)
         names = ("", "") if report is None else (report.client, report.server)
-        ends = f"client {screen.name(names[0])}", f"server {screen.name(names[1])}"
-        return _Drawing(number, ladder.flight_rows(flights), ends, first_ns)
+        return _Drawing(number, ladder.flight_rows(flights), _titles(screen, *names), first_ns)
+
+
+def _titles(screen: Screen, client: str, server: str) -> tuple[str, str]:
+    """Return the titles of the two lanes."""
+    return f"client {screen.name(client)}", f"server {screen.name(server)}"
 
 
 def _nothing(number: int, *, narrowed: bool) -> UsageError:
@@ -157,19 +153,13 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
         "direction": None if row.direction is None else Direction(row.direction).label,
         "mark": row.mark or None,
         "label": row.label,
-        **_ends(row),
+        # Only an arrow from two captures has these.
+        **({"arrived_ns": row.arrived_ns, "frames": list(row.names)} if row.names else {}),
     }
 
 
 _STREAM = "tcp"
 """The space of the bytes of a TCP stream."""
-
-
-def _ends(row: Row) -> dict[str, Any]:
-    """Return the additional keys of an arrow from two captures."""
-    if row.names is None:
-        return {}
-    return {"arrived_ns": row.arrived_ns, "frames": list(row.names)}
 
 
 class _Found:
@@ -209,9 +199,7 @@ class _Found:
         """Return the events in the span of the records, and all timeouts."""
         first, last = records[0][0].time_ns, records[-1][0].time_ns
         return [
-            event
-            for event in self.events
-            if first <= event.time_ns <= last or event.event == "timeout"
+            one for one in self.events if one.event == "timeout" or first <= one.time_ns <= last
         ]
 
     def lost(self, records: list[tuple[DatagramRecord, list[MessageRecord]]]) -> frozenset[int]:
@@ -221,9 +209,8 @@ class _Found:
         not drawn as lost.
         """
         facts = records[-1][0].facts
-        near = {"client": Direction.S2C, "server": Direction.C2S}.get(
-            facts.vantage if facts else ""
-        )
+        vantage = facts.vantage if facts else ""
+        near = {"client": Direction.S2C, "server": Direction.C2S}.get(vantage)
         return frozenset(frame for way, frame in self._reported_lost if way != near)
 
     def segments(
@@ -237,11 +224,10 @@ class _Found:
         if whole:
             return self._segments
         first, last = records[0][0].time_ns, records[-1][0].time_ns
-        kept = [
-            (unit, [copy for copy in unit.copies if first <= copy.time_ns <= last])
+        return [
+            replace(unit, copies=[one for one in unit.copies if first <= one.time_ns <= last])
             for unit in self._segments
         ]
-        return [replace(unit, copies=copies) for unit, copies in kept]
 
     def ends(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen
@@ -249,4 +235,4 @@ class _Found:
         """Return the titles of the two lanes."""
         first = records[0][0]
         ends = (first.src, first.dst) if first.direction == 0 else (first.dst, first.src)
-        return f"client {screen.name(ends[0])}", f"server {screen.name(ends[1])}"
+        return _titles(screen, *ends)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib import import_module
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self
 
 from netdissect.cli.errors import EXIT
@@ -40,12 +40,7 @@ class LiveSession(Session):
     """A capture may run for days, and its list of reports is not used."""
 
     def __init__(
-        self,
-        feed: LiveFeed,
-        choices: Choices,
-        *,
-        write: str | None,
-        quiet: bool,
+        self, feed: LiveFeed, choices: Choices, *, write: str | None, quiet: bool
     ) -> None:
         """Take a running capture.
 
@@ -77,13 +72,8 @@ class LiveSession(Session):
         self._ended = True
         self.feed.stop()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        """Finish the file and report dropped packets. An end by the user is not a failure."""
+    def close(self) -> None:
+        """Finish the file and report dropped packets."""
         # A signal must not interrupt the cleanup.
         self._ended = False
         for number in self._before:
@@ -94,9 +84,14 @@ class LiveSession(Session):
         finally:
             for which, before in self._before.items():
                 signal.signal(which, before)
+
+    def __exit__(self, *error: object) -> bool:
+        """Close it; an end by the user is not a failure."""
+        self.close()
+        _, raised, _ = error
         # Writing to a closed terminal fails with EIO.
-        hung_up = isinstance(error, OSError) and error.errno == errno.EIO
-        return isinstance(error, KeyboardInterrupt) or hung_up
+        hung_up = isinstance(raised, OSError) and raised.errno == errno.EIO
+        return isinstance(raised, KeyboardInterrupt) or hung_up
 
     @property
     def ended(self) -> bool:

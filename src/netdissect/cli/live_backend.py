@@ -13,7 +13,6 @@ from dataclasses import replace
 from io import BufferedReader
 from pathlib import Path
 from threading import Event
-from types import TracebackType
 from typing import Any
 
 from netdissect.browse.backend import Entry
@@ -47,9 +46,8 @@ _UPDATE_S = 1.0
 """Minimum time between two updates of the list, in seconds; updates take at most 10% of the time.
 """
 _LATE = (
-    "netdissect.cli.capture_output",
     "netdissect.cli.plot_data",
-    "netdissect.cli.filter_names",
+    "netdissect.filters",
     "netdissect.cli.report",
     "netdissect.browse.app",
     "textual.drivers.linux_driver",
@@ -92,16 +90,11 @@ class _Snapshot(Session):
         """Return the time of the first frame, even if that is no longer kept."""
         return self._running.loaded.first_ns or super().first_ns
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        """Close it."""
+    def close(self) -> None:
+        """Close the packets as well."""
         if self._kept is not None:
             self._kept.close()
-        return super().__exit__(kind, error, trace)
+        super().close()
 
 
 class LiveBackend(FileBackend):

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output, summarise, write_option
 from netdissect.cli.complete import offer_files
-from netdissect.cli.output import Look
+from netdissect.cli.output import Look, refuse_input_as_output, summarise, write_option
 from netdissect.system import sandbox
 
 

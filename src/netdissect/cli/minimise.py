@@ -78,34 +78,27 @@ def command(
     if live:
         click.echo(err=True)
     if as_json:
-        _print_json(failure, result, path)
-        return
-    _show(failure, result, path)
-
-
-def _print_json(failure: Any, result: Any, path: Path) -> None:
-    counts = {"from": len(failure.steps), "to": len(result.steps), "trials": result.trials}
-    row = {
-        "schema": 1,
-        **counts,
-        "complete": result.complete,
-        "failed": result.failed,
-        "tries": result.tries,
-        "folder": str(path),
-        "steps": [each.to_json() for each in result.steps],
-    }
-    print_json([row])
+        print_json([{
+            "schema": 1,
+            "from": len(failure.steps),
+            "to": len(result.steps),
+            "trials": result.trials,
+            "complete": result.complete,
+            "failed": result.failed,
+            "tries": result.tries,
+            "folder": str(path),
+            "steps": [each.to_json() for each in result.steps],
+        }])  # fmt: skip
+    else:
+        _show(failure, result, path)
 
 
 def _show(failure: Any, result: Any, path: Path) -> None:
-    click.echo(
-        f"{len(failure.steps)} steps -> {len(result.steps)} in {result.trials} trials: {path}"
-    )
-    for each in result.steps:
-        click.echo(
-            f"  {safe(each.stage)}: {safe(each.step.type)}, {len(each.octets)} bytes: "
-            f"{each.octets[:32].hex()}"
-        )
+    steps = result.steps
+    click.echo(f"{len(failure.steps)} steps -> {len(steps)} in {result.trials} trials: {path}")
+    for each in steps:
+        size = f"{len(each.octets)} bytes: {each.octets[:32].hex()}"
+        click.echo(f"  {safe(each.stage)}: {safe(each.step.type)}, {size}")
     if result.tries > 1:
         click.echo(f"failed in {result.failed} of {result.tries} tries")
     if not result.complete:

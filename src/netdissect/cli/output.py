@@ -1,19 +1,26 @@
-"""How commands print: JSON rows on standard output, a view on a `Screen`, or a file."""
+"""What commands write: JSON rows, a view on a `Screen`, a file, a capture."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
+from netdissect.cli.complete import FILE
+from netdissect.cli.errors import EXIT
+from netdissect.model.errors import UsageError
 from netdissect.model.files import PARTIAL_SUFFIX, atomic_write
 from netdissect.render.console import Screen
+from netdissect.render.safe import safe
 from netdissect.system.interrupt import check
+
+if TYPE_CHECKING:
+    from netdissect.capture.blocks import BlockReader
 
 
 class Look(NamedTuple):
@@ -133,3 +140,42 @@ def print_lines(lines: Iterable[str], *, flush: bool = False) -> int:
         if flush:
             sys.stdout.flush()
     return shown
+
+
+write_option = click.option(
+    "-w",
+    "--write-file",
+    "target",
+    metavar="FILE",
+    required=True,
+    type=FILE,
+    help="The file to write; `-` is standard output.",
+)
+
+
+def refuse_input_as_output(target: str, sources: Sequence[str]) -> None:
+    """Refuse to write to a file that is also read: it would be truncated before it is read.
+
+    Raises:
+        UsageError: the target is one of the sources.
+
+    """
+    for source in sources:
+        there = os.path.exists(target) and os.path.exists(source)  # noqa: PTH110 - as given
+        # Not by name: links and different spellings of a path lead to the same file.
+        if target != "-" and there and os.path.samefile(source, target):  # noqa: PTH121 - as above
+            raise UsageError(f"{target} is also an input: write to another file")
+
+
+def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
+    """Report the result, and inputs that are cut short, on standard error; return the status."""
+    damaged = [reader for reader in readers if reader.damage is not None]
+    for reader in damaged if not quiet else ():
+        print(  # noqa: T201 - the message of the contract
+            f"netdissect: {safe(reader.path)} is cut short: {safe(reader.damage or '')}; everything"
+            " before that was written",
+            file=sys.stderr,
+        )
+    if not quiet:
+        print(f"netdissect: {safe(text)}", file=sys.stderr)  # noqa: T201 - as above
+    return EXIT.CUT_SHORT if damaged else EXIT.DONE

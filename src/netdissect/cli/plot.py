@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output
-from netdissect.cli.connection_numbers import no_such_connection
-from netdissect.cli.output import Look, one_view, print_json, write_file
+from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_output, write_file
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import LENGTH, Part
+from netdissect.cli.spans import LENGTH, Part, no_such_connection
 from netdissect.model.errors import UsageError
 from netdissect.model.text import parse_count, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, compare
@@ -225,5 +223,4 @@ def _on_screen(screen: Screen, drawn: Sequence[Chart], height: int | None, *, pl
     for index, chart in enumerate(drawn):
         if index:
             screen.text()
-        for line in draw(chart, width=width, height=height or HEIGHT, plain=plain):
-            screen.line(*line)
+        screen.lines(draw(chart, width=width, height=height or HEIGHT, plain=plain))

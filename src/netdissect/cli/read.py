@@ -10,9 +10,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FIELD
-from netdissect.cli.match import Match
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.request import Request
+from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
@@ -170,7 +169,7 @@ def print_lines(
 def _print_table(
     rows: _Rows, session: Session, kind: str, columns: tuple[str, ...], *, guard: bool
 ) -> None:
-    from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
+    from netdissect.cli.request import filter_names  # noqa: PLC0415
     from netdissect.export.table import write_rows  # noqa: PLC0415
     from netdissect.filters import Scope, compile_column  # noqa: PLC0415
     from netdissect.render.safe import safe  # noqa: PLC0415

@@ -53,26 +53,22 @@ def command(
         replayed = replay_tries(failure, where, tries, monitors=watchers, exact=exact)
     verdict, sent = replayed.verdict, replayed.sent
     if as_json:
-        row = {
+        print_json([{
             "schema": 1,
             "steps": len(failure.steps),
             "sent": len(sent),
             "failed": verdict is not None,
             "tries": tries,
             "failures": replayed.failures,
-        }
-        found = (
-            {"kind": verdict.kind, "detail": verdict.detail}
-            if verdict
-            else {"kind": None, "detail": None}
-        )
-        print_json([{**row, **found}])
-    elif verdict is None:
-        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: the target did not fail")
+            "kind": None if verdict is None else verdict.kind,
+            "detail": None if verdict is None else verdict.detail,
+        }])  # fmt: skip
     else:
-        found_text = f"{verdict.kind}: {safe(verdict.detail)}"
-        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found_text}")
-    if tries > 1 and not as_json:
-        click.echo(f"failed in {replayed.failures} of {tries} tries")
+        found = "the target did not fail"
+        if verdict is not None:
+            found = f"{verdict.kind}: {safe(verdict.detail)}"
+        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found}")
+        if tries > 1:
+            click.echo(f"failed in {replayed.failures} of {tries} tries")
     if verdict is not None:
         raise click.exceptions.Exit(EXIT.FOUND)

@@ -10,13 +10,11 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
-from netdissect.cli.connection_numbers import check_connections, no_such_connection
-from netdissect.cli.output import Look, write_file
+from netdissect.cli.output import Look, refuse_input_as_output, write_file
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import Part, check_start
+from netdissect.cli.spans import Part, check_connections, check_start, no_such_connection
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 

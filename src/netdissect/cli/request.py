@@ -1,17 +1,203 @@
-"""The request that commands reporting on a capture get as one value from `options.report`."""
+"""What a user requests of a capture: a display filter, a connection, the form of the output."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from netdissect.cli.connection_numbers import no_such_connection
-from netdissect.cli.match import Match
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
+from netdissect.cli.spans import no_such_connection
+from netdissect.model.annotations import Severity
+from netdissect.model.records import DatagramRecord, Finding, MessageRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
 if TYPE_CHECKING:
+    from netdissect.filters import Filter, Names
     from netdissect.pipeline.reports import Reports
     from netdissect.render.units import Clock
+
+_ALIASES = {
+    "frame.time": "frame.time_epoch",
+    "connection": "conn.id",
+    "connection.id": "conn.id",
+    "conn": "conn.id",
+}
+"""Common misspelling -> field name."""
+
+
+@cache
+def filter_names() -> Names:
+    """Return the names; the table is loaded once per process."""
+    from netdissect import lookup  # noqa: PLC0415
+    from netdissect.filters import Names  # noqa: PLC0415
+
+    return Names(
+        lookup.field_table(),
+        {**_ALIASES, **lookup.field_aliases()},
+        {
+            "protocol": lookup.protocol_names,
+            "dialect": lambda: [
+                one.name for each in lookup.loaded_protocols() for one in each.dialects
+            ],
+            "anomaly": lookup.catalogue,
+        },
+    )
+
+
+def compiled(text: str) -> Filter:
+    """Compile a display filter.
+
+    Raises:
+        FilterError: it is invalid.
+
+    """
+    from netdissect.filters import compile_filter  # noqa: PLC0415
+
+    return compile_filter(text, filter_names())
+
+
+MAX_RECENT = 1024
+"""Unpacked reports that a filter caches; the others are unpacked again on demand."""
+MAX_LATE = 100_000
+"""Maximum number of frames for which findings that are concluded later are remembered."""
+_WHOLE_FILE = ("conn.", "anomaly")
+"""Prefixes of the fields that need a first pass over the file."""
+LATE_FIELDS = frozenset(
+    {"dialect", "msg.acked_in", "msg.rtt", "msg.attempts", "msg.latency", "msg.added_ms"}
+)
+"""Fields of a record that are final only once its units are settled."""
+
+
+@dataclass(slots=True)
+class Match:
+    """A compiled display filter with the final reports that its `conn.*` fields read."""
+
+    filter: Filter | None = None
+    reports: Reports | None = None
+    late: dict[int, list[Finding]] = field(default_factory=dict)
+    """Frame -> findings that were concluded later, if there was a first pass."""
+    _recent: dict[int, ConnectionReport | None] = field(default_factory=dict, init=False)
+    """Cache of unpacked reports by connection number."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the filter reads a field that is final only later."""
+        return self.filter is not None and not LATE_FIELDS.isdisjoint(self.filter.names)
+
+    @classmethod
+    def compile(cls, text: str | None, session: Session) -> Match:
+        """Compile a filter, and make a first pass over the file if its fields need one."""
+        if text is None:
+            return cls()
+        wanted = compiled(text)
+        # Connection numbers are assigned in order of first frames, so conn.id is known at once.
+        needs_all = any(name.startswith(_WHOLE_FILE) for name in wanted.names if name != "conn.id")
+        return cls(wanted).look_ahead(session) if needs_all else cls(wanted)
+
+    def look_ahead(self, session: Session) -> Self:
+        """Make a first pass over the file, if it can be read twice."""
+        self.reports = session.first_look(on_late=self._take)
+        return self
+
+    def restrict(self, session: Session) -> None:
+        """Let the session skip records that cannot match, as only this filter sees its records."""
+        session.needs = None if self.filter is None else self.filter.needs
+
+    def _take(self, code: str, severity: Severity, frame: int) -> None:
+        found = self.late.get(frame)
+        if found is not None or len(self.late) < MAX_LATE:
+            finding = Finding(code, severity)
+            found = self.late.setdefault(frame, [])
+            if finding not in found:
+                found.append(finding)
+
+    def datagram(self, record: DatagramRecord, first_ns: int | None) -> bool:
+        """Return whether a datagram matches; also adds its late findings to the record."""
+        late = self.late.get(record.frame)
+        if late is not None:
+            record.findings = tuple(dict.fromkeys((*record.findings, *late)))
+        if self.filter is None:
+            return True
+        # The time of the first frame is not known yet when the filter is compiled.
+        self.filter.first_ns = first_ns or 0
+        return self.filter.matches(record, self._report(record))
+
+    def messages(self, record: DatagramRecord) -> list[MessageRecord]:
+        """Return the messages of a matching datagram that match on their own; all of them if only
+        several together match.
+        """
+        wanted, report = self.filter, self._report(record)
+        if wanted is None:
+            return record.messages
+        alone = [item for item in record.messages if wanted.matches_message(record, item, report)]
+        return [wanted.narrowed(record, item) for item in alone or record.messages]
+
+    def _report(self, record: DatagramRecord) -> ConnectionReport | None:
+        number, known = record.connection, self._recent
+        if number is None or self.reports is None:
+            return None
+        if number not in known:
+            known[number] = self.reports.by_number(number)
+            if len(known) > MAX_RECENT:
+                del known[next(iter(known))]
+        return known[number]
+
+
+@dataclass(slots=True)
+class Selected:
+    """The part of a capture that matches a filter."""
+
+    items: list[UnitRecord | ConnectionEvent]
+    """Units and events of matching datagrams, in time order."""
+    frames: set[int]
+    """Matching frames; for a message of a TCP stream, every frame that carried part of it."""
+    connections: set[int]
+    """Numbers of the connections with a matching datagram."""
+    datagrams: Counter[str | None]
+    """Number of matching datagrams by protocol; None = no known protocol."""
+
+
+def select(session: Session, match: Match) -> Selected:
+    """Read the capture once and return everything that belongs to matching datagrams."""
+    found = Selected([], set(), set(), Counter())
+    items: list[UnitRecord | ConnectionEvent] = []
+    units: set[tuple[int, str, int, int]] = set()
+    match.restrict(session)
+    for item in session.records_and_timeline():
+        if not isinstance(item, DatagramRecord):
+            items.append(item)
+        elif match.datagram(item, session.first_ns):
+            found.frames |= {item.frame, *item.frames}
+            # Like `info`, do not count segments of unknown TCP streams as datagrams.
+            if item.protocol is not None or item.transport == "udp":
+                found.datagrams[item.protocol] += 1
+            if item.connection is not None:
+                found.connections.add(item.connection)
+                units.update(_units(item.connection, item, match.messages(item)))
+    # Selected last: a unit also matches through its acknowledgement, which comes later.
+    found.items += (item for item in items if _kept(item, found.frames, units))
+    return found
+
+
+def _units(
+    connection: int, record: DatagramRecord, messages: list[MessageRecord]
+) -> Iterator[tuple[int, str, int, int]]:
+    for message in messages:
+        facts = message.reliability
+        if facts is not None:
+            yield connection, facts.space, record.direction or 0, facts.seq
+
+
+def _kept(
+    item: UnitRecord | ConnectionEvent, frames: set[int], units: set[tuple[int, str, int, int]]
+) -> bool:
+    if isinstance(item, UnitRecord):
+        return (item.connection, item.space, item.direction, item.seq) in units
+    return item.frame in frames
 
 
 class Request(NamedTuple):

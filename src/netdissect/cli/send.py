@@ -119,5 +119,4 @@ def _show(protocol: str, facts: PayloadFacts, payload: bytes, look: Look | None)
         return
     screen = look.screen()
     screen.line(_ARROWS[facts.direction or "c2s"], (f" {len(payload)} bytes", "dim"))
-    for line in tree_lines(tree, indent=2):
-        screen.line(*line)
+    screen.lines(tree_lines(tree, indent=2))

@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
-from netdissect.cli.connection_numbers import check_connections, no_such_connection
 from netdissect.cli.errors import EXIT
-from netdissect.cli.spans import check_start, requested_part
+from netdissect.cli.spans import check_connections, check_start, no_such_connection, requested_part
+from netdissect.model.closing import Closing
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import (
     Anomaly,
@@ -114,7 +113,7 @@ program. Commands without a session confine themselves.
 """
 
 
-class Session:
+class Session(Closing):
     """An open capture; use as a context manager, then ask for `status`."""
 
     keeps_anomalies = False
@@ -194,15 +193,10 @@ class Session:
             lean.lean()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def close(self) -> None:
+        """Close the capture and clear the progress line."""
         self.progress.clear()
         self.reader.close()
-        return None
 
     @property
     def first_ns(self) -> int | None:
@@ -335,10 +329,7 @@ class Session:
         found.settle(self.limits_hit)
 
     def count(
-        self,
-        count: Count,
-        ended: Callable[[ConnectionReport], None],
-        sums: Intervals,
+        self, count: Count, ended: Callable[[ConnectionReport], None], sums: Intervals
     ) -> None:
         """Read the capture, count datagrams and sum up units; `reports` is filled afterwards.
 

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output, summarise, write_option
-from netdissect.cli.connection_numbers import no_such_connection
-from netdissect.cli.match import Match
-from netdissect.cli.output import Look
+from netdissect.cli.output import Look, refuse_input_as_output, summarise, write_option
+from netdissect.cli.request import Match
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import check_in_capture, check_order
+from netdissect.cli.spans import check_in_capture, check_order, no_such_connection
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_output import refuse_input_as_output
 from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.live import LiveSession, load
-from netdissect.cli.match import Match
-from netdissect.cli.output import Look, one_view, print_json
+from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_output
+from netdissect.cli.request import Match, compiled
 from netdissect.cli.session import Choices
 from netdissect.cli.settings import in_force
 from netdissect.model.text import quoted
@@ -116,9 +115,7 @@ _LATE = (
     help="Serve metrics for Prometheus, such as on 127.0.0.1:9464, instead of showing datagrams.",
 )
 @click.option(
-    "--live",
-    is_flag=True,
-    help="Show a dashboard of connections and their timeline.",
+    "--live", is_flag=True, help="Show a dashboard of connections and their timeline."
 )
 @click.option(
     "--hold",
@@ -176,10 +173,7 @@ def command(
     # A capture on standard output leaves no room for lines.
     show = metrics is not None or (write != "-" and not written_only)
     if display_filter is not None:  # report errors in it before anything is captured
-        from netdissect.cli.filter_names import filter_names  # noqa: PLC0415
-        from netdissect.filters import compile_filter  # noqa: PLC0415
-
-        compile_filter(display_filter, filter_names())
+        compiled(display_filter)
     # Read the settings now: the user that parses may not be able to read root's files.
     where, endpoint_names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)

@@ -1,10 +1,10 @@
-"""Times and parts of a capture, as given on the command line."""
+"""Times, connections and parts of a capture, as given on the command line."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -31,6 +31,8 @@ _MAX_NS = 10**18
 
 
 if TYPE_CHECKING:
+    from netdissect.pipeline.reports import Reports
+
     _TextType = click.ParamType[int]
     _WordType = click.ParamType[str]
 else:  # generic since click 8.2 only
@@ -160,3 +162,22 @@ class _Around(_WordType):
 
 
 AROUND_TYPE = _Around()
+
+
+def no_such_connection(number: int, reports: Reports) -> UsageError:
+    """Return the error for a number that a capture lacks, or of which a filter left nothing."""
+    if reports.by_number(number) is not None:
+        return UsageError(f"no datagram of connection {number} matches the filter")
+    known = reports.numbers()
+    if not known:
+        return UsageError(f"there is no connection {number}: the capture has none")
+    there = f"{min(known)} to {max(known)}" if len(known) > 1 else f"only {known[0]}"
+    return UsageError(f"there is no connection {number}: the capture has {there}")
+
+
+def check_connections(numbers: Collection[int], reports: Reports) -> None:
+    """Raise UsageError for the first number that a capture does not have."""
+    known = set(reports.numbers()) if numbers else set()
+    for number in numbers:
+        if number not in known:
+            raise no_such_connection(number, reports)

@@ -10,9 +10,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.capture_pair import CapturePair
-from netdissect.cli.match import Match
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.request import Request
+from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
 from netdissect.cli.spans import LENGTH
 from netdissect.model.intervals import Interval
@@ -34,11 +33,7 @@ if TYPE_CHECKING:
     "-T", "table", type=click.Choice(["csv", "tsv"]), help="Print a table for other programs."
 )
 @options.report
-def command(
-    request: Request,
-    interval: int,
-    table: str | None,
-) -> int:
+def command(request: Request, interval: int, table: str | None) -> int:
     """Show rates, loss and round-trip times per interval and direction.
 
     Goodput excludes datagrams that only carried further copies. Units, loss and round-trip times

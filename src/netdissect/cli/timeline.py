@@ -13,11 +13,9 @@ import click
 from netdissect.cli import options
 from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.output import print_json
-from netdissect.cli.request import Request
-from netdissect.cli.selection import select
+from netdissect.cli.request import Request, select
 from netdissect.cli.session import Session
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.render.console import Screen
 
 MAX_KEPT_OCTETS = 16_000_000
 """Size in bytes up to which a capture is read once and its units are kept in memory."""
@@ -99,16 +97,11 @@ def command(
             items = _items(session, request)
             items = shown.ordered(filter(_ONLY[only], items) if only else items)
             rows = (
-                json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
-                for item in items
+                json.unit(one) if isinstance(one, UnitRecord) else json.event(one) for one in items
             )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            screen = request.look.screen()
-            if request.second is None:
-                _print(session, request, shown, screen)
-            else:
-                _print_pair(session, request.second, request, shown, screen)
+            _print(session, request, shown)
         session.limits_hit = {**session.limits_hit, **shown.hit()}
         return session.status()
 
@@ -141,9 +134,8 @@ class _Shown:
         """Yield the items in time order, or at most `MAX_SORTED` units, worst first."""
         if self.sort is None:
             return iter(items)
-        return iter(
-            nlargest(self.limit or MAX_SORTED, self._counted(items), key=_SORTS[self.sort])
-        )
+        most = self.limit or MAX_SORTED
+        return iter(nlargest(most, self._counted(items), key=_SORTS[self.sort]))
 
     def _counted(self, items: Iterable[_Item]) -> Iterator[UnitRecord]:
         for item in items:
@@ -167,7 +159,7 @@ class _Shown:
         return islice(self.ordered(wanted), self.limit)
 
 
-def _print(session: Session, request: Request, shown: _Shown, screen: Screen) -> None:
+def _print(session: Session, request: Request, shown: _Shown) -> None:
     """Print the overview of each connection, then its units and events.
 
     A large file is read three times (connections, overview, lines), so that nothing is kept in
@@ -175,31 +167,27 @@ def _print(session: Session, request: Request, shown: _Shown, screen: Screen) ->
     """
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
 
-    items: Iterable[_Item] = _items(session, request)
-    large = request.display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
-    ahead = session.first_look() if large else None
-    if ahead is not None:
-        reports, first_ns = ahead, session.first_ns
-        lanes: Iterable[_Item] = _read_again(session, request.connection)
-    else:
-        lanes = items = list(items)
-        reports, first_ns = session.reports, session.first_ns
-    reports = request.chosen(reports)
-    show_timeline(screen, reports, lanes, shown.of(items), request.clock(first_ns))
-
-
-def _print_pair(
-    session: Session, second: str, request: Request, shown: _Shown, screen: Screen
-) -> None:
-    """Print the overview, the units and the events of two joined captures."""
-    from netdissect.render.timeline import show_timeline  # noqa: PLC0415
-
-    with CapturePair(session, second, request.display_filter) as both:
-        items = list(both.timeline(request.connection))
-        reports = both.reports
+    items: Iterable[_Item]
+    lanes: Iterable[_Item]
+    if request.second is not None:
+        with CapturePair(session, request.second, request.display_filter) as both:
+            lanes = items = list(both.timeline(request.connection))
+            reports, first_ns = both.reports, both.first_ns
         if request.connection is not None:
             reports = reports.of({request.connection})
-        show_timeline(screen, reports, items, shown.of(items), request.clock(both.first_ns))
+    else:
+        size = session.reader.progress()[1] or 0
+        large = request.display_filter is None and size > MAX_KEPT_OCTETS
+        items = _items(session, request)
+        ahead = session.first_look() if large else None
+        if ahead is None:
+            lanes = items = list(items)
+        else:
+            lanes = _read_again(session, request.connection)
+        reports = request.chosen(session.reports if ahead is None else ahead)
+        first_ns = session.first_ns
+    screen, clock = request.look.screen(), request.clock(first_ns)
+    show_timeline(screen, reports, lanes, shown.of(items), clock)
 
 
 def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:

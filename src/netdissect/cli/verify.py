@@ -8,9 +8,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
-from netdissect.cli.match import Match
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.selection import select
+from netdissect.cli.request import Match, select
 from netdissect.cli.session import Session
 from netdissect.system.interrupt import at_once
 
@@ -20,12 +19,7 @@ from netdissect.system.interrupt import at_once
 @options.narrowed
 @options.json_output
 @options.screen
-def command(
-    file: str,
-    display_filter: str | None,
-    as_json: bool,
-    look: Look,
-) -> int:
+def command(file: str, display_filter: str | None, as_json: bool, look: Look) -> int:
     """Compare frames, addresses, lengths, TCP facts and kNet's fields with those of tshark.
 
     Exits with status 7 if they differ.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from netdissect.model.compare import ABSENT, Changed
@@ -42,12 +44,9 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
 
 def _port_text(ports: Iterable[int]) -> str:
     """Return ports in order; three or more consecutive ones as a range."""
-    spans: list[list[int]] = []
-    for port in sorted(ports):
-        if spans and port == spans[-1][-1] + 1:
-            spans[-1].append(port)
-        else:
-            spans.append([port])
+    # In a run of consecutive numbers, the difference from their places is the same.
+    runs = groupby(enumerate(sorted(ports)), lambda placed: placed[1] - placed[0])
+    spans = ([port for _, port in run] for _, run in runs)
     return ", ".join(
         f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span))  # noqa: PLR2004
         for span in spans
@@ -115,21 +114,16 @@ def show_info(
         ("span", "" if span is None else duration(span)),
         ("limits reached", ", ".join(f"{limit} {n}" for limit, n in info.limits_hit.items())),
         ("dropped by capture", "" if info.drops is None else str(info.drops)),
-        (
-            "damaged",
-            ""
-            if info.truncated_at is None
-            else f"at offset {info.truncated_at}: {info.damage or 'cut short'}",
-        ),
     ]
-    below = {name: count for name, count in flow.items() if count and name not in _USUAL}
-    # There is one number for each link type: print the sum.
-    below |= (
-        {"unknown_link": sum(below["unknown_link"].values())} if "unknown_link" in below else {}
-    )
+    if info.truncated_at is not None:
+        damage = f"at offset {info.truncated_at}: {info.damage or 'cut short'}"
+        facts.append(("damaged", damage))
     counts = (
-        f"{count} {name.replace('_', ' ').replace('octets', 'bytes')}"
-        for name, count in below.items()
+        # There is one number for each type of unknown link: print the sum.
+        f"{sum(count.values()) if isinstance(count, Mapping) else count}"
+        f" {name.replace('_', ' ').replace('octets', 'bytes')}"
+        for name, count in flow.items()
+        if count and name not in _USUAL
     )
     facts.append(("lower layers", ", ".join(counts)))
     facts += [("comment", comment) for comment in info.comments]
@@ -216,12 +210,10 @@ def show_comparison(
     screen: Screen, compared: int, equal: Mapping[str, int], differences: Sequence[Difference]
 ) -> None:
     """Print how many facts of each kind agree with tshark, and every difference."""
-    unequal: dict[str, int] = {}
-    for item in differences:
-        unequal[item.what] = unequal.get(item.what, 0) + 1
+    unequal = Counter(item.what for item in differences)
     table = screen.table("fact", "equal", "different", right=("equal", "different"))
-    for name in [*equal, *(name for name in unequal if name not in equal)]:
-        table.add_row(line_text([(name, "")]), str(equal.get(name, 0)), str(unequal.get(name, 0)))
+    for name in dict.fromkeys([*equal, *unequal]):
+        table.add_row(line_text([(name, "")]), str(equal.get(name, 0)), str(unequal[name]))
     screen.text(f"{compared} datagrams and segments compared with tshark")
     screen.print(table)
     for item in differences:

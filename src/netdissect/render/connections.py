@@ -38,25 +38,9 @@ _VALUE_COLUMNS = 16
 """Maximum width of a value in a space's column; longer ones are printed below the table."""
 
 _HEADS = (
-    "c",
-    "dialect",
-    "client",
-    "server",
-    "state",
-    "ended",
-    "start",
-    "lasted",
-    "dgrams →",
-    "←",
-    "bytes →",
-    "←",
-    "retrans",
-    "loss →",
-    "←",
-    "late",
-    "RTT",
-    "findings",
-)
+    "c", "dialect", "client", "server", "state", "ended", "start", "lasted", "dgrams →", "←",
+    "bytes →", "←", "retrans", "loss →", "←", "late", "RTT", "findings",
+)  # fmt: skip
 _NUMBERS = frozenset(_HEADS[6:14]) | {"c", "←", "loss →", "late", "RTT"}
 
 
@@ -68,8 +52,7 @@ def show_connections(
         screen.text("No connection of a known protocol.")
     elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
         for report in reports:
-            for line in connection_brief(screen, report, clock):
-                screen.line(*line, hang=HANG)
+            screen.lines(connection_brief(screen, report, clock), hang=HANG)
     for report in reports if explain else ():
         screen.line(
             (f"connection {report.connection} is {report.protocol}: ", "title"),
@@ -84,10 +67,8 @@ def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) ->
         columns, measured = Columns(*_HEADS, right=_NUMBERS), copy(clock)
         rows = (_row(screen, report, measured, short) for report in reports)
         if _fits(columns, rows, screen.width):
-            for line in columns.head():
-                screen.line(*line)
-            for report in reports:
-                screen.line(*columns.row(_row(screen, report, clock, short)))
+            screen.lines(columns.head())
+            screen.lines(columns.row(_row(screen, report, clock, short)) for report in reports)
             return True
     return False
 
@@ -140,12 +121,8 @@ def _resent(report: ConnectionReport) -> str:
         for space in report.spaces
         if report.transport == "tcp" or space.timer_ms is not None or space.retransmissions
     ]
-    again = sum(space.retransmissions for space in spaces)
-    return (
-        f"{again} ({percent(share(again, sum(space.copies for space in spaces)))})"
-        if again
-        else "0"
-    )
+    again, copies = (sum(map(attrgetter(name), spaces)) for name in ("retransmissions", "copies"))
+    return f"{again} ({percent(share(again, copies))})" if again else "0"
 
 
 def best_rtt(report: ConnectionReport) -> RttSummary | None:
@@ -202,8 +179,7 @@ def _found(report: ConnectionReport, *, words: bool = False) -> Line:
     """Return the findings by severity: `4W 95C`, or `4 warn, 95 chat`."""
     line: Line = []
     for label in ("error", "warn", "note", "chat"):
-        amount = report.anomalies.get(label, 0)
-        if amount:
+        if amount := report.anomalies.get(label, 0):
             line.append(((", " if words else " ") if line else "", ""))
             line.append((f"{amount}{f' {label}' if words else SEVERITY_LETTERS[label]}", label))
     return line or [("none" if words else "-", "dim")]
@@ -269,10 +245,9 @@ def show_connection(
     everything: bool = False,
 ) -> None:
     """Print everything about one connection; `everything`: including rows that are all 0."""
-    for line in connection_brief(screen, report, clock):
-        screen.line(*line, hang=HANG)
+    screen.lines(connection_brief(screen, report, clock), hang=HANG)
     screen.text()
-    facts = [*_facts(report, clock)]
+    facts = list(_facts(report, clock))
     columns = max(len(name) for name, _ in facts)
     for name, value in facts:
         head = f"{name:>{columns}}  "
@@ -290,21 +265,16 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
     yield "frames", f"{report.first_frame} to {report.last_frame}"
     yield "time", f"{clock.show(report.first_time_ns)} to {clock.show(report.last_time_ns)}"
     yield "roles from", report.roles_from
-    yield (
-        "captured at",
-        f"{report.vantage}: {report.vantage_basis}" if report.vantage_basis else report.vantage,
-    )
-    yield (
-        "handshake",
-        report.handshake + (f": {report.reject_reason}" if report.reject_reason else ""),
-    )
+    for name, fact, reason in (
+        ("captured at", report.vantage, report.vantage_basis),
+        ("handshake", report.handshake, report.reject_reason),
+    ):
+        yield name, f"{fact}: {reason}" if reason else fact
     named = "" if report.state_name == report.state else f" ({report.state_name})"
     yield "state", report.state + named
     if report.close:
-        yield (
-            "closed",
-            ", ".join(f"{key} {value}" for key, value in report.close.items() if value is not None),
-        )
+        closed = (f"{key} {value}" for key, value in report.close.items() if value is not None)
+        yield "closed", ", ".join(closed)
     for key, value in report.identity.items():
         yield _named(key), _measured(key, value)
     for verdict in report.timeouts:
@@ -425,8 +395,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
                     line_text([(name, "")]), *(line_text([(value, "")]) for value in values)
                 )
         screen.print(table)
-        for line in below:
-            screen.line(*line, hang=HANG)
+        screen.lines(below, hang=HANG)
         screen.text()
 
 

@@ -27,27 +27,11 @@ UNLIMITED = 100_000
 """Width of a pipe in columns, where nothing is wrapped or cut."""
 
 STYLES: Mapping[str, str] = {
-    "time": "2",
-    "dim": "2",
-    "frame": "34",
-    "c2s": "36",
-    "s2c": "35",
-    "protocol": "1",
-    "name": "34",
-    "value": "",
-    "offset": "2",
-    "generated": "2;3",
-    "good": "32",
-    "resend": "33",
-    "duplicate": "33",
-    "bad": "1;31",
-    "title": "1",
-    "mark": "7",
-    "chat": "2",
-    "note": "34",
-    "warn": "33",
-    "error": "1;31",
-}
+    "time": "2", "dim": "2", "frame": "34", "c2s": "36", "s2c": "35", "protocol": "1",
+    "name": "34", "value": "", "offset": "2", "generated": "2;3", "good": "32", "resend": "33",
+    "duplicate": "33", "bad": "1;31", "title": "1", "mark": "7",
+    "chat": "2", "note": "34", "warn": "33", "error": "1;31",
+}  # fmt: skip
 """Style name -> SGR parameters; "" = plain. Only the 16 colours of the terminal's theme are used.
 The same everywhere: the client is cyan, the server magenta, retransmissions and duplicates yellow,
 anything bad red. Each colour comes with a sign or word of the same meaning."""
@@ -162,17 +146,10 @@ def line_text(line: Line) -> Text:
 
 
 _RICH = {
-    "1": "bold",
-    "2": "dim",
-    "3": "italic",
-    "7": "reverse",
-    "31": "red",
-    "32": "green",
-    "33": "yellow",
-    "34": "blue",
-    "35": "magenta",
-    "36": "cyan",
-}
+    "1": "bold", "2": "dim", "3": "italic", "7": "reverse",
+    "31": "red", "32": "green", "33": "yellow", "34": "blue", "35": "magenta", "36": "cyan",
+}  # fmt: skip
+"""SGR parameter -> its name in Rich."""
 
 
 def rich_style(name: str) -> str:
@@ -236,11 +213,15 @@ class Screen:
             hang: wrap the line between words, and indent the following rows by so many columns.
 
         """
-        if hang is not None and not self.wide:
-            for row in wrapped(segments, self.width, hang):
-                self.line(*row)
-            return
-        self.row(segments, cut=cut)
+        if hang is None or self.wide:
+            self.row(segments, cut=cut)
+        else:
+            self.lines(wrapped(segments, self.width, hang))
+
+    def lines(self, lines: Iterable[Line], *, cut: bool = False, hang: int | None = None) -> None:
+        """Print several lines, as `line` does."""
+        for line in lines:
+            self.line(*line, cut=cut, hang=hang)
 
     def row(self, segments: Sequence[tuple[str, str]], *, cut: bool = False) -> None:
         """Print one line without wrapping; like `line`, but takes a sequence."""
@@ -291,7 +272,12 @@ class Screen:
     def console(self) -> Console:
         """Return the Rich console on the same stream, without markup, emoji and highlighting."""
         if self._console is None:
-            from netdissect.render.piped import Piped  # noqa: PLC0415 - most output needs no Rich
+            from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
+
+            class Piped(Console):
+                def on_broken_pipe(self) -> None:
+                    """Raise BrokenPipeError, for which commands exit with 0; Rich exits with 1."""
+                    raise BrokenPipeError
 
             self._console = Piped(
                 file=self.stream,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from netdissect.model.annotations import Severity
 from netdissect.model.closing import Closing
@@ -46,9 +46,6 @@ from netdissect.render.units import (
 )
 from netdissect.system.keyboard import Keyboard
 from netdissect.system.programs import start_script
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 REFRESH_S = 0.25
 """Minimum time between two frames, in seconds."""
@@ -125,10 +122,7 @@ class Dashboard(Closing):
     """Draws on the terminal's second screen; use as a context manager."""
 
     def __init__(
-        self,
-        *,
-        names: Mapping[str, str] | None = None,
-        end: Callable[[], None] = lambda: None,
+        self, *, names: Mapping[str, str] | None = None, end: Callable[[], None] = lambda: None
     ) -> None:
         """Take the user's names of endpoints, and the function that ends the capture."""
         from rich.console import Console  # noqa: PLC0415 - nothing else of a capture needs Rich
@@ -140,12 +134,9 @@ class Dashboard(Closing):
             file=stream, markup=False, emoji=False, highlight=False, no_color=not colour
         )
         self._live = Live(
-            console=self._console,
-            screen=True,
-            auto_refresh=False,
-            redirect_stdout=False,
+            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
             redirect_stderr=False,
-        )
+        )  # fmt: skip
         self._screen = Screen(stream, color="never", names=names)
         self._clock = Clock()
         self._due = 0.0
@@ -180,8 +171,7 @@ class Dashboard(Closing):
             if self._guard is not None:
                 self._guard.communicate(b".")
             self._keyboard.close()
-        for line in self._kept:
-            self._screen.line(*line)
+        self._screen.lines(self._kept)
 
     def keep(self, look: Look) -> None:
         """Keep the last frame, which `close` prints on the normal screen."""
@@ -202,7 +192,9 @@ class Dashboard(Closing):
         now = time.monotonic()
         if now < self._due and not keys:
             return
-        self._live.update(_group(self._picture(look, now)), refresh=True)
+        from rich.console import Group  # noqa: PLC0415 - as in __init__
+
+        self._live.update(Group(*map(line_text, self._picture(look, now))), refresh=True)
         # Measured from the end of drawing, so that a slow terminal gets fewer frames.
         self._due = time.monotonic() + REFRESH_S
 
@@ -374,11 +366,9 @@ def _alerts(one: ConnectionSnapshot) -> tuple[str, str]:
 
 def _short(count: int) -> str:
     """Return a count in at most four columns: `999`, `1.7k`, `12k`, `3M`."""
-    if count < 1000:  # noqa: PLR2004
-        return str(count)
-    if count < 1_000_000:  # noqa: PLR2004
-        return f"{count // 100 / 10}k" if count < 10_000 else f"{count // 1000}k"  # noqa: PLR2004
-    return f"{count // 1_000_000}M"
+    if count < 10_000:  # noqa: PLR2004
+        return str(count) if count < 1000 else f"{count // 100 / 10}k"  # noqa: PLR2004
+    return f"{count // 1000}k" if count < 1_000_000 else f"{count // 1_000_000}M"  # noqa: PLR2004
 
 
 _CLIENT = _Column("client", -_NAME_COLUMNS, 4, lambda one, _r, s: (
@@ -428,11 +418,8 @@ def _table(
     head = "".join(column.text(column.title) for column in columns)
     lines: list[Line] = [[(head + ("verdict" if verdict else ""), "dim")]]
     for one in connections:
-        cells_ = [column.cell(one, rates, screen) for column in columns]
-        line = [
-            (column.text(text), style)
-            for column, (text, style) in zip(columns, cells_, strict=True)
-        ]
+        found = ((column, *column.cell(one, rates, screen)) for column in columns)
+        line = [(column.text(text), style) for column, text, style in found]
         if verdict:
             text, style = _verdict(one)
             line.append((fit_clauses(_losing(one) or text, room), style))
@@ -545,7 +532,3 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Lin
     return [*line, (outcome, style)]
 
 
-def _group(lines: list[Line]) -> Group:
-    from rich.console import Group  # noqa: PLC0415
-
-    return Group(*[line_text(line) for line in lines])

@@ -147,8 +147,7 @@ def show_code(screen: Screen, row: CodeRow) -> None:
     screen.line((row.code, "title"), (f"  {label}", label), (f", {row.group}", "dim"))
     screen.text(row.title)
     screen.text()
-    for line in wrapped([(row.meaning, "")], min(_TEXT_COLUMNS, screen.width), 0):
-        screen.line(*line)
+    screen.lines(wrapped([(row.meaning, "")], min(_TEXT_COLUMNS, screen.width), 0))
 
 
 def show_catalogue(screen: Screen, rows: Iterable[CodeRow]) -> None:

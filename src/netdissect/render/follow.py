@@ -31,13 +31,10 @@ class FollowView:
             cut=True,
         )
         if self.form == "hex":
-            data = (
-                record.dissection.buffers[item.buffer].data if record.dissection else record.payload
-            )
-            for line in hex_rows(
-                data[item.offset : item.offset + item.length], width=self.screen.width
-            ):
-                self.screen.line(*line)
+            tree = record.dissection
+            data = tree.buffers[item.buffer].data if tree else record.payload
+            octets = data[item.offset : item.offset + item.length]
+            self.screen.lines(hex_rows(octets, width=self.screen.width))
         elif self.form == "tree":
             for name, value in item.fields.items():
                 self.screen.line((f"{'':>13}{name}", "name"), (f" = {value_text(value)}", ""))

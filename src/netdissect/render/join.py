@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from netdissect.model.joined import (
     ClockReport,
     JoinedConnection,
@@ -51,17 +53,12 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
         screen.line((line, ""), hang=_HANG)
     screen.line((f"The captures overlap for {duration(report.overlap_ms)}.", ""))
     if report.same_place:
-        screen.line(
-            ("Both were taken at the same place: datagrams missing in one are not loss.", "note"),
-            hang=_HANG,
-        )
+        text = "Both were taken at the same place: datagrams missing in one are not loss."
+        screen.line((text, "note"), hang=_HANG)
     for count, letter in zip(report.apart, letters, strict=True):
         if count:
-            screen.line(
-                (f"{count} datagrams of {letter} belong to flows that the other does not have.",
-                 "dim"),
-                hang=_HANG,
-            )
+            text = f"{count} datagrams of {letter} belong to flows that the other does not have."
+            screen.line((text, "dim"), hang=_HANG)
     for limit, what in _LIMITS.items():
         if limit in report.limits_hit:
             screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"), hang=_HANG)
@@ -133,11 +130,7 @@ def _title(one: JoinedConnection, direction: int, sender: int, letters: tuple[st
 
 
 def _way(
-    screen: Screen,
-    one: JoinedConnection,
-    direction: int,
-    way: WayReport,
-    letters: tuple[str, str],
+    screen: Screen, one: JoinedConnection, direction: int, way: WayReport, letters: tuple[str, str]
 ) -> None:
     style = direction_style(direction)
     screen.line(
@@ -145,18 +138,26 @@ def _way(
         (_title(one, direction, way.sender, letters), style),
         hang=_DEEP,
     )
-    fates = [f"{way.delivered} delivered", f"{way.lost} lost ({percent(way.loss_share)})"]
-    other = letters[1 - way.sender]
-    fates += [
-        text
+    for text in _figures(way, letters[1 - way.sender]):
+        screen.line((f"     {text}", "note" if text.startswith(_LIMITED) else ""), hang=_DEEP)
+
+
+_LIMITED = "rate-limited: "
+
+
+def _figures(way: WayReport, other: str) -> Iterator[str]:
+    """Yield what happened to the datagrams of a direction; `other` names the receiver's capture."""
+    fates = [
+        f"{count} {text}"
         for count, text in (
-            (way.outside, f"{way.outside} while {other} was not capturing"),
-            (way.unseen, f"{way.unseen} delivered but not captured by {other}"),
-            (way.doubtful, f"{way.doubtful} lost or not captured by {other}"),
+            (way.outside, f"while {other} was not capturing"),
+            (way.unseen, f"delivered but not captured by {other}"),
+            (way.doubtful, f"lost or not captured by {other}"),
         )
         if count
     ]
-    screen.line((f"     {way.sent} sent: {', '.join(fates)}", ""), hang=_DEEP)
+    delivered, lost = f"{way.delivered} delivered", f"{way.lost} lost ({percent(way.loss_share)})"
+    yield f"{way.sent} sent: {', '.join([delivered, lost, *fates])}"
     more = [
         f"{count} {text}"
         for count, text in (
@@ -168,34 +169,23 @@ def _way(
         if count
     ]
     if more:
-        screen.line((f"     {', '.join(more)}", ""), hang=_DEEP)
+        yield ", ".join(more)
     if way.delay.samples:
-        p95 = duration(way.delay.p95)
-        screen.line(
-            (f"     one-way delay {_range(way)}, p95 {p95}, jitter {duration(way.jitter_ms)}", ""),
-            hang=_DEEP,
-        )
-    _bursts(screen, way)
+        delay = rtt_range(way.delay.minimum, way.delay.p50, way.delay.maximum)
+        jitter = duration(way.jitter_ms)
+        yield f"one-way delay {delay}, p95 {duration(way.delay.p95)}, jitter {jitter}"
+    if way.burst_count:
+        shown = [
+            f"{burst.datagrams} in frames {burst.first_frame} to {burst.last_frame}"
+            f" ({duration((burst.end_ns - burst.start_ns) / 1e6)})"
+            for burst in way.bursts[:_SHOWN_BURSTS]
+        ]
+        total = f"; {way.burst_count} bursts in total" if way.burst_count > len(shown) else ""
+        yield f"burst loss: {', '.join(shown)}{total}"
     if way.ceiling is not None:
-        screen.line((f"     rate-limited: {way.ceiling.text}", "note"), hang=_DEEP)
+        yield f"{_LIMITED}{way.ceiling.text}"
     if any((way.resends.needed, way.resends.spurious, way.resends.unknown, way.resends.copied)):
-        screen.line((f"     {_resends(way.resends)}", ""), hang=_DEEP)
-
-
-def _range(way: WayReport) -> str:
-    return rtt_range(way.delay.minimum, way.delay.p50, way.delay.maximum)
-
-
-def _bursts(screen: Screen, way: WayReport) -> None:
-    if not way.burst_count:
-        return
-    shown = [
-        f"{burst.datagrams} in frames {burst.first_frame} to {burst.last_frame}"
-        f" ({duration((burst.end_ns - burst.start_ns) / 1e6)})"
-        for burst in way.bursts[:_SHOWN_BURSTS]
-    ]
-    more = f"; {way.burst_count} bursts in total" if way.burst_count > len(shown) else ""
-    screen.line((f"     burst loss: {', '.join(shown)}{more}", ""), hang=_DEEP)
+        yield _resends(way.resends)
 
 
 def _resends(resends: ResendReport) -> str:

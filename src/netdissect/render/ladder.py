@@ -69,18 +69,15 @@ def rows(
         _arrow(record, items, lost) for record, items in records if record.direction is not None
     ]
     found = _with_segments(found, segments)
-    found += [
-        Row(
-            event.time_ns,
-            None,
-            safe(f"{event.event}: {event.text}", _LABEL_LIMIT),
-            "event",
-            event.frame,
-        )
-        for event in events
-    ]
+    for event in events:
+        text = safe(f"{event.event}: {event.text}", _LABEL_LIMIT)
+        found.append(Row(event.time_ns, None, text, "event", event.frame))
+    return sorted(found, key=_place)
+
+
+def _place(row: Row) -> tuple[int, int, bool]:
     # A remark follows the arrow that caused it.
-    return sorted(found, key=lambda row: (row.time_ns, row.frame or 0, row.direction is None))
+    return row.time_ns, row.frame or 0, row.direction is None
 
 
 def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Row]:
@@ -89,9 +86,9 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
     """
     again: dict[int, Row] = {}
     for unit in segments:
+        last = unit.seq + int(unit.extra.get("length", 1)) - 1
         for copy in unit.copies:
             if copy.kind != "original" and copy.frame not in again:
-                last = unit.seq + int(unit.extra.get("length", 1)) - 1
                 label = f"bytes {unit.seq} to {last} {COPIES[copy.kind][2]}"
                 again[copy.frame] = Row(
                     copy.time_ns, unit.direction, label, _MARKS[copy.kind], copy.frame
@@ -119,33 +116,29 @@ def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[R
         record = flight.record
         if record.direction is None:
             continue
-        frames = [f"{'AB'[flight.capture]}#{record.frame}", ""]
         partner = flight.fate.partner
-        if partner is not None:
-            frames[1] = f"{'AB'[1 - flight.capture]}#{partner}"
+        here = f"{'AB'[flight.capture]}#{record.frame}"
+        there = "" if partner is None else f"{'AB'[1 - flight.capture]}#{partner}"
         # The record comes from the sender's capture, unless only the receiver's has it.
         of_sender = flight.fate.fate.sent or flight.arrived_ns is None
         sender_first = of_sender == (record.direction == Direction.C2S)
-        names = (frames[0], frames[1]) if sender_first else (frames[1], frames[0])
-        mark = _arrow(record, items, frozenset()).mark
+        arrow = _arrow(record, items, frozenset())
+        mark = arrow.mark
         if flight.copy:
             mark = "duplicate"
         elif flight.sent_ns is None:
             mark = "appeared"
         elif flight.fate.fate is Fate.LOST:
             mark = "lost"
-        found.append(
-            Row(
-                flight.arrived_ns or 0 if flight.sent_ns is None else flight.sent_ns,
-                record.direction,
-                safe(datagram_summary(record, items), _LABEL_LIMIT),
-                mark,
-                record.frame,
-                flight.arrived_ns,
-                names,
-            )
+        arrow = replace(
+            arrow,
+            time_ns=flight.arrived_ns or 0 if flight.sent_ns is None else flight.sent_ns,
+            mark=mark,
+            arrived_ns=flight.arrived_ns,
+            names=(here, there) if sender_first else (there, here),
         )
-    return sorted(found, key=lambda row: (row.time_ns, row.frame or 0, row.direction is None))
+        found.append(arrow)
+    return sorted(found, key=_place)
 
 
 def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:
@@ -184,24 +177,18 @@ def ladder_lines(
         elif (row.time_ns - last) / 1e6 >= SILENCE_MS:
             yield [(margin, ""), *_gap(row.time_ns - last, inner)]
         since = "" if last is None else f"+{duration((row.time_ns - last) / 1e6)}"
-        yield from (
-            ([(margin, ""), *line] for line in _remark(row, clock, inner))
-            if row.direction is None
-            else _drawn(row, clock, since, inner)
-        )
+        if row.direction is None:
+            yield [(margin, ""), *_remark(row, clock, inner)]
+        else:
+            yield from _drawn(row, clock, since, inner)
         last = row.time_ns
 
 
 def _heads(ends: tuple[str, str], inner: int) -> Line:
     half = inner // 2
     left, right = _end(ends[0], half), _end(ends[1], inner - half - 1)
-    space = inner + 2 - cells(left) - cells(right)
-    return [
-        (" " * (_TIME_COLUMNS + 1), ""),
-        (left, "c2s"),
-        (" " * max(1, space), ""),
-        (right, "s2c"),
-    ]
+    space = " " * max(1, inner + 2 - cells(left) - cells(right))
+    return [(" " * (_TIME_COLUMNS + 1), ""), (left, "c2s"), (space, ""), (right, "s2c")]
 
 
 def _end(name: str, width: int) -> str:
@@ -219,8 +206,8 @@ def _gap(nanoseconds: int, inner: int) -> Line:
     return [(" " * (_TIME_COLUMNS + 1) + "┊", "dim"), (f"{text:·^{inner}}", "dim"), ("┊", "dim")]
 
 
-def _remark(row: Row, clock: Clock, inner: int) -> Iterator[Line]:
-    yield [
+def _remark(row: Row, clock: Clock, inner: int) -> Line:
+    return [
         (f"{clock.show(row.time_ns):>{_TIME_COLUMNS}} ", "time"),
         ("│", "dim"),
         (_centred(f" {row.label} ", inner, "─"), "note"),

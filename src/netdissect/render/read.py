@@ -55,8 +55,7 @@ class ReadView:
                 self._line(record, [item], f"{item.index}")
         else:
             self._line(record, items, "")
-        for line in self._below(record):
-            self.screen.line(*line)
+        self.screen.lines(self._below(record))
 
     def _line(self, record: DatagramRecord, items: list[MessageRecord], index: str) -> None:
         number = f"{record.frame}.{index}" if index else str(record.frame)

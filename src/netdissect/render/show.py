@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from netdissect.model.errors import UsageError, did_you_mean
-from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.records import DatagramRecord, Reliability
 from netdissect.model.text import quoted
 from netdissect.render.console import Line, Screen
 from netdissect.render.hexdump import hex_rows
@@ -43,27 +41,21 @@ def show_record(
         raise UsageError(f"frame {record.frame} has no field {quoted(field)}{near}")
     screen.line(*record_title(record, clock))
     if tree is None:
-        for line in hex_rows(record.payload, width=screen.width):
-            screen.line(*line)
+        screen.lines(hex_rows(record.payload, width=screen.width))
         return
-    for line in tree_lines(tree, chosen=chosen):
-        screen.line(*line)
+    screen.lines(tree_lines(tree, chosen=chosen))
     for item in record.messages:
-        for line in _fate(item):
-            screen.line(*line)
+        if item.reliability is not None:
+            screen.line(*_fate(item.reliability))
     for finding in record.findings:
         label = finding.severity.label
         screen.line((f"[{SEVERITY_LETTERS[label]} {finding.code}]", label))
     if hexed or field:
-        for line in hex_views(tree, width=screen.width, chosen=chosen):
-            screen.line(*line)
+        screen.lines(hex_views(tree, width=screen.width, chosen=chosen))
 
 
-def _fate(item: MessageRecord) -> Iterator[Line]:
-    """Yield the fate of a message's unit."""
-    facts = item.reliability
-    if facts is None:
-        return
+def _fate(facts: Reliability) -> Line:
+    """Return the fate of a message's unit."""
     line: Line = [(f"[{facts.space} {facts.seq}", "generated")]
     if facts.kind in COPIES:
         _, style, word = COPIES[facts.kind]
@@ -76,5 +68,4 @@ def _fate(item: MessageRecord) -> Iterator[Line]:
             line.append((f" after {duration(facts.rtt_ms)}", "dim"))
     elif facts.reliable:
         line.append((", no acknowledgement in this capture", "note"))
-    line.append(("]", "generated"))
-    yield line
+    return [*line, ("]", "generated")]

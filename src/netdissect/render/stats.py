@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import Direction
@@ -20,16 +21,14 @@ def sparkline(values: Sequence[float | None], columns: int) -> str:
     if not values:
         return ""
     width = min(columns, len(values))
-    merged: list[float | None] = []
-    for column in range(width):
-        part = values[column * len(values) // width : (column + 1) * len(values) // width]
-        known = [value for value in part if value is not None]
-        merged.append(max(known) if known else None)
+    ends = [column * len(values) // width for column in range(width + 1)]
+    parts = (values[start:end] for start, end in pairwise(ends))
+    merged = [max((one for one in part if one is not None), default=None) for part in parts]
     top = max((value for value in merged if value is not None), default=0.0)
-    if top <= 0:
-        return "".join(" " if value is None else _BARS[0] for value in merged)
+    # A one-way delay may be below 0, as the clocks' offset has a bound.
+    shares = (value and (max(0.0, value) / top if top > 0 else 0.0) for value in merged)
     steps = len(_BARS) - 1
-    return "".join(" " if value is None else _BARS[round(value / top * steps)] for value in merged)
+    return "".join(" " if share is None else _BARS[round(share * steps)] for share in shares)
 
 
 _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float], str]], ...] = (
@@ -104,11 +103,8 @@ def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str,
         "bytes": (octets(row.octets), ""),
         "goodput/s": (octets(row.goodput), ""),
         "units": (f"{row.units}", ""),
-        "retrans": (
-            _counted(row.retransmissions, row.resend_share),
-            "resend" if row.retransmissions else "dim",
-        ),
-        "lost": (_counted(row.lost, row.loss_share), "bad" if row.lost else "dim"),
+        "retrans": _counted(row.retransmissions, row.resend_share, "resend"),
+        "lost": _counted(row.lost, row.loss_share, "bad"),
         "RTT": ("-" if row.rtt_ms is None else duration(row.rtt_ms), ""),
         "delay": ("-" if row.delay_ms is None else duration(row.delay_ms), ""),
     }
@@ -119,8 +115,7 @@ def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str,
     ]
 
 
-def _counted(number: int, share: float | None) -> str:
-    """Return a number with its share, or a dash if the share is unknown."""
-    if share is None:
-        return "-"
-    return f"{number} ({percent(share)})" if number else "0"
+def _counted(number: int, share: float | None, style: str) -> tuple[str, str]:
+    """Return a number with its share, or a dash if the share is unknown; 0 has no style."""
+    known = "-" if share is None else f"{number} ({percent(share)})" if number else "0"
+    return known, style if number else "dim"

@@ -21,13 +21,9 @@ _DAY = "%Y-%m-%d"
 
 def show_sections(screen: Screen, sections: Iterable[Section]) -> None:
     """Print tables below their titles; empty ones are left out."""
-    first = True
-    for section in sections:
-        if not section.rows:
-            continue
-        if not first:
+    for number, section in enumerate(section for section in sections if section.rows):
+        if number:
             screen.text()
-        first = False
         screen.line((section.title, "title"))
         _table(screen, section)
 
@@ -48,16 +44,12 @@ def _table(screen: Screen, section: Section) -> None:
             table.measure(row)
         if table.width <= screen.width:
             break
-    for line in table.head():
-        screen.line(*line, cut=True)
-    for row in rows:
-        screen.line(*table.row(row), cut=True)
+    screen.lines(table.head(), cut=True)
+    screen.lines(map(table.row, rows), cut=True)
 
 
 def _head(name: str) -> str:
-    for tail in ("_share", "_ms"):
-        name = name.removesuffix(tail)
-    return name.replace("_", " ")
+    return name.removesuffix("_share").removesuffix("_ms").replace("_", " ")
 
 
 def _cell(section: Section, row: Any, at: int, *, days: bool) -> Line:

@@ -368,8 +368,7 @@ def show_timeline(
     for item in items:
         lanes[item.connection].add(item)
     for report in reports:
-        for line in connection_brief(screen, report, clock):
-            screen.line(*line, hang=HANG)
+        screen.lines(connection_brief(screen, report, clock), hang=HANG)
         lanes[report.connection].show(screen)
         show_timeouts(screen, report, clock)
         screen.text()

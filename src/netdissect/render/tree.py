@@ -52,10 +52,8 @@ def _octets_text(data: bytes) -> str:
 def _several(value: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int = 0) -> str:
     """Return the members of a structured value: `control=false resend=true`."""
     if isinstance(value, dict):
-        parts = [
-            f"{safe(str(name), _TEXT_LIMIT)}={_member(part, depth)}" for name, part in value.items()
-        ]
-        text = " ".join(parts)
+        named = ((safe(str(name), _TEXT_LIMIT), part) for name, part in value.items())
+        text = " ".join(f"{name}={_member(part, depth)}" for name, part in named)
     else:
         text = ", ".join(_member(part, depth) for part in value)
     return safe(text, _TEXT_LIMIT) or "empty"
@@ -68,10 +66,7 @@ def _member(value: Any, depth: int) -> str:
 
 
 def tree_lines(
-    dissection: Dissection,
-    *,
-    indent: int = 0,
-    chosen: FieldNode | None = None,
+    dissection: Dissection, *, indent: int = 0, chosen: FieldNode | None = None
 ) -> Iterator[Line]:
     """Yield the tree, one field per line.
 
@@ -149,11 +144,7 @@ def find_node(dissection: Dissection, path: str) -> FieldNode | None:
         here = (*trail, node.name)
         if list(here[-len(wanted) :]) == wanted:
             return node
-        for child in node.children:
-            found = search(child, here)
-            if found:
-                return found
-        return None
+        return next(filter(None, (search(child, here) for child in node.children)), None)
 
     return search(dissection.root, ())
 
