@@ -206,6 +206,9 @@ FILTERS: dict[str, str] = {
          'count(udp.port) matches "2"'), "is for texts and bytes",
     ),
     "riptide.sequence_id == true": "riptide.sequence_id is a number, and this is none",
+    **dict.fromkeys(
+        ("frame.number == 1.5", "conn.id != 2.5", "frame.number in {1, 2.5}"), "is a whole number, and this is none"
+    ),
     "frame.time_relative == false": "frame.time_relative is a number, and this is none",
     "udp.port & -1": "a mask is a whole number, 1 or more",
     "udp.port & 0": "a mask is a whole number, 1 or more",
@@ -231,7 +234,7 @@ WORDS: list[Case] = [
     (["read"], 2, "Missing capture FILE"),
     (["read", LOSSY, "x"], 2, "unexpected extra argument"),
     (["read", LOSSY, "-c", "0"], 2, "not in the range"),
-    (["read", LOSSY, "-c", "x"], 2, "not a valid integer"),
+    (["read", LOSSY, "-c", "x"], 2, "'x' is not a valid integer."),
     (["read", LOSSY, "-c", MANY], 2, "not a valid integer"),
     (["read", LOSSY, "-t", "x"], 2, "is not one of"),
     (["read", LOSSY, "--color", "blue"], 2, "is not one of"),
@@ -323,7 +326,14 @@ WORDS: list[Case] = [
     (["decode", "riptide", "--dialect", "9", "00"], 2, "riptide has no dialect '9'"),
     (["decode", "riptide"], 2, "Missing argument"),
     (["encode", "riptid", "Ack"], 2, "did you mean 'riptide'"),
-    (["encode", "riptide", "Relible"], 2, "has no message 'Relible'"),
+    (["encode", "riptide", "Relible"], 2, "riptide has no message 'Relible'; did you mean 'Reliable'?"),
+    (["encode", "riptide", "Xyzzy"], 2, "has no message 'Xyzzy'. Types of riptide-2.2: Ack, "),
+    (["encode", "riptide", "Reliable", "sequnce_id=1"], 2, "did you mean 'sequence_id'?"),
+    (["fuzz", "riptide", "--target", "127.0.0.1:9", "--monitor", "exce:x"], 2, "--monitor: 'exce:x' is not a monitor"),
+    (["plot", "rtt", LOSSY, "--space", "nosuch"], 2, "connection 1 has no space 'nosuch'; known: "),
+    (["timeline", LOSSY, "--slowest", "5", "--sort", "copies"], 2, "--slowest and --sort exclude each other"),
+    (["diagnose", LOSSY, "--fail-on", "los>5%"], 2, "not 'los>5%'; did you mean 'loss'?"),
+    (["survey", LOSSY, "--out", "x", "--against", "missing"], 3, "missing: no dataset of a survey"),
     (["encode", "riptide", "Reliable", "x"], 2, "is not FIELD=VALUE"),
     (["encode", "riptide", "Reliable", "nosuch=1"], 2, "has no field 'nosuch'"),
     (["encode", "riptide", "Reliable", "sequence_id=abc"], 2, "sequence_id='abc': is neither a number nor the name of one"),
@@ -693,3 +703,13 @@ def test_an_unknown_option_names_the_help(name: str) -> None:
 def test_there_are_many() -> None:
     cases = len(WORDS) + len(FILTERS) + len(SCHEMAS) + len(STDIN) + len(COMMANDS) + 10
     assert cases >= 250
+
+
+@pytest.mark.parametrize("words", [["read"], ["follow"], ["anomalies"], ["read", "--json"]], ids=" ".join)
+def test_a_capture_without_a_known_protocol_is_said_to_be_one(words: list[str]) -> None:
+    """Without any output, it looked like a filter that matches nothing."""
+    result = CliRunner().invoke(cli, [*words, LOSSY, "--disable-protocol", "riptide"])
+    assert result.exit_code == 0
+    assert result.stderr == "netdissect: no datagram of a known protocol; `netdissect info` counts all\n"
+    for more in ([], ["-Y", "frame.number == 99999"], ["-c", "1"]):
+        assert CliRunner().invoke(cli, [*words, LOSSY, *more]).stderr == ""

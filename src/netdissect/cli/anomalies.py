@@ -77,6 +77,7 @@ def command(request: Request, content: bool, least: str, fail_on: str | None) ->
                 limit=request.limit,
                 file=None if session.live else request.file,
             )
+        session.say_unrecognised()
         status = session.status()
     return EXIT.FOUND if failed else status
 

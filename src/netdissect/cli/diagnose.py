@@ -77,10 +77,8 @@ def limit_of(
     if found is None or measure is None:
         word = re.split("[ <>=]", text.strip())[0]
         near = "" if word in measures else did_you_mean(word, measures)
-        names = ", ".join(measures)
-        raise UsageError(
-            f"--fail-on needs MEASURE>NUMBER, not {quoted(text)}{near}; measures: {names}"
-        )
+        near = near or f"; measures: {', '.join(measures)}"
+        raise UsageError(f"--fail-on needs MEASURE>NUMBER, not {quoted(text)}{near}")
     unit = found[4] or kind
     # ms and s can replace each other; a count has no unit.
     if (unit == "%") != (kind == "%") or (unit and not kind):

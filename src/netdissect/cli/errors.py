@@ -129,7 +129,8 @@ def _show(error: click.ClickException) -> None:
     """Print click's message, which may quote arbitrary words of the user."""
     shown = io.StringIO()
     error.show(shown)
-    for line in _short(shown.getvalue()).splitlines():
+    text = shown.getvalue().replace("valid integer range.", "valid integer.")
+    for line in _short(text).splitlines():
         click.echo(safe(line), err=True)
 
 

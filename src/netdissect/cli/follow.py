@@ -68,4 +68,5 @@ def command(request: Request, form: str | None, secrets: bool | None) -> int:
             for record, item in rows:
                 clock.first_ns = session.first_ns
                 view.show(record, item)
+        session.say_unrecognised()
         return session.status()

@@ -143,9 +143,10 @@ def command(
         numbers = connections or worst_first(session.reports)[:1]
         histories = [_history(found.gallery.histories, number, session) for number in numbers]
         selection = Wanted(drawing.space, start, end, drawing.interval, drawing.octets)
+        _check_space(histories, drawing.space)
         drawn = [chart for history in histories for chart in charts(kind, history, selection)]
         if not drawn:
-            raise UsageError(_nothing(kind, histories, drawing.space))
+            raise UsageError(f"{_who(histories)} nothing to plot as {quoted(kind)}")
         if len(numbers) > 1:
             compare(drawn)
         _put(screen, drawn, drawing)
@@ -168,14 +169,18 @@ def _history(histories: dict[int, History], number: int, session: Session) -> Hi
     return history
 
 
-def _nothing(kind: str, histories: Sequence[History], space: str | None) -> str:
-    """Return the error for a plot without any points."""
-    numbers = ", ".join(str(history.connection) for history in histories)
-    who = f"connection {numbers} has" if len(histories) == 1 else f"connections {numbers} have"
+def _check_space(histories: Sequence[History], space: str | None) -> None:
+    """Raise UsageError if no connection has this sequence space."""
     spaces = sorted({name for history in histories for _, name in history.tracks})
     if space is not None and space not in spaces:
-        return f"{who} no space {quoted(space)}; known: {', '.join(spaces) or 'none'}"
-    return f"{who} nothing to plot as {quoted(kind)}"
+        known = ", ".join(spaces) or "none"
+        raise UsageError(f"{_who(histories)} no space {quoted(space)}; known: {known}")
+
+
+def _who(histories: Sequence[History]) -> str:
+    """Return the start of a sentence on what connections have."""
+    numbers = ", ".join(str(history.connection) for history in histories)
+    return f"connection {numbers} has" if len(histories) == 1 else f"connections {numbers} have"
 
 
 def _put(screen: Screen, drawn: Sequence[Chart], drawing: _Drawing) -> None:

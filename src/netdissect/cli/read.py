@@ -95,6 +95,7 @@ def command(
         else:
             screen = request.look.screen(flush=flush)
             print_lines(rows, session, request.times, screen, (messages, tree, hexed))
+        session.say_unrecognised()
         return session.status()
 
 

@@ -161,6 +161,7 @@ class Session(Closing):
         """Connections of interest; None = all. Items of other connections may still appear."""
         self.others = True
         """Whether datagrams of no known protocol get records."""
+        self._read_through = False
         self._early_ns: int | None = None
         """Time of the first frame, known while early records are yielded."""
         self._first_pass: Analysis | None = None
@@ -397,6 +398,15 @@ class Session(Closing):
         """Return how many datagrams of no known protocol the first pass has counted."""
         return 0 if self._first_pass is None else self._first_pass.other_datagrams
 
+    def say_unrecognised(self) -> None:
+        """Say on standard error that no protocol was recognised: no output at all does not."""
+        self.progress.clear()
+        if self._read_through and not self.reports and not self.quiet:
+            print(  # noqa: T201 - as in `status`
+                "netdissect: no datagram of a known protocol; `netdissect info` counts all",
+                file=sys.stderr,
+            )
+
     def use_first_look(self, wanted: Collection[int]) -> bool:
         """Replace the reports of a pass over the wanted connections by those of the first pass.
 
@@ -459,6 +469,7 @@ class Session(Closing):
         info = self.reader.info
         check_start(info)
         self.reports, self.limits_hit = reports, limits_hit
+        self._read_through = True
         # A connection may be missing only because the capture is cut short or a limit was hit.
         if info.truncated_at is None and self.own and "MAX_REPORTS" not in limits_hit:
             check_connections(requested_part().connections, reports)

@@ -127,6 +127,10 @@ def command(
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
         # Hide Dask's errors about an interruption; failures are reported here.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+        if against is not None:
+            from netdissect.survey.dataset import schema_of  # noqa: PLC0415
+
+            schema_of(against)  # refuse a wrong one before hours of reading
         status = _Run(out, choices, work, look).run(sources)
         if not (questions.summary or against or wanted):
             return status

@@ -12,7 +12,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.capture_pair import CapturePair
-from netdissect.cli.output import print_json
+from netdissect.cli.output import one_view, print_json
 from netdissect.cli.request import Request, select
 from netdissect.cli.session import Session
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -85,6 +85,7 @@ def command(
     netdissect timeline game.pcap --slowest 20 --from 1m --to 2m
     netdissect timeline client.pcap server.pcap 1
     """
+    one_view(("--slowest", slowest), ("--sort", sort))
     limit = request.limit
     if slowest is not None:
         sort, limit = "latency", min(slowest, limit or slowest)

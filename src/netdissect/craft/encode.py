@@ -10,7 +10,7 @@ from netdissect.craft.layers import message_layer
 from netdissect.craft.wrapping import wrap
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import innermost
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 
 _TEXT_PREFIX = "text:"
@@ -86,8 +86,9 @@ def _field(layer: type[Layer], name: str) -> Any:
     for field in layer.fields_desc:
         if field.name == name:
             return field
-    known = ", ".join(field_names(layer)) or "none"
-    raise UsageError(f"{layer.__name__} has no field {quoted(name)}; it has: {known}")
+    known = field_names(layer)
+    near = did_you_mean(name, known) or f"; it has: {', '.join(known) or 'none'}"
+    raise UsageError(f"{layer.__name__} has no field {quoted(name)}{near}")
 
 
 def _from_text(outer: Any, text: str) -> Any:

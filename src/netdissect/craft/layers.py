@@ -12,7 +12,7 @@ from scapy.packet import NoPayload, Packet
 from netdissect.craft.wrapping import layers_of, root, wrap
 from netdissect.dissect.engine import Request, dissect
 from netdissect.layers.base import Layer
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 from netdissect.protocols import registry
 
@@ -95,7 +95,7 @@ def message_layer(protocol: str, dialect: str, transport: str, name: str) -> typ
     """Return a layer by message type (`Connect`) or by class name (`RiptideConnect`).
 
     Raises:
-        UsageError: there is no such layer; the text lists all.
+        UsageError: there is no such layer; the text suggests one, or lists all.
     """
     exported = exported_layers(protocol)
     by_type = message_types(protocol, dialect, transport)
@@ -104,6 +104,9 @@ def message_layer(protocol: str, dialect: str, transport: str, name: str) -> typ
         for known, layer in table.items():
             if known.lower() == wanted:
                 return layer
+    near = did_you_mean(name, [*by_type, *exported])
+    if near:
+        raise UsageError(f"{protocol} has no message {quoted(name)}{near}")
     raise UsageError(
         f"{protocol} has no message {quoted(name)}. Types of {dialect}: {_names(by_type)}. "
         f"Classes: {_names(exported)}."

@@ -378,6 +378,9 @@ class _Compiler:
         flag = whole and self.names.range(left.name)[1] <= 1
         if is_number and (number is None or (isinstance(number, bool) and not flag)):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
+        counts = whole and self.names.kinds(left.name) == {"int"} and left.name in _OWN
+        if number is not None and counts and number % 1 and test.operator not in _ORDER:
+            raise self.fault(f"{left.name} is a whole number, and this is none", value.span)
 
     def check_slice(self, left: Field, value: Literal, number: float | None) -> None:
         """Reject decimal digits instead of bytes: `data[0] == 5` would mean the character."""
