@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.settings import KEYS, load, settings
+from netdissect.cli.settings import KEYS, load, settings, user_file
 from netdissect.model.errors import UsageError
 from netdissect.system.accounts import account_named, caller
 from netdissect.wire.inflate import Bounds
@@ -215,6 +215,23 @@ def test_a_home_that_nobody_knows_is_no_fault(user: Path, monkeypatch: pytest.Mo
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", "~nosuchuser")
     assert invoke("read", LOSSY, "-c", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("environ", [{"XDG_CONFIG_HOME": "."}, {"HOME": "."}, {"HOME": "a/../"}])
+def test_a_folder_of_settings_is_never_relative(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be in the current folder, which somebody else may have filled."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "netdissect", tmp_path / ".config" / "netdissect"):
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text("x = ")
+    result = invoke("read", LOSSY, "-c", "1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert user_file().is_absolute()
 
 
 @pytest.mark.parametrize("which", ["file", "folder"])

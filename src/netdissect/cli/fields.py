@@ -21,7 +21,7 @@ def command(protocol: str | None, as_json: bool, look: Look) -> None:
     With a protocol, only its own fields are listed.
 
     \b
-    netdissect fields teeworlds | grep snap
+    netdissect fields teeworlds | grep tick
     """
     from netdissect.cli.request import filter_names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415

@@ -141,14 +141,14 @@ class _Layer:
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return the path of the user file, whether or not it exists."""
     environ = os.environ if environ is None else environ
-    folder = environ.get("XDG_CONFIG_HOME")
-    if not folder:
+    folder = Path(environ.get("XDG_CONFIG_HOME") or "")
+    if not folder.is_absolute():  # a relative one may have been filled by somebody else
         try:
-            home = home_of_caller() or environ.get("HOME") or Path.home()
-            folder = os.path.join(home, ".config")  # noqa: PTH118 - may be relative
-        except RuntimeError:
-            folder = ".config"  # no home folder is known, so no file will be found
-    return Path(folder) / "netdissect" / "config.toml"
+            home = Path(home_of_caller() or environ.get("HOME") or Path.home())
+        except RuntimeError:  # no home folder is known
+            home = Path()
+        folder = Path("/") / (home if home.is_absolute() else "") / ".config"
+    return folder / "netdissect" / "config.toml"
 
 
 @as_caller()
