@@ -59,8 +59,8 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
             monitors.append(RulesMonitor())
         else:
             raise UsageError(
-                f"--monitor: {quoted(text)} is not a monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
-                "memory:MIB, cpu:PERCENT, latency:MS, rules"
+                f"--monitor: {quoted(text)} is not a monitor: exec:COMMAND, pid:N, log:REGEX, "
+                "log:FILE:REGEX, memory:MIB, cpu:PERCENT, latency:MS, rules"
             )
     return Monitors(monitors)
 
