@@ -207,7 +207,7 @@ FILTERS: dict[str, str] = {
     ),
     "riptide.sequence_id == true": "riptide.sequence_id is a number, and this is none",
     **dict.fromkeys(
-        ("frame.number == 1.5", "conn.id != 2.5", "frame.number in {1, 2.5}"), "is a whole number, and this is none"
+        ("frame.number == 1.5", "conn.id != 2.5", "frame.number in {1, 2.5}"), "is a whole number, never this one"
     ),
     "frame.time_relative == false": "frame.time_relative is a number, and this is none",
     "udp.port & -1": "a mask is a whole number, 1 or more",

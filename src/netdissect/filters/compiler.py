@@ -378,9 +378,6 @@ class _Compiler:
         flag = whole and self.names.range(left.name)[1] <= 1
         if is_number and (number is None or (isinstance(number, bool) and not flag)):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
-        counts = whole and self.names.kinds(left.name) == {"int"} and left.name in _OWN
-        if number is not None and counts and number % 1 and test.operator not in _ORDER:
-            raise self.fault(f"{left.name} is a whole number, and this is none", value.span)
 
     def check_slice(self, left: Field, value: Literal, number: float | None) -> None:
         """Reject decimal digits instead of bytes: `data[0] == 5` would mean the character."""
@@ -394,7 +391,10 @@ class _Compiler:
             raise self.fault(f"this is longer than {left.name}[...]", value.span)
 
     def check_range(self, name: str, symbol: str, number: float, span: Span) -> None:
-        """Reject a number outside the range of a field, and limits that exclude nothing."""
+        """Reject a number that a field can never hold, and limits that exclude nothing."""
+        whole = name in _OWN and self.names.kinds(name) == {"int"}
+        if whole and number % 1 and symbol not in _ORDER:
+            raise self.fault(f"{name} is a whole number, never this one", span)
         low, high = self.names.range(name)
         spare = symbol in _ORDER  # allows `frame.number > 0` and `udp.port < 65536`
         if not low - spare <= number <= high + spare:
@@ -460,13 +460,7 @@ def _octets(literal: Literal) -> bytes:
 
 def _text(value: Any) -> str:
     # One character per byte, so that `\x80` in a pattern means that byte.
-    return (
-        value.decode("latin-1")
-        if isinstance(value, bytes)
-        else value
-        if isinstance(value, str)
-        else str(value)
-    )
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _network(literal: Literal) -> IPv4Network | IPv6Network | None:
