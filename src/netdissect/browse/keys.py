@@ -67,6 +67,8 @@ _HELP_COLUMNS: Final = 74
 _SECOND_COLUMN: Final = 37
 """Where the second column of the help begins."""
 _STEPS = {"j": 1, "down": 1, "k": -1, "up": -1}
+_PAGES = {"pagedown": (1, 1), "pageup": (1, -1), "ctrl+d": (2, 1), "ctrl+u": (2, -1)}
+"""Key -> (part of a page, direction)."""
 _MAX_SECONDS = 1e12
 """Times beyond this do not fit into 64 bits of nanoseconds."""
 
@@ -138,14 +140,11 @@ def _moved(browser: Browser, name: str) -> bool:
     pane = browser.pane
     if name in _STEPS:
         pane.move(_STEPS[name])
-    elif name in {"g", "home"}:
-        pane.go(0)
-    elif name in {"G", "end"}:
-        pane.go(max(0, len(pane) - 1))
-    elif name in {"pagedown", "pageup"}:
-        pane.move(pane.page if name == "pagedown" else -pane.page)
-    elif name in {"ctrl+d", "ctrl+u"}:
-        pane.move(pane.page // 2 if name == "ctrl+d" else -(pane.page // 2))
+    elif name in _PAGES:
+        part, by = _PAGES[name]
+        pane.move(by * (pane.page // part))
+    elif name in {"g", "home", "G", "end"}:
+        pane.go(0 if name in {"g", "home"} else max(0, len(pane) - 1))
     elif name in {"h", "left", "l", "right"}:
         by = 1 if name in {"l", "right"} else -1
         if pane is browser.plots:
@@ -386,26 +385,16 @@ COMMANDS: Final = (
     Command("tab", "next-pane", "the next pane", partial(_next_pane, 1)),
     Command("shift+tab", "previous-pane", "the previous pane", partial(_next_pane, -1)),
     Command("\\", "full", "the pane full, and back", _full),
-    Command("n", "next", "the next mark", lambda browser: navigation.next_mark(browser, 1)),
-    Command(
-        "N", "previous", "the previous mark", lambda browser: navigation.next_mark(browser, -1)
-    ),
-    Command(
-        "]", "next-of-connection", "the next packet of the connection",
-        lambda browser: navigation.next_of_connection(browser, 1),
-    ),
-    Command(
-        "[", "previous-of-connection", "the previous packet of the connection",
-        lambda browser: navigation.next_of_connection(browser, -1),
-    ),
-    Command(
-        "u", "unacknowledged", "the next one that was never acknowledged",
-        lambda browser: navigation.next_unacknowledged(browser, 1),
-    ),
-    Command(
-        "U", "unacknowledged-before", "the previous one that was never acknowledged",
-        lambda browser: navigation.next_unacknowledged(browser, -1),
-    ),
+    Command("n", "next", "the next mark", partial(navigation.next_mark, by=1)),
+    Command("N", "previous", "the previous mark", partial(navigation.next_mark, by=-1)),
+    Command("]", "next-of-connection", "the next packet of the connection",
+            partial(navigation.next_of_connection, by=1)),
+    Command("[", "previous-of-connection", "the previous packet of the connection",
+            partial(navigation.next_of_connection, by=-1)),
+    Command("u", "unacknowledged", "the next one that was never acknowledged",
+            partial(navigation.next_unacknowledged, by=1)),
+    Command("U", "unacknowledged-before", "the previous one that was never acknowledged",
+            partial(navigation.next_unacknowledged, by=-1)),
     Command("o", "copy-of", "another copy", navigation.other_copy),
     Command("a", "acknowledgement", "its acknowledgement", navigation.acknowledgement),
     Command("v", "deciding", "the frame that decides the verdict", Browser.deciding),
@@ -414,9 +403,8 @@ COMMANDS: Final = (
     Command("e", "explain", "what is under the cursor", explain),
     Command("/", "filter", "show only what matches", Browser.ask_filter),
     Command("*", "filter-this", "filter on this value", partial(_filter_on_value, "{}")),
-    Command(
-        "!", "filter-not-this", "filter on its opposite", partial(_filter_on_value, "not ({})")
-    ),
+    Command("!", "filter-not-this", "filter on its opposite",
+            partial(_filter_on_value, "not ({})")),
     Command("escape", "all", "undo the filter, then the scope", _escape),
     Command("f", "search", "search text", _search),
     Command("x", "bits", "bits or hexadecimal", _bits),
@@ -427,10 +415,8 @@ COMMANDS: Final = (
     Command("c", "columns", "other columns", _columns),
     Command("<", "plot-before", "the previous plot", lambda browser: browser.plots.turn(-1)),
     Command(">", "plot-next", "the next plot", lambda browser: browser.plots.turn(1)),
-    Command(
-        "L", "direction", "the plot of the other direction",
-        lambda browser: browser.plots.next_chart(),
-    ),
+    Command("L", "direction", "the plot of the other direction",
+            lambda browser: browser.plots.next_chart()),
     Command("+", "zoom-in", "a quarter of the time", partial(_zoom, 1)),
     Command("-", "zoom-out", "four times as much of it", partial(_zoom, -1)),
     Command("0", "zoom-all", "all of it", partial(_zoom, 0)),

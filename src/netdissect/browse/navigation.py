@@ -27,6 +27,14 @@ def _find(browser: Browser, by: int, matches: Callable[[int], bool | int]) -> in
     return None
 
 
+def _go(browser: Browser, by: int, matches: Callable[[int], bool | int]) -> bool:
+    """Put the cursor on the next line whose row matches; return False if there is none."""
+    place = _find(browser, by, matches)
+    if place is not None:
+        browser.packets.go(place)
+    return place is not None
+
+
 def next_mark(browser: Browser, by: int) -> None:
     """Go to the next datagram (`by` = 1; -1: the previous one) that has a mark, or that contains
     the searched text.
@@ -35,13 +43,8 @@ def next_mark(browser: Browser, by: int) -> None:
         search(browser, browser.searched, by)
     elif browser.view == FINDINGS:
         browser.deeper()
-    else:
-        marks = browser.index.marks
-        place = _find(browser, by, lambda row: marks[row] & _MARKED)
-        if place is None:
-            browser.say("no further mark")
-        else:
-            browser.packets.go(place)
+    elif not _go(browser, by, lambda row: browser.index.marks[row] & _MARKED):
+        browser.say("no further mark")
 
 
 def search(browser: Browser, text: str, by: int = 1) -> None:
@@ -93,22 +96,15 @@ def _search(
 def next_of_connection(browser: Browser, by: int) -> None:
     """Go to the next datagram (`by` = 1; -1: the previous one) of the same connection."""
     index, row = browser.index, browser.packets.row()
-    if row is None:
-        return
-    connection = index.party(row).connection
-    place = _find(browser, by, lambda other: index.party(other).connection == connection)
-    if place is not None:
-        browser.packets.go(place)
+    if row is not None:
+        connection = index.party(row).connection
+        _go(browser, by, lambda other: index.party(other).connection == connection)
 
 
 def next_unacknowledged(browser: Browser, by: int) -> None:
     """Go to the next datagram (`by` = 1; -1: the previous one) that was never acknowledged."""
-    marks = browser.index.marks
-    place = _find(browser, by, lambda row: marks[row] & (LOST | UNKNOWN))
-    if place is None:
+    if not _go(browser, by, lambda row: browser.index.marks[row] & (LOST | UNKNOWN)):
         browser.say("no further one that was never acknowledged")
-    else:
-        browser.packets.go(place)
 
 
 def other_copy(browser: Browser) -> None:

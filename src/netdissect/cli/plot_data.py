@@ -9,7 +9,7 @@ from netdissect.cli.session import Session
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline.scenes import Scene, Scenes
 from netdissect.plot.gallery import Gallery
-from netdissect.plot.history import History, took_ms
+from netdissect.plot.history import History, span_ms, took_ms
 from netdissect.plot.thin import MAX_POINTS
 
 _MARGIN = 6
@@ -41,7 +41,7 @@ class _Stage:
 
     def worst(self, history: History, unit: UnitRecord) -> None:
         """Process a unit that is the slowest of its connection so far."""
-        waited = _waited_ms(unit)
+        waited = max(span_ms(unit), took_ms(unit) or 0.0)
         if waited >= _MUCH_WORSE * self._waited.get(history.connection, 0.0):
             self._waited[history.connection] = waited
             self.take(unit)
@@ -62,12 +62,6 @@ class _Stage:
         # The first frame may have been evicted already; the rest would not explain anything.
         if scene.has(min(frames)):
             self.gathered.scenes[unit.connection] = (unit, scene)
-
-
-def _waited_ms(unit: UnitRecord) -> float:
-    taken = took_ms(unit)
-    span = (unit.copies[-1].time_ns - unit.copies[0].time_ns) / 1e6
-    return max(span, taken or 0.0)
 
 
 def collect_plot_data(

@@ -271,27 +271,24 @@ class _Frames:
         body = start + (_UDP_HEADER if protocol == _UDP else _data_offset(out, start))
         if packet is None or (self._known is not None and not self._known(packet)):
             return body if self._known is not None else len(out)
-        payload = packet[4]
-        new = payload
-        segment = packet[5]
+        key, payload, segment = packet[3:6]
         if segment is not None:
-            new = self._plan.segment(packet[3], segment.connection, segment.stream_start, payload)
+            new = self._plan.segment(key, segment.connection, segment.stream_start, payload)
         else:
             planned = self._plan.of_frame(self._frame)
-            new = planned[1] if planned is not None and len(planned[1]) == len(payload) else new
-            self._remember(packet[3], payload, new)
+            fits = planned is not None and len(planned[1]) == len(payload)
+            new = planned[1] if planned is not None and fits else payload
+            self._remember(key, payload, new)
         out[body : body + len(new)] = new
         return max(body + len(new), min(len(out), header.end))
 
     def _inner_macs(self, out: bytearray, header: IpHeader, inner: int) -> None:
         """Rewrite the hardware addresses of the Ethernet frame in a tunnel, if there is one."""
         # Its start is computed forwards where possible: VLAN tags may follow it.
+        start, carried = header.start, out[header.start + 2 : header.start + 4]
         if header.protocol == _UDP:
-            start = header.start + _UDP_HEADER + _VXLAN_HEADER
-        elif (
-            header.protocol == _GRE
-            and out[header.start + 2 : header.start + 4] == _TRANSPARENT_ETHERNET
-        ):
+            start += _UDP_HEADER + _VXLAN_HEADER
+        elif header.protocol == _GRE and carried == _TRANSPARENT_ETHERNET:
             start = inner - _ETHERNET_HEADER
         else:
             return
@@ -318,13 +315,12 @@ class _Frames:
         body = inner.start + _UDP_HEADER
         rest = bytes(out[body : min(len(out), header.end)])
         old, new = self._sent.get(key, (b"", b""))
-        # The quoted beginning of a datagram that was seen here changes as that datagram did.
-        if inner.protocol == _UDP and rest and old.startswith(rest):
-            out[body : body + len(rest)] = new[: len(rest)]
-            self._patch(out, inner, bytes(rest), new[: len(rest)])
-            return min(len(out), header.end)
-        # The contents are unknown, so they are blanked.
-        out[body : body + len(rest)] = bytes(len(rest))
+        # The quoted beginning of a datagram that was seen here changes as that datagram did;
+        # unknown contents are blanked.
+        known = inner.protocol == _UDP and bool(rest) and old.startswith(rest)
+        out[body : body + len(rest)] = new = new[: len(rest)] if known else bytes(len(rest))
+        if known:
+            self._patch(out, inner, rest, new)
         return min(len(out), header.end)
 
     def _patch(self, out: bytearray, header: IpHeader, old: bytes, new: bytes) -> None:
@@ -369,11 +365,8 @@ class _Frames:
         if protocol not in _CHECKSUM or len(out) < place + 2:
             return
         # 0 over IPv4: the sender did not compute a checksum (RFC 768).
-        if (
-            protocol == _UDP
-            and before[place : place + 2] == b"\0\0"
-            and len(header.addresses) == 2 * _V4
-        ):
+        unsummed = protocol == _UDP and before[place : place + 2] == b"\0\0"
+        if unsummed and len(header.addresses) == 2 * _V4:
             return
         both = self._both(header) if protocol != _ICMP else b""
         # The packet is cut: its sum cannot be computed, but can be adapted to the change.

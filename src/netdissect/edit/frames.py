@@ -58,9 +58,8 @@ def parse_frames(text: str) -> list[tuple[int, int | None]]:
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None or (match[3] and int(match[3]) < int(match[1])) or not int(match[1]):
-            raise UsageError(
-                f"frames are written 1-100,250,300-; {quoted(word.strip())} is no range"
-            )
+            given = quoted(word.strip())
+            raise UsageError(f"frames are written 1-100,250,300-; {given} is no range")
         last = int(match[3]) if match[3] else None if match[2] else int(match[1])
         found.append((int(match[1]), last))
     return found
@@ -85,9 +84,8 @@ def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bo
     spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
     for report in reports:
         ends = frozenset({report.client, report.server})
-        spans.setdefault((report.transport, ends), []).append(
-            (report.first_frame, report.last_frame)
-        )
+        span = report.first_frame, report.last_frame
+        spans.setdefault((report.transport, ends), []).append(span)
 
     def known(packet: Packet) -> bool:
         transport = "tcp" if packet[5] is not None else "udp"

@@ -80,11 +80,10 @@ def _options_at(raw: bytes) -> int:
 
 def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
     """Return an Enhanced Packet Block with comments added to its options."""
-    kept = b"".join(
-        option(code, value, order) for code, value in options(raw, at, len(raw) - 4, order)
-    )
-    added = b"".join(option(COMMENT, _cut(text, MAX_COMMENT_OCTETS), order) for text in texts)
-    return block_bytes(_PACKET, raw[8:at] + kept + added + b"\0\0\0\0", order)
+    rows = [*options(raw, at, len(raw) - 4, order)]
+    rows += [(COMMENT, _cut(text, MAX_COMMENT_OCTETS)) for text in texts]
+    written = b"".join(option(code, value, order) for code, value in rows)
+    return block_bytes(_PACKET, raw[8:at] + written + b"\0\0\0\0", order)
 
 
 def _cut(text: str, most: int) -> bytes:

@@ -101,16 +101,8 @@ class Plain:
     def packet(self, block: Block) -> bytes:
         """Return a frame as an Enhanced Packet Block."""
         number = self._numbers[block.interface]
-        if block.options:
-            high, low = unpack_from(f"{block.order}II", block.raw, 12)
-            kept = self._options(block, block.options, _PACKET)
-        elif block.time_ns < 0:
-            high = low = 0
-            kept = b""
-        else:
-            # A pcap record or a Packet Block.
-            high, low = self._time(block)
-            kept = b""
+        kept = self._options(block, block.options, _PACKET) if block.options else b""
+        high, low = self._time(block)
         data = block.data
         head = pack("<IIIII", number, high, low, len(data), block.wire)
         return block_bytes(_PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
@@ -133,21 +125,23 @@ class Plain:
         return self.interface(block, number) if block.kind == INTERFACE else self.other(block)
 
     def _time(self, block: Block) -> tuple[int, int]:
-        if block.start == 28:  # noqa: PLR2004 - a Packet Block; a record of pcap is shorter
+        # An Enhanced Packet Block, or a Packet Block; a record of pcap is shorter.
+        if block.options or (block.time_ns >= 0 and block.start == 28):  # noqa: PLR2004
             high, low = unpack_from(f"{block.order}II", block.raw, 12)
             return high, low
+        if block.time_ns < 0:  # a Simple Packet Block
+            return 0, 0
         ticks = block.time_ns // (NS_PER_S // self._ticks)
         return ticks >> 32 & 0xFFFFFFFF, ticks & 0xFFFFFFFF
 
     @staticmethod
     def _options(block: Block, start: int, kind: int) -> bytes:
-        parts = []
+        kept = b""
         for code, value in options(block.raw, start, len(block.raw) - 4, block.order):
-            if block.order == ">" and code in _WIDE[kind]:
-                parts.append(option(code, value[::-1]))
-            elif block.order == ">" and code in _WORDS[kind]:
-                words = [value[at : at + 4][::-1] for at in range(0, len(value), 4)]
-                parts.append(option(code, b"".join(words)))
+            size = 8 if code in _WIDE[kind] else 4 if code in _WORDS[kind] else 0
+            if block.order == ">" and size:
+                numbers = (value[at : at + size][::-1] for at in range(0, len(value), size))
+                kept += option(code, b"".join(numbers))
             else:
-                parts.append(option(code, value))
-        return b"".join(parts) + b"\0\0\0\0" if parts else b""
+                kept += option(code, value)
+        return kept + b"\0\0\0\0" if kept else b""

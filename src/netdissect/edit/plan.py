@@ -28,8 +28,6 @@ class Plan(Closing):
         self._base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         self._base.execute("begin")
         self._longest = 0
-        self.fragments = False
-        """Whether there are fragmented datagrams."""
 
     def close(self) -> None:
         """Delete the plan."""
@@ -47,7 +45,6 @@ class Plan(Closing):
 
     def piece(self, frame: int, whole: int, at: int) -> None:
         """Add the offset of a fragment in the datagram that the frame `whole` completes."""
-        self.fragments = True
         self._base.execute("insert or replace into piece values (?,?,?)", (frame, whole, at))
 
     def of_frame(self, frame: int) -> tuple[bytes, bytes] | None:

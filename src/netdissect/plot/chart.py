@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from netdissect.plot.axes import number, ticks
+
 
 class Sign(NamedTuple):
     """The character that stands for a shape in a terminal."""
@@ -125,6 +127,21 @@ class Chart:
         """The series in lanes, from the top."""
         found = [one for one in self.series if one.lane is not None]
         return sorted(found, key=lambda one: one.lane or 0)
+
+    def y_ticks(self, most: int) -> list[tuple[float, str]]:
+        """Return the round values of the y axis with their labels; about `most` of them, at most.
+
+        Rates of the other direction are below zero, but not negative.
+        """
+        found = ticks(self.low, self.high, most, whole=self.whole)
+        step = found[1] - found[0] if len(found) > 1 else 1.0
+        sign = -1 if self.kind == "rate" else 1
+        return [(value, number(sign * value if value < 0 else value, step)) for value in found]
+
+    def add_lane(self, name: str, shape: str, role: str, points: list[Point]) -> None:
+        """Add a series in a lane of its own, unless it is empty."""
+        if points:
+            self.series.append(Series(name, shape, role, points, lane=len(self.lanes)))
 
     @property
     def explained(self) -> list[Series]:

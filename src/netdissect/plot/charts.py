@@ -194,9 +194,7 @@ def _snapshots(history: History, wanted: Wanted) -> Iterable[Chart]:
                 for gap in history.gaps()
                 if gap.direction == direction and gap.data.get("space") == "snapshot"
             ]
-            if gaps:
-                lane = len(chart.lanes)
-                chart.series.append(Series("never seen here", "unseen", "again", gaps, lane=lane))
+            chart.add_lane("never seen here", "unseen", "again", gaps)
             yield chart
 
 
@@ -214,16 +212,12 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
     for track in tracks:
         for unit in track.points.points:
             label = f"{track.space} {unit.seq}"
+            mark = unit.mark if unit.mark == "again" or unit.took_ms is None else ""
+            place = Point(unit.time_ns, unit.took_ms, unit.frame, label, mark=mark)
             if unit.took_ms is not None:
-                again = unit.mark == "again"
-                place = Point(
-                    unit.time_ns, unit.took_ms, unit.frame, label, mark="again" if again else ""
-                )
-                (several if again else one).append(place)
-            elif unit.mark in lanes:
-                lanes[unit.mark].append(
-                    Point(unit.time_ns, None, unit.frame, label, mark=unit.mark)
-                )
+                (several if mark else one).append(place)
+            elif mark in lanes:
+                lanes[mark].append(place)
     first = "answered" if local else "one copy, a true round trip"
     chart.series = [
         Series(first, "dot", role, one),
@@ -242,9 +236,7 @@ def _acked(history: History, wanted: Wanted, direction: int, tracks: list[Track]
         ("unknown", "unknown", "dim"),
         ("plain", "not acknowledged, not retransmitted by design", "dim"),
     ):
-        if lanes[mark]:
-            lane = len(chart.lanes)
-            chart.series.append(Series(name, mark, colour, lanes[mark], lane=lane))
+        chart.add_lane(name, mark, colour, lanes[mark])
     chart.notes += _thin_note(tracks)
     if local:
         chart.notes.append(LOCAL_NOTE)

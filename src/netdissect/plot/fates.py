@@ -47,13 +47,10 @@ def delays(
         "milliseconds, by time of sending", "ms", zero_ns, zero_ns, end_ns, 0.0, 1.0, direction,
     )  # fmt: skip
     chart.series = [Series("delivered", "dot", SIDES[direction], came.points, came.total)]
-    for name, shape, role, kept in (
-        ("lost on the way", "lost", "bad", lost),
-        ("duplicated by the network", "copy", "again", copied),
-    ):
-        if kept.points:
-            lane = len(chart.lanes)
-            chart.series.append(Series(name, shape, role, kept.points, kept.total, lane=lane))
+    chart.add_lane("lost on the way", "lost", "bad", lost.points)
+    chart.add_lane("duplicated by the network", "copy", "again", copied.points)
+    for series in chart.lanes:
+        series.total = (lost if series.shape == "lost" else copied).total
     heights = [point.value for point in came.points if point.value is not None]
     chart.low = min(0.0, *(heights or [0.0]))
     chart.high = headroom(max(heights, default=0.0))

@@ -198,7 +198,7 @@ class Track:
                 self.window.append(unit)
             return
         self._recent.append(unit)
-        waited = _span_ms(unit) if took is None and unit.failed else took
+        waited = span_ms(unit) if took is None and unit.failed else took
         if waited is not None and waited > self._worst_ms:
             self._worst_ms = waited
             self.window = list(self._recent)
@@ -219,7 +219,8 @@ def took_ms(unit: UnitRecord) -> float | None:
     return (unit.acked_time_ns - unit.copies[0].time_ns) / 1e6
 
 
-def _span_ms(unit: UnitRecord) -> float:
+def span_ms(unit: UnitRecord) -> float:
+    """Return the time from the first copy of a unit to its last one."""
     return (unit.copies[-1].time_ns - unit.copies[0].time_ns) / 1e6
 
 
@@ -263,15 +264,21 @@ class _Bins:
         return found
 
     def _coarsen(self) -> None:
-        old, self.rows = self.rows, {}
         times = _WIDTHS_NS[self.level + 1] // _WIDTHS_NS[self.level]
         self.level += 1
         self._newest = (0, 0, [])
-        for index, counts in sorted(old.items()):
-            merged = self.rows.setdefault(index // times, [0] * 7)
-            for place in range(6):
-                merged[place] += counts[place]
-            merged[6] = merged[6] or counts[6]
+        self.rows = _merged(self.rows, times)
+
+
+def _merged(rows: dict[int, list[int]], times: int) -> dict[int, list[int]]:
+    """Return the counts of intervals that are `times` as long."""
+    merged: dict[int, list[int]] = {}
+    for index, counts in sorted(rows.items()):
+        row = merged.setdefault(index // times, [0] * 7)
+        for place in range(6):
+            row[place] += counts[place]
+        row[6] = row[6] or counts[6]
+    return merged
 
 
 class _Pauses:
@@ -407,7 +414,7 @@ class History:
         if took is None and not unit.failed:
             return False
         self._units += 1
-        rank = (2, _span_ms(unit)) if waits else (1, -1.0 if took is None else took)
+        rank = (2, span_ms(unit)) if waits else (1, -1.0 if took is None else took)
         if unit.space == _BELOW:
             rank = (0, rank[1])
         heap = self._slowest
@@ -499,14 +506,8 @@ class History:
         arrived = self.report is not None and self.report.vantage == SIDES[1 - direction]
         width: i64 = _WIDTHS_NS[bins.level]
         times = max(1, width_ns // _WIDTHS_NS[bins.level])
-        merged: dict[int, list[int]] = {}
-        for index, counts in sorted(bins.rows.items()):
-            row = merged.setdefault(index // times, [0] * 7)
-            for place in range(6):
-                row[place] += counts[place]
-            row[6] = row[6] or counts[6]
         step: i64 = times * width
-        for index, row in merged.items():
+        for index, row in _merged(bins.rows, times).items():
             start = bins.start_ns + index * step
             lost = row[3] if arrived else row[2]
             yield Bin(start, start + step, row[6] or None, row[0], row[1], lost, row[4], row[5])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.plot.chart import Chart, Point, Series
-from netdissect.plot.history import History, Track, took_ms
+from netdissect.plot.history import History, Track, span_ms, took_ms
 from netdissect.render.units import duration
 
 _AROUND = 24
@@ -44,8 +44,7 @@ def sequence(chart: Chart, history: History, track: Track) -> Chart:
 
 def _waited(unit: UnitRecord) -> float:
     taken = took_ms(unit)
-    span = (unit.copies[-1].time_ns - unit.copies[0].time_ns) / 1e6
-    return taken if taken is not None else span
+    return span_ms(unit) if taken is None else taken
 
 
 def _around(units: list[UnitRecord], slowest: UnitRecord) -> list[UnitRecord]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
-from netdissect.plot.axes import number, ticks, time_ticks
+from netdissect.plot.axes import time_ticks
 from netdissect.plot.chart import Chart, Point, Series
 from netdissect.plot.markup import Html, join, tag
 from netdissect.plot.thin import thinned
@@ -153,7 +153,8 @@ class _Drawing:
             )
         yield tag("g", tag("path", class_="grid", d=lines), *labels, class_="xaxis")
         lines = ""
-        for value, label in self._y_ticks():
+        most = _Y_TICKS.get(chart.kind, 5)
+        for value, label in chart.y_ticks(most) if self.inner else ():
             y = round(self.y(value), 1)
             lines += f"M{LEFT} {y}H{WIDTH - RIGHT}"
             yield tag("text", label, class_="tick", x=LEFT - 8, y=y + 4, text_anchor="end")
@@ -162,15 +163,6 @@ class _Drawing:
             middle = self._lane_y(series) + 4
             name = series.name if chart.kind == "gaps" else _lane_sign(series)
             yield tag("text", name, class_="tick", x=LEFT - 8, y=middle, text_anchor="end")
-
-    def _y_ticks(self) -> Iterator[tuple[float, str]]:
-        chart = self.chart
-        if not self.inner:
-            return
-        found = ticks(chart.low, chart.high, _Y_TICKS.get(chart.kind, 5), whole=chart.whole)
-        step = found[1] - found[0] if len(found) > 1 else 1.0
-        for value in found:
-            yield value, number(abs(value) if chart.kind == "rate" else value, step)
 
     def _lane_y(self, series: Series) -> float:
         return self.low_end + _LANE * ((series.lane or 0) + 0.5)
@@ -255,14 +247,8 @@ class _Drawing:
         path = "".join(f"M{self.x(flag.time_ns):.2f}{shape}" for flag in flags)
         frames = ",".join(str(flag.frame or "") for flag in flags)
         names = ", ".join(sorted({flag.label for flag in flags}))
-        yield tag(
-            "path",
-            tag("title", names),
-            class_="flag bad",
-            d=Html(path),
-            data_f=frames,
-            data_w=names,
-        )
+        title = tag("title", names)
+        yield tag("path", title, class_="flag bad", d=Html(path), data_f=frames, data_w=names)
 
 
 def _lane_sign(series: Series) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from netdissect.plot.axes import number, ticks, time_ticks
+from netdissect.plot.axes import time_ticks
 from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
 from netdissect.render.console import Line, cells, fit, merged
@@ -174,24 +174,13 @@ class _Picture:
         """Yield the rows of the plot with the labels of the y axis."""
         if not self.height:
             return
-        labels = self._labels()
+        marks = self.chart.y_ticks(max(2, self.height // _ROW_TICKS + 1))
+        labels = {self._place(self.chart.start_ns, at)[1] // 4: label for at, label in marks}
         tick, rule = ("|", "|") if self.plain else ("┤", "│")
         for row in range(self.height):
             label = labels.get(row)
             head = f"{label or '':>{_MARGIN - 2}} {tick if label else rule}"
             yield [(head, "dim"), *self.grid.row(row)]
-
-    def _labels(self) -> dict[int, str]:
-        chart = self.chart
-        low, high = chart.low, chart.high
-        found = ticks(low, high, max(2, self.height // _ROW_TICKS + 1), whole=chart.whole)
-        step = found[1] - found[0] if len(found) > 1 else 1.0
-        labels = {}
-        for value in found:
-            row = self._place(chart.start_ns, value)[1] // 4
-            shown = abs(value) if low < 0 and chart.kind == "rate" else value
-            labels[row] = number(shown, step)
-        return labels
 
     def lane(self, series: Series) -> Line:
         """Return the row of a lane below the plot."""

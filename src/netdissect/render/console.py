@@ -272,12 +272,7 @@ class Screen:
     def console(self) -> Console:
         """Return the Rich console on the same stream, without markup, emoji and highlighting."""
         if self._console is None:
-            from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
-
-            class Piped(Console):
-                def on_broken_pipe(self) -> None:
-                    """Raise BrokenPipeError, for which commands exit with 0; Rich exits with 1."""
-                    raise BrokenPipeError
+            from netdissect.render.piped import Piped  # noqa: PLC0415 - most output needs no Rich
 
             self._console = Piped(
                 file=self.stream,

@@ -8,7 +8,7 @@ from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.hexdump import hex_rows
-from netdissect.render.tree import annotation_line, value_text
+from netdissect.render.tree import annotation_line, value_text, walk
 from netdissect.render.units import COPIES, counted, dialect_text, seconds
 
 MAX_FIELDS = 120
@@ -64,7 +64,7 @@ def shown(record: DatagramRecord, first_ns: int, *, redact: bool) -> Html:
 
 
 def _fields(tree: Dissection, *, redact: bool) -> Iterator[Html]:
-    for count, (node, depth) in enumerate(_walk(tree.root, 0)):
+    for count, (node, depth) in enumerate(walk(tree.root)):
         if count == MAX_FIELDS:
             yield tag("tr", tag("td", "… and more fields: netdissect show", colspan=4))
             return
@@ -91,12 +91,6 @@ def _redacted(node: FieldNode) -> str:
     if node.children or node.value is None:
         return ""
     return value_text(node.value) if isinstance(node.value, (int, float)) else "left out"
-
-
-def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
-    yield node, depth
-    for child in node.children:
-        yield from _walk(child, depth + 1)
 
 
 def _octets(tree: Dissection) -> Iterator[str]:

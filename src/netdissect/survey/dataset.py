@@ -205,26 +205,14 @@ class Staged(Closing):
             for draft in self._drafts.values():
                 draft.unlink(missing_ok=True)
 
-    def add(
-        self,
-        table: str,
-        item: Mapping[str, Any],
-        *,
-        day: str | None = None,
-        protocol: str | None = None,
-    ) -> None:
-        """Add the row of an object to the partition of a day and protocol."""
-        self.add_row(table, row_of(table, item), day=day, protocol=protocol)
+    def add(self, table: str, item: Mapping[str, Any], **partition: str | None) -> None:
+        """Add the row of an object to a partition, as `add_row`."""
+        self.add_row(table, row_of(table, item), **partition)
 
     def add_row(
-        self,
-        table: str,
-        row: dict[str, Any],
-        *,
-        day: str | None = None,
-        protocol: str | None = None,
+        self, table: str, row: dict[str, Any], day: str | None = None, protocol: str | None = None
     ) -> None:
-        """Add a row."""
+        """Add a row to the partition of a day and protocol."""
         place = Path(table)
         if table in PARTITIONED:
             if day is not None and day not in self._days:

@@ -10,17 +10,9 @@ from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, UnitRecord
 
 _SUMS = (
-    "units",
-    "copies",
-    "retransmissions",
-    "duplicates",
-    "acked",
-    "unacked",
-    "unknown",
-    "never_seen",
-    "out_of_order",
-    "given_up",
-)
+    "units", "copies", "retransmissions", "duplicates", "acked", "unacked", "unknown",
+    "never_seen", "out_of_order", "given_up",
+)  # fmt: skip
 """Counts of spaces that are summed up per direction."""
 
 
@@ -64,15 +56,15 @@ def unit_item(record: UnitRecord) -> dict[str, Any]:
     item = json.unit(record)
     copies = item["copies"]
     kinds = [copy["kind"] for copy in copies]
-    ends = (copies[0], copies[-1]) if copies else ({}, {})
+    first, last = (copies[0], copies[-1]) if copies else ({}, {})
     return {
         **item,
         "copies": len(copies),
         "retransmissions": kinds.count("retransmission"),
         "duplicates": kinds.count("duplicate"),
-        "first_frame": ends[0].get("frame"),
-        "last_frame": ends[1].get("frame"),
-        "first_time_ns": ends[0].get("time_ns"),
-        "last_time_ns": ends[1].get("time_ns"),
+        "first_frame": first.get("frame"),
+        "last_frame": last.get("frame"),
+        "first_time_ns": first.get("time_ns"),
+        "last_time_ns": last.get("time_ns"),
         "extra": record.extra,
     }

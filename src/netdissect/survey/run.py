@@ -222,21 +222,14 @@ def _unify_names(new: Sequence[Outcome], dataset: Dataset) -> None:
 
 @contextmanager
 def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
-    with nothing_of_the_folder(), _connected(scheduler, workers, patience) as client:
-        yield client
+    with nothing_of_the_folder(), ExitStack() as stack:
+        import dask  # noqa: PLC0415 - an extra
+        from distributed import Client, LocalCluster  # noqa: PLC0415
+        from distributed.deploy.spec import close_clusters  # noqa: PLC0415
+        from distributed.security import Security  # noqa: PLC0415
 
-
-@contextmanager
-def _connected(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
-    import dask  # noqa: PLC0415 - an extra
-    from distributed import Client, LocalCluster  # noqa: PLC0415
-    from distributed.deploy.spec import close_clusters  # noqa: PLC0415
-    from distributed.security import Security  # noqa: PLC0415
-
-    with ExitStack() as stack:
-        stack.enter_context(
-            dask.config.set({"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1})
-        )
+        failures = {"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1}
+        stack.enter_context(dask.config.set(failures))
         if scheduler is None:
             # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             try:

@@ -68,13 +68,7 @@ _FIGURES: Final = (
     "sum(retransmissions) / nullif(sum(copies), 0) AS resent_share, "
     "quantile_cont(lag_ms, 0.95) AS lag_p95_ms, max(badness) AS badness"
 )
-_COLUMNS: Final = (
-    "connections",
-    "bad_share",
-    "loss_share",
-    "resent_share",
-    "lag_p95_ms",
-)
+_COLUMNS: Final = "connections, bad_share, loss_share, resent_share, lag_p95_ms"
 _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 1.0)
 
 
@@ -134,7 +128,7 @@ class Answers:
             yield self._section(
                 name,
                 title,
-                f"SELECT {one}, {', '.join(_COLUMNS)} FROM (SELECT {key} AS {one}, {_FIGURES} "
+                f"SELECT {one}, {_COLUMNS} FROM (SELECT {key} AS {one}, {_FIGURES} "
                 "FROM links GROUP BY 1) ORDER BY badness DESC, bad_share DESC, "
                 f"connections DESC, {one} LIMIT {limit}",
             )
@@ -161,15 +155,11 @@ class Answers:
         )
 
     def _distributions(self) -> Section:
-        found = [
-            (name, *row)
-            for name, expression in (("loss_share", "loss_share"), ("lag_ms", "lag_ms"))
-            for row in self._rows(
-                f"SELECT count({expression}), "
-                + ", ".join(f"quantile_cont({expression}, {at})" for at in _QUANTILES)
-                + " FROM links"
-            )
-        ]
+        found: list[tuple[Any, ...]] = []
+        for name in ("loss_share", "lag_ms"):
+            figures = ", ".join(f"quantile_cont({name}, {at})" for at in _QUANTILES)
+            (row,) = self._rows(f"SELECT count({name}), {figures} FROM links")
+            found.append((name, *row))
         columns = ("figure", "known_of", "p50", "p90", "p95", "p99", "max")
         return Section("distributions", "Distributions over connections", columns, found)
 
@@ -180,14 +170,11 @@ class Answers:
         yield Section("changes", "Changes", ("figure", "then", "now", "change"), rows)
         query = f"SELECT server, {_FIGURES} FROM links GROUP BY server"
         before = {row[0]: row for row in other._rows(query)}
-        changed = []
-        for row in self._rows(query):
-            old = before.get(row[0])
-            if old is not None:
-                changed.append(
-                    (row[0], old[1], row[1], rise(old[2], row[2]), rise(old[3], row[3]),
-                     rise(old[5], row[5]))
-                )  # fmt: skip
+        both = ((before[row[0]], row) for row in self._rows(query) if row[0] in before)
+        changed = [
+            (new[0], old[1], new[1], *(rise(old[at], new[at]) for at in (2, 3, 5)))
+            for old, new in both
+        ]
         changed.sort(key=lambda row: (*(-(row[at] or 0.0) for at in (3, 4, 5)), row[0]))
         columns = ("server", "then", "now", "bad_rise_share", "loss_rise_share", "lag_rise_ms")
         yield Section("regressions", "Servers that got worse first", columns, changed[:limit])
