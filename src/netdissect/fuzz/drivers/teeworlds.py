@@ -9,6 +9,7 @@ Source: docs/protocols/teeworlds.md sections 6 and 8.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Step
@@ -101,6 +102,8 @@ class TeeworldsDriver(Driver):
         self._pongs = 0
         self._units = 0
         self._fillers: list[int] = []
+        self._unsent: dict[bytes, list[int]] = {}
+        """Packet of a case -> its numbers, until it is sent."""
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -300,10 +303,11 @@ class TeeworldsDriver(Driver):
 
     def _resend(self, now: float) -> None:
         """Send what is not acknowledged again; a harmless message in place of each mutant."""
-        if now - self._resent < RESEND_SECONDS or not self._outbox:
+        waiting = self._outbox.keys() - set(chain.from_iterable(self._unsent.values()))
+        if now - self._resent < RESEND_SECONDS or not waiting:
             return
         self._resent = now
-        ordered = sorted(self._outbox, key=lambda number: (number - self._acked) % tw.SPAN)
+        ordered = sorted(waiting, key=lambda number: (number - self._acked) % tw.SPAN)
         chunks: list[bytes] = []
         for number in ordered:
             message, key = self._outbox[number]
@@ -411,7 +415,16 @@ class TeeworldsDriver(Driver):
         self._units += 1
         key = f"{self._units}:{numbers[-1]}"
         self._outbox[numbers[-1]] = (heads[-1].message, key)
-        return opened.octets(), key
+        octets = opened.octets()
+        self._unsent[octets] = numbers
+        return octets, key
+
+    def send(
+        self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
+    ) -> None:
+        """Send what `stamp` returned; from now on it is also sent again."""
+        self._unsent.pop(octets, None)
+        super().send(octets, key, kind, note)
 
     def _fill(self) -> None:
         """Send something harmless under the numbers of messages that were not taken."""
