@@ -269,10 +269,6 @@ class Driver(ABC):
             self.accepted[waiting[0]] += 1
             self._sign_at = self.clock()
 
-    def oldest_pending(self) -> Key | None:
-        """Return the unit that has waited longest for an acknowledgement; None if none waits."""
-        return next(iter(self._pending), None)
-
     def forget_mutant(self, key: Key) -> bool:
         """Stop waiting for a mutant, because something else is sent under its number."""
         if self._pending.get(key, ("", 0.0))[0] != "mutant":

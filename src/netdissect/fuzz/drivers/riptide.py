@@ -6,6 +6,7 @@ Source: docs/protocols/riptide.md sections 6 and 7.
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Step
@@ -31,9 +32,11 @@ REPEAT_SECONDS = 0.5
 """Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
 _ACK_BITS = 16  # width of `ack_bits` in every release
 FILL_FROM, FILL_SECONDS = 128, 0.1
-"""Distance from which on an id that was never acknowledged is sent again, and the time between two:
-a mutant that is too large does not arrive, and for the id that is missing the server ends the
-connection later."""
+"""Distance from which on ids that were never acknowledged are sent again, and the seconds between
+two times: a mutant that is too large does not arrive, and for the id that is missing the server
+ends the connection later."""
+_FILLS = 64
+"""Maximum number of ids that are sent again at once: more than are sent for the first time."""
 GAP_LIMIT = 900
 """Ids that a session may leave out. The newest servers end a connection when an id that they never
 received is 1,024 behind the newest; what is left out is sent later, and may be overtaken again."""
@@ -184,6 +187,9 @@ class RiptideDriver(Driver):
         self._repeat_at = 0.0
         self._heartbeat_at = 0.0
         self._fill_at = 0.0
+        self._unacked: dict[int, None] = {}
+        """Ids before `_sequence` that the server has not acknowledged, also those that were never
+        sent, because a mutant of an order left them out; oldest first."""
         self.client_id: int | None = None
         """The number that the server's Welcome gave us."""
 
@@ -235,8 +241,7 @@ class RiptideDriver(Driver):
         number += 0 if held else dict(step.shift).get("sequence", 0)
         ahead = gap(number % SPAN, self._sequence)
         # A mutant that was not taken may have left an older id out.
-        oldest = self.oldest_pending()
-        missing = gap(self._sequence, oldest) if isinstance(oldest, int) else 0
+        missing = gap(self._sequence, next(iter(self._unacked), self._sequence))
         # The newest id that the server has may be ahead of ours by as much: half way round, what is
         # far behind is far ahead.
         return ahead > GAP_LIMIT - max(0, missing) or ahead < 2 * GAP_LIMIT - SPAN // 2
@@ -280,12 +285,13 @@ class RiptideDriver(Driver):
             self._fill(now)
 
     def _fill(self, now: float) -> None:
-        """Send something under the oldest id that was never acknowledged, as clients do."""
-        oldest = self.oldest_pending()
-        if isinstance(oldest, int) and gap(self._sequence, oldest) > FILL_FROM:
-            self._fill_at = now + FILL_SECONDS
-            self.forget_mutant(oldest)
-            self._put(self._messages.build("Reliable", sequence_id=oldest))
+        """Send something under the oldest ids that were never acknowledged, as clients do."""
+        self._fill_at = now + FILL_SECONDS
+        for number in list(islice(self._unacked, _FILLS)):
+            if gap(self._sequence, number) <= FILL_FROM:
+                break
+            self.forget_mutant(number)
+            self._put(self._messages.build("Reliable", sequence_id=number))
 
     def probe(self, now: float) -> None:
         """Send a heartbeat; a server answers it at once. Before that, a Connect."""
@@ -322,6 +328,9 @@ class RiptideDriver(Driver):
             self._notify = (live + step.advance) % SPAN
         else:
             self._sequence = (live + step.advance) % SPAN
+            if step.advance:
+                self._unacked.pop(live, None)
+                self._unacked[live] = None
         return patch(data, slot, number), None if notify or step.shift else number
 
     def retire(self) -> bool:
@@ -353,7 +362,9 @@ class RiptideDriver(Driver):
         if GAP_LIMIT < gap(newest, self._sequence) < SPAN // 2:
             # The server has followed a jump: what we would send next is old to it.
             self._sequence = (newest + 1) % SPAN
+            self._unacked.clear()
         for number in self._messages.acknowledged(packet):
             self.acknowledged(number)
+            self._unacked.pop(number, None)
             if number == 1 and self.state == "connecting" and self.client_id is not None:
                 self.state = CONNECTED
