@@ -70,6 +70,7 @@ def main() -> int:
         report = fuzz_target(
             protocol, Target("127.0.0.1", port), out, dialect=dialect, seed=options.seed,
             transport=transport, rate=300, duration=options.seconds, monitors=[f"exec:{run}"],
+            failures=1000,
             captures=[] if capture is None else [CAPTURES / protocol / f"{capture}.pcap"],
         )  # fmt: skip
         return show(report, out)
@@ -91,19 +92,23 @@ def show(report: FuzzReport, out: Path) -> int:
 
 
 def places(out: Path) -> int:
-    """Return at how many places the sanitizers have found something, each fault for itself."""
-    found: set[tuple[str, str]] = set()
-    fault = ""
+    """Return at how many places the sanitizers have found something, each fault for itself. What
+    UBSan says of the access for which AddressSanitizer ends the process at once is not counted.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    fault = latest = ""
     with (out / "target.log").open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if report := REPORT.match(line):
                 fault = report[1] or ""
                 if report[2]:
-                    found.add(("", report[2]))
+                    latest = report[2]
+                    found["", latest] += 1
             elif fault and (frame := FRAME.match(line)) and not frame[1].startswith("/usr/"):
-                found.add((fault, frame[1]))
-                fault = ""
-    return len(found)
+                found[fault, frame[1]] += 1
+                found["", latest] -= latest == frame[1]
+                fault = latest = ""
+    return sum(count > 0 for count in found.values())
 
 
 def repeats(out: Path) -> int:

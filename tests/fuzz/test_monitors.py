@@ -110,6 +110,23 @@ sys.exit(1)"""
     )
 
 
+def test_what_ubsan_says_of_a_fatal_access_is_no_failure_of_its_own(tmp_path: Path) -> None:
+    """It names the access for which AddressSanitizer ends the process a moment later."""
+    stack = "    #0 0x1 in game::take(int) /src/game/a.cpp:13\n    #1 0x2 in main /src/game/a.cpp:19\n\n"
+    load = "/src/game/a.cpp:13:5: runtime error: load of null pointer of type 'int'\n" + stack
+    shift = load.replace(":13", ":14").replace("load of null pointer", "misaligned load")
+    fatal = "==7==ERROR: AddressSanitizer: SEGV on unknown address 0x0 (pc 0x1 bp 0x2)\n" + stack
+    monitor = process(tmp_path, f"print({shift + load + fatal!r}); raise SystemExit(1)")
+    monitor.start()
+    monitor._process.wait(30)
+    verdicts = [monitor.check(), monitor.check()]
+    assert [verdict.signature for verdict in verdicts] == [
+        "report: UBSan: misaligned load of type 'int' in game::take(int) a.cpp:14 < main a.cpp:19",
+        "exit: AddressSanitizer: SEGV in game::take(int) a.cpp:13 < main a.cpp:19",
+    ]
+    monitor.stop()
+
+
 def test_a_process_is_started_again_and_ended_by_its_id(tmp_path: Path) -> None:
     monitor = process(
         tmp_path, "import sys; sys.stdin.read(); import threading; threading.Event().wait()"

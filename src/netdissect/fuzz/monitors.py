@@ -253,6 +253,10 @@ class ProcessMonitor(Monitor):
         closed = final or now - self._grew > quiet
         for crash in self._crashes.feed(new, final=closed):
             self._latest = (crash, self._at)
+            before = self._found[-1] if self._found else None
+            if before and crash.ends > before.ends and crash.frames == before.frames != ():
+                # UBSan has named the access for which AddressSanitizer ends the process.
+                self._found.remove(before)
             if crash.counts or final:
                 self._found.append(crash)
 
@@ -550,8 +554,7 @@ def _last_line(log: bytes) -> str:
 def _tail(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_OCTETS))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_OCTETS))
             return file.read()
     except OSError:
         return b""
