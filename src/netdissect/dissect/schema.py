@@ -11,7 +11,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from pkgutil import get_data
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +31,7 @@ __all__ = [
     "SchemaError",
     "SchemaMismatch",
     "TypeRef",
+    "built_in",
     "decode",
     "encode",
     "load_schema",
@@ -177,6 +180,13 @@ def _refuse_others(row: Mapping[str, Any], known: Sequence[str], where: str) -> 
     for name in row:
         if name not in known:
             raise SchemaError(f"{where}: {unknown('key', name, known)}")
+
+
+@cache
+def built_in(protocol: str) -> Schema:
+    """Return the built-in schema of a protocol: messages of its samples and of our captures."""
+    name = f"{protocol}.schema.json"
+    return parse_schema(json.loads(get_data("netdissect", f"data/{name}") or b""), origin=name)
 
 
 def parse_schema(data: Any, *, origin: str = "schema") -> Schema:

@@ -245,15 +245,10 @@ class Decapsulator(FrameSink):
         found = self._fragments.add(piece, frame[1])
         if found is None:
             return []
-        whole = IpHeader(
-            protocol=found.protocol,
-            addresses=header.addresses,
-            start=0,
-            end=len(found.data),
-            ip_id=header.ip_id,
-            fragment=None,
+        whole = header._replace(
+            protocol=found.protocol, start=0, end=len(found.data), fragment=None,
             faults=found.faults,
-        )
+        )  # fmt: skip
         return self._transport(frame, found.data, whole, depth)
 
     def _transport(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:

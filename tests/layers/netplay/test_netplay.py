@@ -17,7 +17,6 @@ from derived import compile_reader
 from netdissect import lookup
 from netdissect.dissect import schema as schemas
 from netdissect.dissect.engine import Request, dissect
-from netdissect.dissect.finishers.netplay import sample_schema
 from netdissect.export.json import decoded, dump
 from netdissect.layers import netplay
 from netdissect.layers.netplay import (
@@ -100,9 +99,9 @@ def test_decoded_values_encode_to_the_same_payload(vector: dict[str, Any]) -> No
             continue
         if vector["dialect"] == "bin1" and None in message["decoded"].values():
             continue  # The library's bin1 reads a null object and never writes one.
-        row = sample_schema().message(message["type"])
+        row = schemas.built_in("netplay").message(message["type"])
         assert row is not None
-        body = bytes(schemas.encode(sample_schema(), values, row.fields, message["decoded"]).getvalue())
+        body = bytes(schemas.encode(schemas.built_in("netplay"), values, row.fields, message["decoded"]).getvalue())
         if message["compressed"] and body:
             body = zlib.compress(body, 9)
         assert body.hex() == message["payload_hex"]
@@ -322,10 +321,10 @@ def test_objects_may_refer_to_themselves(dialect: str) -> None:
 
 
 def test_null_values_are_written_and_read() -> None:
-    row = sample_schema().message("15")
+    row = schemas.built_in("netplay").message("15")
     assert row is not None
     data = dict.fromkeys((field.name for field in row.fields), None) | {"tags": [None, "x"]}
-    body = bytes(schemas.encode(sample_schema(), NULLABLE_VALUES, row.fields, data).getvalue())
+    body = bytes(schemas.encode(schemas.built_in("netplay"), NULLABLE_VALUES, row.fields, data).getvalue())
     tree = read("bin2", bytes(NetplayFrame(type=15, body=body)))
     assert tree.fields["messages"][0]["decoded"] == data
 

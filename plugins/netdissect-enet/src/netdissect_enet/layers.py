@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from types import new_class
 from typing import Any, ClassVar
 
 from scapy.fields import (
@@ -20,7 +19,7 @@ from scapy.fields import (
 from scapy.packet import bind_bottom_up
 
 from netdissect.dissect.walker import Walker
-from netdissect.layers.base import Check, Layer
+from netdissect.layers.base import Check, Layer, make_layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, Tail
 from netdissect.model.dissection import Buffer, Dissection
@@ -70,11 +69,10 @@ def _command(number: int, flags: int, channel: int, *body: Any) -> type[EnetComm
     head = [field.copy() for field in EnetCommand.fields_desc]
     for field, value in zip(head, (flags >> 7, flags >> 6 & 1, 0, number, channel, 1), strict=True):
         field.default = value
-    facts = {"name": NAMES[number], "fields_desc": [*head, *body], "number": number,
-             "__module__": __name__, "__doc__": f"Command {number}."}  # fmt: skip
-    made: type[EnetCommand] = new_class(
-        LAYERS[number], (EnetCommand,), exec_body=lambda body: body.update(facts)
-    )
+    made: type[EnetCommand] = make_layer(
+        globals(), LAYERS[number], EnetCommand, f"Command {number}.",
+        name=NAMES[number], fields_desc=[*head, *body], number=number,
+    )  # fmt: skip
     return made
 
 
@@ -111,7 +109,6 @@ COMMANDS: dict[int, type[EnetCommand]] = {
     12: _command(12, 0, 0, *_FRAGMENT),
 }  # fmt: skip
 """Number -> layer. *Source:* docs/enet.md, "On the wire"."""
-globals().update({layer.__name__: layer for layer in COMMANDS.values()})
 __all__ += [layer.__name__ for layer in COMMANDS.values()]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from importlib import resources
 from typing import Any
 
 from netdissect.dissect.schema import (
@@ -12,7 +10,7 @@ from netdissect.dissect.schema import (
     MessageSchema,
     Schema,
     SchemaMismatch,
-    parse_schema,
+    built_in,
 )
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_value
@@ -55,13 +53,6 @@ _ERRORS = {
 """Finding -> exception in the library, which logs it and drops the message."""
 
 
-@cache
-def sample_schema() -> Schema:
-    """Return the built-in schema: messages of the library's samples and of our captures."""
-    text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
-    return parse_schema(json.loads(text), origin="netplay.schema.json")
-
-
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Split the piece of stream into messages, and read each."""
     root = dissection.root
@@ -88,7 +79,7 @@ class _Reader:
         self._dissection = dissection
         self._dialect = dialect
         self._own = request.schema is not None
-        self._schema: Schema = request.schema if self._own else sample_schema()
+        self._schema: Schema = request.schema if self._own else built_in("netplay")
         self._values = PLAIN_VALUES if dialect == "bin1" else NULLABLE_VALUES
         self._bounds: Bounds = request.bounds
         self._budget = max(INFLATED_TOTAL, request.bounds.octets)

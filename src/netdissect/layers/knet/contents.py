@@ -7,7 +7,7 @@ layouts. *Source:* docs/protocols/knet.md sections 4 and 4.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, LEIntField, LEShortField, LEThreeBytesField
@@ -52,7 +52,6 @@ __all__ = [
     "KnetWrongSize2010",
     "chooser",
 ]
-
 
 
 def _id(number: int) -> Vle:
@@ -136,70 +135,28 @@ class KnetWrongSize2010(KnetWrongSize):
     generated = (_name(LEGACY),)
 
 
-class KnetPingRequest(KnetContent):
-    """Requests a PingReply with the same ID."""
-
-    fields_desc = [_id(1), ByteField("ping_id", 1)]
-    generated = (_name("knet-2.x"),)
-
-
-class KnetPingReply(KnetContent):
-    """Answers a PingRequest immediately."""
-
-    fields_desc = [_id(2), ByteField("ping_id", 1)]
-    generated = (_name("knet-2.x"),)
-
-
-class KnetFlowControlRequest(KnetContent):
-    """Requests another datagram rate. The library never sends it, and 2.x ignores it."""
-
-    fields_desc = [_id(3), LEShortField("rate", 15)]
-    generated = (_name("knet-2.x"),)
+def _control(
+    name: str, text: str, *fields: Any, dialect: str = "knet-2.x", base: type[Layer] = KnetContent,
+    prefix: str = "Knet", gens: Sequence[Gen] = (), checks: Sequence[Check] = (),
+) -> Any:  # fmt: skip
+    """Return the layer of a control message, with the message ID that it has in a dialect."""
+    number = next(number for number, known in CONTROLS[dialect].items() if known == name)
+    return make_layer(
+        globals(), prefix + name, base, text, fields_desc=[_id(number), *fields],
+        generated=(_name(dialect), *gens), checks=checks,
+    )  # fmt: skip
 
 
 _ACKNOWLEDGES = Gen(
     "acknowledges",
     lambda fields: acknowledged(fields["acked_packet_id"], fields["sequence_bits"]),
 )
-_ACK_CHECKS = (
-    Check(
-        E("acked_packet_id >> 22"),
-        "knet-ack-bits",
-        "acked_packet_id",
-        "bits 22-23 of {acked_packet_id:#x} are set: the base acknowledges nothing",
-    ),
+_ACK_BITS = Check(
+    E("acked_packet_id >> 22"),
+    "knet-ack-bits",
+    "acked_packet_id",
+    "bits 22-23 of {acked_packet_id:#x} are set: the base acknowledges nothing",
 )
-
-
-class KnetPacketAck(KnetContent):
-    """Acknowledges a PacketID and, for each bit i that is set, the PacketID + 1 + i."""
-
-    fields_desc = [_id(4), LEThreeBytesField("acked_packet_id", 0), LEIntField("sequence_bits", 0)]
-    generated = (_name("knet-2.x"), _ACKNOWLEDGES)
-    checks = _ACK_CHECKS
-
-
-class KnetSpecPacketAck(KnetContent):
-    """PacketAck of the published document: the top two bits of the u24 are sequence bits as well.
-
-    They are the lowest two of 34, so that one message acknowledges up to 35 datagrams.
-    """
-
-    fields_desc = [
-        _id(4),
-        LEShortField("acked_packet_id_low", 0),
-        BitField("sequence_bits_low", 0, 2),
-        BitField("acked_packet_id_high", 0, 6),
-        LEIntField("sequence_bits_high", 0),
-    ]
-    generated = (
-        _name(SPECIFICATION),
-        in_parts("acked_packet_id", 16),
-        in_parts("sequence_bits", 2),
-        _ACKNOWLEDGES,
-    )
-
-
 _EMPTY = Check(
     E("data"),
     "knet-disconnect-payload",
@@ -207,72 +164,68 @@ _EMPTY = Check(
     "an empty message with a payload",
 )
 
+KnetPingRequest = _control(
+    PING_REQUEST, "Requests a PingReply with the same ID.", ByteField("ping_id", 1)
+)
+KnetPingReply = _control(
+    PING_REPLY, "Answers a PingRequest immediately.", ByteField("ping_id", 1)
+)
+KnetFlowControlRequest = _control(
+    FLOW_CONTROL,
+    "Requests another datagram rate. The library never sends it, and 2.x ignores it.",
+    LEShortField("rate", 15),
+)
+KnetPacketAck = _control(
+    PACKET_ACK,
+    "Acknowledges a PacketID and, for each bit i that is set, the PacketID + 1 + i.",
+    LEThreeBytesField("acked_packet_id", 0), LEIntField("sequence_bits", 0),
+    gens=(_ACKNOWLEDGES,), checks=(_ACK_BITS,),
+)  # fmt: skip
+KnetSpecPacketAck = _control(
+    PACKET_ACK,
+    """PacketAck of the published document: the top two bits of the u24 are sequence bits as well.
 
-class KnetDisconnect(KnetContent):
-    """The sender closes its side of the connection and sends nothing more."""
-
-    fields_desc = [_id(0x3FFFFFFF), PayloadTail()]
-    generated = (_name("knet-2.x"),)
-    checks = (_EMPTY,)
-
-
-class KnetDisconnectAck(KnetContent):
-    """Answers a Disconnect."""
-
-    fields_desc = [_id(0x3FFFFFFE), PayloadTail()]
-    generated = (_name("knet-2.x"),)
-    checks = (_EMPTY,)
-
-
-class KnetConnectSyn(KnetContent):
-    """First message of the published document's handshake, which no implementation has."""
-
-    fields_desc = [_id(0x3FFFFFFD), PayloadTail()]
-    generated = (_name(SPECIFICATION),)
-
-
-class KnetConnectSynAck(KnetContent):
-    """Second message of the published document's handshake."""
-
-    fields_desc = [_id(0x3FFFFFFC), PayloadTail()]
-    generated = (_name(SPECIFICATION),)
-
-
-class KnetConnectAck(KnetContent):
-    """Third message of the published document's handshake."""
-
-    fields_desc = [_id(0x3FFFFFFB), PayloadTail()]
-    generated = (_name(SPECIFICATION),)
-
+    They are the lowest two of 34, so that one message acknowledges up to 35 datagrams.
+    """,
+    LEShortField("acked_packet_id_low", 0), BitField("sequence_bits_low", 0, 2),
+    BitField("acked_packet_id_high", 0, 6), LEIntField("sequence_bits_high", 0),
+    dialect=SPECIFICATION, prefix="KnetSpec",
+    gens=(in_parts("acked_packet_id", 16), in_parts("sequence_bits", 2), _ACKNOWLEDGES),
+)  # fmt: skip
+KnetDisconnect = _control(
+    DISCONNECT, "The sender closes its side of the connection and sends nothing more.",
+    PayloadTail(), checks=(_EMPTY,),
+)  # fmt: skip
+KnetDisconnectAck = _control(
+    DISCONNECT_ACK, "Answers a Disconnect.", PayloadTail(), checks=(_EMPTY,)
+)
+KnetConnectSyn, KnetConnectSynAck, KnetConnectAck = _DOCUMENT = [
+    _control(name, text, PayloadTail(), dialect=SPECIFICATION)
+    for name, text in zip(HANDSHAKE.values(), (
+        "First message of the published document's handshake, which no implementation has.",
+        "Second message of the published document's handshake.",
+        "Third message of the published document's handshake.",
+    ), strict=True)
+]  # fmt: skip
 
 _LAYERS: Mapping[str, type[Layer]] = {
     PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
     DISCONNECT: KnetDisconnect, DISCONNECT_ACK: KnetDisconnectAck,
 }  # fmt: skip
-
-
-def _of_2010(number: int, name: str) -> type[Layer]:
-    """Return the layer of a control message whose ID was another one in 2010."""
-    base = _LAYERS[name]
-    title, text = base.__name__.replace("Knet", "Knet2010"), f"{base.__doc__} ID of 2010."
-    fields, gens = [_id(number), *base.fields_desc[1:]], (_name(LEGACY), *base.generated[1:])
-    made: type[Layer] = make_layer(
-        globals(), title, base, text, fields_desc=fields, generated=gens
+_MADE_2010: Mapping[str, type[Layer]] = {
+    name: _control(
+        name, f"{base.__doc__} ID of 2010.", *base.fields_desc[1:], dialect=LEGACY, base=base,
+        prefix="Knet2010", gens=base.generated[1:], checks=base.checks,
     )
-    return made
-
-
-_MADE_2010 = {
-    name: _of_2010(number, name) for number, name in CONTROLS[LEGACY].items() if CONTROL_SIZES[name]
-}
+    for name, base in _LAYERS.items() if CONTROL_SIZES[name]
+}  # fmt: skip
+"""Layers of the control messages whose ID was another one in 2010."""
 __all__ += [layer.__name__ for layer in _MADE_2010.values()]
 _LAYERS_2010: Mapping[str, type[Layer]] = {**_LAYERS, **_MADE_2010}
 _LAYERS_DOCUMENT: Mapping[str, type[Layer]] = {
     **_LAYERS, PACKET_ACK: KnetSpecPacketAck,
-    **dict(zip(
-        HANDSHAKE.values(), (KnetConnectSyn, KnetConnectSynAck, KnetConnectAck), strict=True
-    )),
+    **dict(zip(HANDSHAKE.values(), _DOCUMENT, strict=True)),
 }  # fmt: skip
 _LAYERS_OF: Mapping[str, Mapping[str, type[Layer]]] = {
     LEGACY: _LAYERS_2010, SPECIFICATION: _LAYERS_DOCUMENT,

@@ -6,7 +6,6 @@ Layouts come from the derived readers alone. Source: docs/protocols/eoudp.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from netdissect.dissect.readers import eoudp as read
@@ -35,46 +34,52 @@ REAL_COMMANDS: Final = frozenset(
 """Commands that the programs define."""
 
 
-@dataclass(frozen=True, slots=True)
+_Reader = Callable[[bytes, int, int], tuple[Any, ...] | None]
+_LONGEST: Final = 30
+"""Size of the longest header, bytes."""
+_FLAGGED: Final = 5
+"""Fields of a header with the flag, besides padding."""
+
+
 class Row:
-    """One dialect."""
+    """One dialect. The reader of its header tells the sizes."""
 
-    name: str
-    read: Callable[[bytes, int, int], tuple[Any, ...] | None]
-    """Derived reader of the header."""
-    odd: Callable[[Any, int, list[Event]], None]
-    """Soft rules of the header."""
-    start: int
-    """Offset of the content, bytes."""
-    flagged: bool
-    """Whether the header has the flag that says that a message must be acknowledged."""
-    document: bool
-    """Whether the dialect is that of a document, not of a program."""
-    long32: bool = False
-    """Whether entity ids have four bytes instead of eight."""
-    padding: int = 0
-    """Zero bytes at the end of the header."""
-    wide_stamp: bool = False
-    """Whether the time stamp has eight bytes instead of four."""
-    must: frozenset[int] = frozenset()
-    """Commands that must be acknowledged, in a dialect without the flag."""
-    acked: frozenset[int] | None = None
-    """Commands that receivers do acknowledge; None = all that must be."""
-    first_id: int = 0
-    """First id of a sender. The documents do not state it; their peers in the captures use 1."""
+    def __init__(
+        self, name: str, reader: _Reader, odd: Callable[[Any, int, list[Event]], None], *,
+        padding: int = 0, wide_stamp: bool = False, must: frozenset[int] = frozenset(),
+        acked: frozenset[int] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.read = reader
+        """Derived reader of the header."""
+        self.odd = odd
+        """Soft rules of the header."""
+        *values, start = reader(bytes(_LONGEST), 0, _LONGEST) or ()
+        self.start = int(start)
+        """Offset of the content, bytes."""
+        self.flagged = len(values) == _FLAGGED
+        """Whether the header has the flag that says that a message must be acknowledged."""
+        self.document = name.startswith("rfc")
+        """Whether the dialect is that of a document, not of a program."""
+        self.long32 = name.endswith("long32")
+        """Whether entity ids have four bytes instead of eight."""
+        self.padding = padding
+        """Zero bytes at the end of the header."""
+        self.wide_stamp = wide_stamp
+        """Whether the time stamp has eight bytes instead of four."""
+        self.must = must
+        """Commands that must be acknowledged, in a dialect without the flag."""
+        self.acked = acked
+        """Commands that receivers do acknowledge; None = all that must be."""
+        self.first_id = int(self.document)
+        """First id of a sender. The documents do not state it; their peers in the captures use 1.
+        """
+        self.lengths_at = 0 if self.document else self.start + (4 if self.long32 else 8)
+        """Offset of a component's name length, behind its entity; 0 in documents."""
+        self.stamp_end = 9 if wide_stamp else 5
+        """Offset of the end of the time stamp."""
 
-    @property
-    def lengths_at(self) -> int:
-        """Return the offset of a component's name length, behind its entity; 0 in documents."""
-        return 0 if self.document else self.start + (4 if self.long32 else 8)
 
-    @property
-    def stamp_end(self) -> int:
-        """Return the offset of the end of the time stamp."""
-        return 9 if self.wide_stamp else 5
-
-
-_NONE: Final = frozenset[int]()
 _ACKED_30: Final = frozenset({COMPONENT_OF, DELETE_COMPONENT})
 _MUST_EARLY: Final = frozenset({COMPONENT_OF})
 _MUST_RFC02: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81})
@@ -83,26 +88,20 @@ _MUST_RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
 ROWS: Final = {
     row.name: row
     for row in (
-        Row("exodia-late", read.read_EoudpLate, read.odd_EoudpLate,
-            26, flagged=True, document=False, wide_stamp=True),
-        Row("exodia-mid", read.read_EoudpMid, read.odd_EoudpMid,
-            22, flagged=True, document=False, acked=_NONE),
-        Row("exodia-30", read.read_Eoudp30, read.odd_Eoudp30,
-            30, flagged=True, document=False, padding=8, acked=_ACKED_30),
+        Row("exodia-late", read.read_EoudpLate, read.odd_EoudpLate, wide_stamp=True),
+        Row("exodia-mid", read.read_EoudpMid, read.odd_EoudpMid, acked=frozenset()),
+        Row("exodia-30", read.read_Eoudp30, read.odd_Eoudp30, padding=8, acked=_ACKED_30),
         Row("exodia-early", read.read_EoudpEarly, read.odd_EoudpEarly,
-            22, flagged=False, document=False, padding=1, must=_MUST_EARLY),
+            padding=1, must=_MUST_EARLY),
         Row("exodia-late-long32", read.read_EoudpLateLong32, read.odd_EoudpLateLong32,
-            26, flagged=True, document=False, long32=True, padding=8, wide_stamp=True),
+            padding=8, wide_stamp=True),
         Row("exodia-mid-long32", read.read_EoudpMidLong32, read.odd_EoudpMidLong32,
-            22, flagged=True, document=False, long32=True, padding=8, acked=_NONE),
+            padding=8, acked=frozenset()),
         Row("exodia-early-long32", read.read_EoudpEarlyLong32, read.odd_EoudpEarlyLong32,
-            22, flagged=False, document=False, long32=True, padding=9, must=_MUST_EARLY),
-        Row("rfc02", read.read_EoudpRfc02, read.odd_EoudpRfc02,
-            21, flagged=False, document=True, must=_MUST_RFC02, first_id=1),
-        Row("rfc01", read.read_EoudpRfc01, read.odd_EoudpRfc01,
-            21, flagged=False, document=True, must=_MUST_RFC01, first_id=1),
-        Row("rfc03", read.read_EoudpRfc03, read.odd_EoudpRfc03,
-            26, flagged=True, document=True, wide_stamp=True, first_id=1),
+            padding=9, must=_MUST_EARLY),
+        Row("rfc02", read.read_EoudpRfc02, read.odd_EoudpRfc02, must=_MUST_RFC02),
+        Row("rfc01", read.read_EoudpRfc01, read.odd_EoudpRfc01, must=_MUST_RFC01),
+        Row("rfc03", read.read_EoudpRfc03, read.odd_EoudpRfc03, wide_stamp=True),
     )
 }  # fmt: skip
 """Dialect -> row."""

@@ -5,11 +5,9 @@ Source: docs/protocols/netplay.md section 6.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from pkgutil import get_data
 from typing import TYPE_CHECKING, Final
 
 from netdissect.wire.cursor import Cursor
@@ -147,9 +145,7 @@ def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
     """Return the built-in schema, the class that decodes by it, and the exception of that."""
     from netdissect.dissect import schema  # noqa: PLC0415 - only where TCP is judged
 
-    text = get_data("netdissect", "data/netplay.schema.json") or b""
-    found = schema.parse_schema(json.loads(text), origin="netplay.schema.json")
-    return found, schema.Decoder, schema.SchemaMismatch
+    return schema.built_in("netplay"), schema.Decoder, schema.SchemaMismatch
 
 
 def values_of(frame: bytes) -> bytes:
