@@ -22,7 +22,7 @@ from netdissect.capture.pcapng import (
     check_body,
     check_length,
 )
-from netdissect.capture.source import CaptureError, open_window, why_not
+from netdissect.capture.reader import open_checked
 from netdissect.model.closing import Closing
 from netdissect.model.packets import NS_PER_S
 from netdissect.model.reports import CaptureInfo
@@ -92,19 +92,9 @@ class BlockReader(Closing):
             CaptureError: the file is missing, unreadable or not a capture.
 
         """
-        path = source if isinstance(source, (str, os.PathLike)) else "<stream>"
-        try:
-            self._window = open_window(source)
-        except CaptureError as error:
-            raise CaptureError(f"{os.fspath(path)}: {error}") from error
-        self._window.fill(_MAGIC)
+        self._window, self.path = open_checked(source)
         magic = self._window.data[:_MAGIC]
-        if magic not in MAGICS and magic != SECTION_HEADER:
-            reason = why_not(self._window, os.fspath(path))
-            self.close()
-            raise CaptureError(f"{os.fspath(path)}: {reason}")
         self._before = first - 1
-        self.path = os.fspath(path)
         self.is_pcap = magic in MAGICS
         """True for pcap, False for pcapng."""
         self.nanosecond = self.is_pcap and MAGICS[magic][1] == 1

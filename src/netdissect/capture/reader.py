@@ -108,6 +108,16 @@ def open_capture(
         CaptureError: the file is missing, unreadable or not a capture. Later damage never raises.
 
     """
+    return CaptureReader(*open_checked(source), first)
+
+
+def open_checked(source: str | os.PathLike[str] | IO[bytes]) -> tuple[Window, str]:
+    """Return the bytes of a file that begins as a capture does, and its name.
+
+    Raises:
+        CaptureError: as `open_capture`.
+
+    """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
     else:
@@ -122,4 +132,4 @@ def open_capture(
         reason = why_not(window, path)
         window.raw.close()
         raise CaptureError(f"{path}: {reason}")
-    return CaptureReader(window, path, first)
+    return window, path

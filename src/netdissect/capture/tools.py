@@ -52,20 +52,18 @@ def package_versions() -> list[Check]:
 def checks() -> list[Check]:
     """Return the results of all checks, in a fixed order."""
     programs = [_program(name, use) for name, use in _PROGRAMS.items()]
-    return [*package_versions(), *programs, *_rights(), _sandbox(), *_backends()]
+    path = find("dumpcap")
+    rights = [_own_rights(), *([] if path is None else [_dumpcap_rights(path)])]
+    return [*package_versions(), *programs, *rights, _sandbox(), *_backends()]
 
 
 def _program(name: str, use: str) -> Check:
     path = find(name)
     if path is None:
-        return Check(
-            name, False, f"not found; needed for {use}", f"sudo apt-get install {_debian(name)}"
-        )
+        package = "wireshark-common" if name == "dumpcap" else name
+        remedy = f"sudo apt-get install {package}"
+        return Check(name, False, f"not found; needed for {use}", remedy)
     return Check(name, True, f"{_first_line(path)} ({path})")
-
-
-def _debian(name: str) -> str:
-    return {"dumpcap": "wireshark-common"}.get(name, name)
 
 
 def _first_line(path: str) -> str:
@@ -76,14 +74,6 @@ def _first_line(path: str) -> str:
     text = (told.stdout or told.stderr).decode("utf-8", "replace").strip()
     # Wireshark's programs add the commit that they were built from.
     return re.sub(r" \(Git [^)]*\)\.?", "", text.splitlines()[0]) if text else "gives no version"
-
-
-def _rights() -> list[Check]:
-    rights = [_own_rights()]
-    path = find("dumpcap")
-    if path is not None:
-        rights.append(_dumpcap_rights(path))
-    return rights
 
 
 def _own_rights() -> Check:
@@ -119,9 +109,8 @@ def _dumpcap_rights(path: str) -> Check:
     try:
         os.getxattr(path, "security.capability")
     except OSError:
-        return Check(
-            "dumpcap rights", False, "it has no capabilities, so it cannot capture", remedy
-        )
+        text = "it has no capabilities, so it cannot capture"
+        return Check("dumpcap rights", False, text, remedy)
     return Check("dumpcap rights", True, "it has capabilities of its own")
 
 

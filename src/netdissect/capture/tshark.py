@@ -110,17 +110,9 @@ def _facts(packet: Any) -> FrameFacts | None:
     )
     if transport.layer_name == "udp":
         return FrameFacts(frame, time_ns, "udp", src, dst, int(transport.length) - _UDP_HEADER)
-    return FrameFacts(
-        frame,
-        time_ns,
-        "tcp",
-        src,
-        dst,
-        int(transport.len),
-        int(transport.seq_raw),
-        int(transport.ack_raw),
-        int(str(transport.flags), 16) & _FLAG_BITS,
-    )
+    seq, ack = int(transport.seq_raw), int(transport.ack_raw)
+    flags = int(str(transport.flags), 16) & _FLAG_BITS
+    return FrameFacts(frame, time_ns, "tcp", src, dst, int(transport.len), seq, ack, flags)
 
 
 def nanoseconds(text: str) -> int:
@@ -155,13 +147,11 @@ def protocol_facts(
     for packet in tshark_packets(path, rules) if rules else ():
         layers = [layer for layer in packet.layers if layer.layer_name == name]
         if layers:
-            yield (
-                int(packet.frame_info.number),
-                {
-                    ours: [value for layer in layers for value in _values(layer, theirs)]
-                    for ours, theirs in fields.items()
-                },
-            )
+            found = {
+                ours: [value for layer in layers for value in _values(layer, theirs)]
+                for ours, theirs in fields.items()
+            }
+            yield int(packet.frame_info.number), found
 
 
 def _values(layer: Any, field: str) -> list[int]:

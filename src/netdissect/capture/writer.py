@@ -145,11 +145,7 @@ class PcapWriter(_Sink):
     """
 
     def __init__(
-        self,
-        target: str | os.PathLike[str] | IO[bytes],
-        link_type: int,
-        *,
-        nanosecond: bool = True,
+        self, target: str | os.PathLike[str] | IO[bytes], link_type: int, *, nanosecond: bool = True
     ) -> None:
         super().__init__(target)
         self._unit = 1 if nanosecond else 1000
@@ -188,13 +184,14 @@ class PcapngWriter(_Sink):
         super().__init__(target)
         self._interfaces = 0
         body = pack("<IHHq", _BYTE_ORDER, 1, 0, -1)
-        self._put(_block(_SECTION, body + _options([(_COMMENT, _text(comment))])))
+        self._put(block_bytes(_SECTION, body + _options([(_COMMENT, _text(comment))])))
         self.flush()
 
     def add_interface(self, link_type: int, name: str | None = None) -> int:
         """Describe an interface; return the number that `write` takes."""
         options = [(_IF_NAME, _text(name)), (_IF_TSRESOL, _NANOSECONDS)]
-        self._put(_block(_INTERFACE, pack("<HHI", link_type, 0, _SNAP_LENGTH) + _options(options)))
+        head = pack("<HHI", link_type, 0, _SNAP_LENGTH)
+        self._put(block_bytes(_INTERFACE, head + _options(options)))
         self._interfaces += 1
         return self._interfaces - 1
 
@@ -224,8 +221,9 @@ class PcapngWriter(_Sink):
             raise ValueError(f"interface {interface} was not described")
         wire = len(data) if wire_length is None else wire_length
         high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
-        body = pack("<IIIII", interface, high, low, len(data), wire) + data
-        self._put(_block(_PACKET, _padded(body) + _options([(_COMMENT, _text(comment))])))
+        padded = data + b"\0" * (-len(data) % 4)
+        body = pack("<IIIII", interface, high, low, len(data), wire) + padded
+        self._put(block_bytes(_PACKET, body + _options([(_COMMENT, _text(comment))])))
 
     def write_all(self, frames: Iterable[Frame], *, interface: int) -> None:
         """Add frames of one interface, without comments."""
@@ -244,11 +242,7 @@ class PcapngWriter(_Sink):
         """Add statistics of the first interface: packets received and dropped up to a time."""
         body = pack("<III", 0, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
         counts = [(_ISB_IFRECV, pack("<Q", received)), (_ISB_IFDROP, pack("<Q", dropped))]
-        self._put(_block(_STATISTICS, body + _options(counts)))
-
-
-def _padded(data: bytes) -> bytes:
-    return data + b"\0" * (-len(data) % 4)
+        self._put(block_bytes(_STATISTICS, body + _options(counts)))
 
 
 def _text(text: str | None) -> bytes | None:
@@ -257,10 +251,16 @@ def _text(text: str | None) -> bytes | None:
 
 def _options(options: Sequence[tuple[int, bytes | None]]) -> bytes:
     """Return the encoded options that have a value, with the end mark; b"" if none has one."""
-    parts = [pack("<HH", code, len(value)) + _padded(value) for code, value in options if value]
+    parts = [option(code, value) for code, value in options if value]
     return b"".join(parts) + b"\0\0\0\0" if parts else b""
 
 
-def _block(kind: int, body: bytes) -> bytes:
+def option(code: int, value: bytes, order: str = "<") -> bytes:
+    """Return an option of pcapng, padded."""
+    return pack(f"{order}HH", code, len(value)) + value + b"\0" * (-len(value) % 4)
+
+
+def block_bytes(kind: int, body: bytes, order: str = "<") -> bytes:
+    """Return a block of pcapng with this body, a whole number of 32-bit words."""
     total = len(body) + 12
-    return pack("<II", kind, total) + body + pack("<I", total)
+    return pack(f"{order}II", kind, total) + body + pack(f"{order}I", total)

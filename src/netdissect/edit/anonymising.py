@@ -14,8 +14,8 @@ from struct import pack, pack_into
 from typing import IO
 
 from netdissect.capture.blocks import INTERFACE, OTHER, PACKET, SECTION, Block, BlockReader
-from netdissect.capture.writer import BlockWriter
-from netdissect.edit.plain import block_bytes, option, options
+from netdissect.capture.writer import BlockWriter, block_bytes, option
+from netdissect.edit.plain import options
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.flow import Decapsulator

@@ -10,8 +10,8 @@ from struct import pack
 from typing import IO
 
 from netdissect.capture.blocks import PACKET, SECTION, BlockReader
-from netdissect.capture.writer import BlockWriter
-from netdissect.edit.plain import COMMENT, Plain, block_bytes, option, options, section_header
+from netdissect.capture.writer import BlockWriter, block_bytes, option
+from netdissect.edit.plain import COMMENT, Plain, options, section_header
 from netdissect.edit.slicing import unmeasured
 
 MAX_COMMENT_OCTETS = 4096

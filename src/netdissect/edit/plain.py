@@ -7,10 +7,14 @@ their interface, so none is rounded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct, pack, unpack_from
+from struct import pack, unpack_from
 
+from netdissect.capture.account import Ledger
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
+from netdissect.capture.pcapng import Section
+from netdissect.capture.writer import block_bytes, option
 from netdissect.model.packets import NS_PER_S
+from netdissect.model.reports import CaptureInfo
 
 COMMENT = 1
 _INTERFACE, _PACKET, _STATISTICS = 1, 6, 5
@@ -32,27 +36,9 @@ _SNAP_LENGTH = 262_144
 _FRACTION = 1_000_000
 
 
-def block_bytes(kind: int, body: bytes, order: str = "<") -> bytes:
-    """Return a block with this body, a whole number of 32-bit words."""
-    total = len(body) + 12
-    return pack(f"{order}II", kind, total) + body + pack(f"{order}I", total)
-
-
-def option(code: int, value: bytes, order: str = "<") -> bytes:
-    """Return an option, padded."""
-    return pack(f"{order}HH", code, len(value)) + value + b"\0" * (-len(value) % 4)
-
-
 def options(raw: bytes, start: int, end: int, order: str) -> Iterator[tuple[int, bytes]]:
     """Yield (code, value) of the complete options between two offsets."""
-    unpack = Struct(f"{order}HH").unpack_from
-    while start + 4 <= end:
-        code, length = unpack(raw, start)
-        start += 4
-        if not code or start + length > end:
-            return
-        yield code, raw[start : start + length]
-        start += (length + 3) & ~3
+    return Section(order, Ledger(CaptureInfo(path="", format="pcapng"))).options(raw, start, end)
 
 
 def section_header() -> bytes:

@@ -12,14 +12,8 @@ from netdissect.capture.live.source import LiveRequest, LiveSource
 from netdissect.model.errors import AccessError, UsageError
 
 __all__ = [
-    "Interface",
-    "LiveRequest",
-    "LiveSource",
-    "choose",
-    "find_interface",
-    "interfaces",
-    "open_live",
-]
+    "Interface", "LiveRequest", "LiveSource", "find_interface", "interfaces", "open_live",
+]  # fmt: skip
 
 
 def open_live(request: LiveRequest) -> LiveSource:

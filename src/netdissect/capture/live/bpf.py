@@ -40,11 +40,10 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
         # struct sock_filter: code, two jumps, a value.
         return pack("HBBI", _RETURN, 0, 0, snap_octets)
     path = find("tcpdump")
-    program = (
-        _by_library(text, link, snap_octets)
-        if path is None
-        else _by_tcpdump(path, text, link, snap_octets)
-    )
+    if path is None:
+        program = _by_library(text, link, snap_octets)
+    else:
+        program = _by_tcpdump(path, text, link, snap_octets)
     if len(program) > _MAX_INSTRUCTIONS * _INSTRUCTION_OCTETS:
         raise _fault(f"capture filter is too long: {len(program) // 8} instructions", text)
     return program

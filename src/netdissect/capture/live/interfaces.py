@@ -52,19 +52,11 @@ def interfaces() -> list[Interface]:
             hardware = _asked(probe, name, _GET_HARDWARE)
             address = _asked(probe, name, _GET_ADDRESS)
             bits = unpack_from("H", flags)[0] if flags else 0
-            found.append(
-                Interface(
-                    index,
-                    name,
-                    up=bool(bits & _UP),
-                    loopback=bool(bits & _LOOPBACK),
-                    hardware=unpack_from("H", hardware)[0] if hardware else -1,
-                    addresses=(
-                        *([socket.inet_ntoa(address[4:8])] if address else []),
-                        *ipv6.get(name, ()),
-                    ),
-                )
-            )
+            kind = unpack_from("H", hardware)[0] if hardware else -1
+            ipv4 = (socket.inet_ntoa(address[4:8]),) if address else ()
+            addresses = (*ipv4, *ipv6.get(name, ()))
+            up, loopback = bool(bits & _UP), bool(bits & _LOOPBACK)
+            found.append(Interface(index, name, up, loopback, kind, addresses))
     return [*found, ANY]
 
 

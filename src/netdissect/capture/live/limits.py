@@ -10,8 +10,6 @@ from netdissect.model.errors import UsageError
 from netdissect.model.packets import NS_PER_S
 from netdissect.model.text import quoted
 
-_KILO = 1000
-"""Bytes of a kB, as in dumpcap."""
 _MOST = 9_000_000_000
 """Largest value of any limit. Python cannot wait for more seconds."""
 
@@ -38,14 +36,9 @@ class Autostop:
             UsageError: an unknown word, or an invalid number.
 
         """
-        found = _numbers(texts, ("duration", "filesize", "packets", "files"), "-a")
-        counts = [count for count in (packets, _whole(found, "packets")) if count is not None]
-        return cls(
-            duration_ns=_nanoseconds(found),
-            octets=_octets(found),
-            packets=min(counts, default=None),
-            files=_whole(found, "files"),
-        )
+        duration_ns, octets, count, files = _limits(_numbers(texts, "-a"))
+        counts = [each for each in (packets, count) if each is not None]
+        return cls(duration_ns, octets, min(counts, default=None), files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +66,27 @@ class RingRule:
                 full.
 
         """
-        found = _numbers(texts, ("duration", "filesize", "packets", "files"), "-b")
+        found = _numbers(texts, "-b")
         if not found:
             return None
         if set(found) == {"files"}:
             raise UsageError("-b files:N also wants when a file is full: -b filesize:KB, for one")
-        return cls(
-            _nanoseconds(found), _octets(found), _whole(found, "packets"), _whole(found, "files")
-        )
+        duration_ns, octets, packets, files = _limits(found)
+        return cls(duration_ns, octets, packets, files)
 
 
-def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[str, float]:
+_UNITS = {"duration": NS_PER_S, "filesize": 1000, "packets": 1, "files": 1}
+"""Word -> size of its unit in ns or bytes; a kB has 1000 bytes, as in dumpcap."""
+
+
+def _numbers(texts: Iterable[str], option: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for text in texts:
         name, colon, number = text.partition(":")
         # Only a duration may have a fraction.
         plain = number.replace(".", "", 1) if name == "duration" else number
-        if name not in known or not colon or not (plain.isascii() and plain.isdecimal()):
-            wanted = ", ".join(f"{word}:N" for word in known)
+        if name not in _UNITS or not colon or not (plain.isascii() and plain.isdecimal()):
+            wanted = ", ".join(f"{word}:N" for word in _UNITS)
             raise UsageError(f"{option} wants one of {wanted}, not {quoted(text)}")
         if not 0 < float(number) <= _MOST:
             raise UsageError(f"{option} {name}: must be more than 0 and at most {_MOST:,}")
@@ -98,13 +94,6 @@ def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[
     return found
 
 
-def _whole(found: dict[str, float], name: str) -> int | None:
-    return int(found[name]) if name in found else None
-
-
-def _octets(found: dict[str, float]) -> int | None:
-    return int(found["filesize"]) * _KILO if "filesize" in found else None
-
-
-def _nanoseconds(found: dict[str, float]) -> int | None:
-    return int(found["duration"] * NS_PER_S) if "duration" in found else None
+def _limits(found: dict[str, float]) -> list[int | None]:
+    """Return duration in ns, size in bytes, packets and files."""
+    return [int(found[name] * unit) if name in found else None for name, unit in _UNITS.items()]

@@ -25,12 +25,7 @@ class FileSink:
     """
 
     def __init__(
-        self,
-        target: str,
-        *,
-        interface: str,
-        link_type: int | None,
-        ring: RingRule | None = None,
+        self, target: str, *, interface: str, link_type: int | None, ring: RingRule | None = None
     ) -> None:
         """Create the first file.
 
@@ -173,14 +168,11 @@ class FileSink:
         ring = self._ring
         if ring is None or self._writer is None or not self._packets:
             return False
+        lasted_ns = 0 if self._first_ns is None else time_ns - self._first_ns
         return (
             (ring.octets is not None and self._writer.octets >= ring.octets)
             or (ring.packets is not None and self._packets >= ring.packets)
-            or (
-                ring.duration_ns is not None
-                and self._first_ns is not None
-                and time_ns - self._first_ns >= ring.duration_ns
-            )
+            or (ring.duration_ns is not None and lasted_ns >= ring.duration_ns)
         )
 
     def _next(self, first: int) -> None:
@@ -198,10 +190,8 @@ class FileSink:
         if self._ring.by_frame:
             return segment(self.target.parent, first)
         self._serial += 1
-        stamp = time.strftime("%Y%m%d%H%M%S")
-        return self.target.with_name(
-            f"{self.target.stem}_{self._serial:05d}_{stamp}{self.target.suffix}"
-        )
+        place = f"{self._serial:05d}_{time.strftime('%Y%m%d%H%M%S')}"
+        return self.target.with_stem(f"{self.target.stem}_{place}")
 
     def _forget(self) -> None:
         """Remove the oldest files beyond those to keep."""

@@ -119,11 +119,8 @@ class TsharkSource(ChildSource):
         refused = status and not info.frames and message(said, "tshark")
         if refused or ((status or self.live) and not stopped):
             what = message(said, "tshark") or "tshark has ended"
-            self.fault = (
-                f"capture on {self._where} ended: {what}"
-                if self.live
-                else (f"{self._where}: {what}")
-            )
+            where = f"capture on {self._where} ended" if self.live else self._where
+            self.fault = f"{where}: {what}"
 
     def _read_lines(self) -> Iterator[bytes]:
         rest = b""
@@ -217,17 +214,9 @@ def _tcp(
     seq, ack, payload = streams.segment(
         (ends[0], source, ends[1], target), numbers, flags, bytes.fromhex(row["tcp.payload"]), clear
     )
-    head = pack(
-        ">HHIIBBHHH",
-        *_words16(int(source), int(target)),
-        seq,
-        ack,
-        (20 + len(options)) // 4 << 4,
-        flags,
-        int(row["tcp.window_size_value"]) & 0xFFFF,
-        0,
-        0,
-    )
+    window, offset = int(row["tcp.window_size_value"]) & 0xFFFF, (20 + len(options)) // 4 << 4
+    ports = _words16(int(source), int(target))
+    head = pack(">HHIIBBHHH", *ports, seq, ack, offset, flags, window, 0, 0)
     return head + options + payload
 
 
