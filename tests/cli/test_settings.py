@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.settings import KEYS, load, settings, user_file
+from netdissect.cli.settings import KEYS, load, user_file
 from netdissect.model.errors import UsageError
 from netdissect.system.accounts import account_named, caller
 from netdissect.wire.inflate import Bounds
@@ -33,7 +33,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def in_force(name: str) -> tuple[object, str]:
-    found = next(item for item in settings() if item.key.name == name)
+    found = next(item for item in load().rows if item.key.name == name)
     return found.value, found.origin
 
 
@@ -105,7 +105,7 @@ def test_colours_of_a_file_are_used(user: Path) -> None:
 def test_faults_of_a_file_are_usage_errors(user: Path, text: str, said: str) -> None:
     user.write_text(text)
     with pytest.raises(UsageError, match=said):
-        settings()
+        load()
     result = invoke("read", LOSSY)
     assert result.exit_code == 2
     assert "\x1b" not in result.stderr

@@ -46,7 +46,7 @@ class PayloadFacts(NamedTuple):
 @paged
 @options.screen
 @options.grouped("facts", lambda: PayloadFacts)
-@options.grouped("choices", options.choices, schemas="schema")
+@options.grouped("choices", options.late("session", "Choices"), schemas="schema")
 def command(
     protocol: str,
     digits: tuple[str, ...],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 import click
@@ -56,23 +57,9 @@ def grouped(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F
     return decorate
 
 
-def choices() -> Any:
-    """Return the class `Choices`, imported late."""
-    from netdissect.cli.session import Choices  # noqa: PLC0415 - only when a command runs
-
-    return Choices
-
-
-def _look() -> Any:
-    from netdissect.cli.output import Look  # noqa: PLC0415 - imports rich
-
-    return Look
-
-
-def _request() -> Any:
-    from netdissect.cli.request import Request  # noqa: PLC0415 - only when a command runs
-
-    return Request
+def late(module: str, name: str) -> Callable[[], Any]:
+    """Return a function that imports and returns a class when a command runs."""
+    return lambda: getattr(import_module(f"netdissect.cli.{module}"), name)
 
 
 def capture(
@@ -340,7 +327,7 @@ screen = _all(
     click.option(
         "--debug", is_flag=True, expose_value=False, help="Print the traceback of a failure."
     ),
-    grouped("look", _look),
+    grouped("look", late("output", "Look")),
 )
 """Adds the options for the look of the output, passed as one keyword `look`."""
 
@@ -402,12 +389,17 @@ analysis = _all(
     schema,
     reading,
     strict,
-    grouped("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
-)
+    grouped(
+        "choices", late("session", "Choices"),
+        dialects="dialect", disabled="disable_protocol", schemas="schema",
+    ),
+)  # fmt: skip
 """Adds the options that decide how datagrams are decoded, passed as one keyword `choices`."""
 
 
 facts = _all(json_output, analysis, paged, screen)
 """Adds the options of a command that prints results from a capture, through a pager."""
-report = _all(json_output, time_style, analysis, paged, screen, grouped("request", _request))
+report = _all(
+    json_output, time_style, analysis, paged, screen, grouped("request", late("request", "Request"))
+)
 """Like `facts` for output with times; everything is passed as one keyword `request`."""

@@ -82,15 +82,8 @@ KEYS: tuple[Key, ...] = (
     Key("decode.inflate_ratio", int, "inflate_ratio", "NETDISSECT_INFLATE_RATIO", 200,
         "maximum expansion of an inflated message", most=100_000),
     *(
-        Key(
-            f"{_FINDINGS}{name}",
-            int,
-            None,
-            f"NETDISSECT_{name.upper()}",
-            getattr(Limits(), name),
-            meaning,
-            largest=largest,
-        )
+        Key(f"{_FINDINGS}{name}", int, None, f"NETDISSECT_{name.upper()}",
+            getattr(Limits(), name), meaning, largest=largest)
         for name, largest, meaning in (
             ("high_loss", 100, "report loss above this percentage"),
             ("burst_loss", 1024, "report this many missing numbers in a row"),
@@ -223,11 +216,6 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
         word = name.removeprefix(_PREFIX)
         if word != name and word not in known and (near := did_you_mean(word, known)):
             yield f"{name} is ignored: no setting has that name{near}"
-
-
-def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:
-    """Return the rows of `load`."""
-    return load(environ).rows
 
 
 def _in_force(
@@ -371,18 +359,14 @@ def _check_endpoints(where: str, names: dict[str, str]) -> None:
 
 def in_force() -> dict[str, Any]:
     """Return the settings of this run: dotted name -> value."""
-    return {setting.key.name: setting.value for setting in settings()}
+    return {setting.key.name: setting.value for setting in load().rows}
 
 
 def limits() -> Limits:
     """Return the thresholds of findings in this run."""
-    return Limits(
-        **{
-            setting.key.name.removeprefix(_FINDINGS): setting.value
-            for setting in settings()
-            if setting.key.name.startswith(_FINDINGS)
-        }
-    )
+    values = {name.removeprefix(_FINDINGS): value for name, value in in_force().items()
+              if name.startswith(_FINDINGS)}  # fmt: skip
+    return Limits(**values)
 
 
 def default_map(found: Settings) -> dict[str, Any]:
@@ -399,11 +383,8 @@ def default_map(found: Settings) -> dict[str, Any]:
             continue
         value = setting.value
         if option == "decode_as":
-            value = [
-                f"{kind}.port=={port},{name}"
-                for port, name in value.items()
-                for kind in ("udp", "tcp")
-            ]
+            ports = [(kind, port) for port in value for kind in ("udp", "tcp")]
+            value = [f"{kind}.port=={port},{value[port]}" for kind, port in ports]
         _check_names(setting, option, value)
         values[option] = value
     return values

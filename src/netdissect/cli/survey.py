@@ -20,6 +20,8 @@ from netdissect.cli.session import Choices
 from netdissect.cli.spans import LENGTH
 from netdissect.model.errors import UsageError
 from netdissect.model.survey import Outcome, Section
+from netdissect.render.safe import safe
+from netdissect.render.units import counted
 
 if TYPE_CHECKING:
     from netdissect.cli.diagnose import Limit
@@ -131,7 +133,7 @@ def command(
             from netdissect.survey.dataset import schema_of  # noqa: PLC0415
 
             schema_of(against)  # refuse a wrong one before hours of reading
-        status = _Run(out, choices, work, look).run(sources)
+        status = _run(sources, out, choices, work, look)
         if not (questions.summary or against or wanted):
             return status
     with ExitStack() as stack:
@@ -161,68 +163,52 @@ def _need(*modules: str) -> None:
         raise UsageError(f"survey needs {', '.join(missing)}: pip install 'netdissect[survey]'")
 
 
-class _Run:
-    """One run over the sources."""
+def _run(words: tuple[str, ...], out: str, choices: Choices, work: _Work, look: Look) -> int:
+    """Read the sources into the dataset, and report the outcome."""
+    from netdissect.survey.dataset import Dataset  # noqa: PLC0415
+    from netdissect.survey.run import survey  # noqa: PLC0415
+    from netdissect.survey.sources import join_rotated, sources_of  # noqa: PLC0415
+    from netdissect.survey.work import Plan  # noqa: PLC0415
 
-    def __init__(self, out: str, choices: Choices, work: _Work, look: Look) -> None:
-        choices.options()  # raises for invalid choices now, not in every worker
-        self.out = out
-        self.choices = choices
-        self.work = work
-        self.look = look
+    choices.options()  # raises for invalid choices now, not in every worker
+    sources = join_rotated(sources_of(words)) if work.follow else sources_of(words)
 
-    def run(self, words: tuple[str, ...]) -> int:
-        """Read the sources into the dataset, and report the outcome."""
-        from netdissect.survey.dataset import Dataset  # noqa: PLC0415
-        from netdissect.survey.run import survey  # noqa: PLC0415
-        from netdissect.survey.sources import join_rotated, sources_of  # noqa: PLC0415
-        from netdissect.survey.work import Plan  # noqa: PLC0415
-
-        work = self.work
-        sources = join_rotated(sources_of(words)) if work.follow else sources_of(words)
-        dataset = Dataset(self.out)
-        settings = {"units": work.units, "interval_ns": work.interval}
-        try:
-            with dataset.opened({**asdict(self.choices), **settings}):
-                done = survey(
-                    sources,
-                    Plan(str(dataset.path), self.choices.options, work.interval, units=work.units),
-                    scheduler=work.scheduler,
-                    workers=work.workers,  # several read one large capture
-                    on_outcome=lambda outcome, count: self._told(outcome, count, len(sources)),
-                    on_dashboard=self._say if self.look.verbose else None,
-                )
-        except OSError as error:
-            error.filename = error.filename or self.out  # a full disk names no file
-            raise
-        return self._ended(done)
-
-    def _say(self, text: str) -> None:
-        from netdissect.render.safe import safe  # noqa: PLC0415
-
-        if not self.look.quiet:
+    def say(text: str) -> None:
+        if not look.quiet:
             click.echo(f"netdissect: {safe(text, 400)}", err=True)
 
-    def _told(self, outcome: Outcome, count: int, of: int) -> None:
-        if self.look.verbose:
-            self._say(f"{count:,} of {of:,}: {outcome.path}: {outcome.status}")
+    def told(outcome: Outcome, count: int) -> None:
+        if look.verbose:
+            say(f"{count:,} of {len(sources):,}: {outcome.path}: {outcome.status}")
 
-    def _ended(self, done: list[Outcome]) -> int:
-        from netdissect.render.units import counted  # noqa: PLC0415 - as `_say`
-
-        failed = [outcome for outcome in done if outcome.status == "failed"]
-        for outcome in failed[:_NAMED]:
-            said = outcome.error or "failed"
-            self._say(said if outcome.path in said else f"{outcome.path}: {said}")
-        skipped = sum(outcome.status == "skipped" for outcome in done)
-        read = len(done) - len(failed) - skipped
-        connections = sum(outcome.connections for outcome in done)
-        self._say(
-            f"{counted(read, 'capture')} read, {skipped:,} already known, {len(failed):,} failed; "
-            f"{counted(connections, 'connection')} added to {self.out}"
-        )
-        # Not a failure if any could be read: among thousands of captures, some are broken.
-        return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE
+    dataset = Dataset(out)
+    settings = {"units": work.units, "interval_ns": work.interval}
+    try:
+        with dataset.opened({**asdict(choices), **settings}):
+            done = survey(
+                sources,
+                Plan(str(dataset.path), choices.options, work.interval, units=work.units),
+                scheduler=work.scheduler,
+                workers=work.workers,  # several read one large capture
+                on_outcome=told,
+                on_dashboard=say if look.verbose else None,
+            )
+    except OSError as error:
+        error.filename = error.filename or out  # a full disk names no file
+        raise
+    failed = [outcome for outcome in done if outcome.status == "failed"]
+    for outcome in failed[:_NAMED]:
+        said = outcome.error or "failed"
+        say(said if outcome.path in said else f"{outcome.path}: {said}")
+    skipped = sum(outcome.status == "skipped" for outcome in done)
+    read = len(done) - len(failed) - skipped
+    connections = sum(outcome.connections for outcome in done)
+    say(
+        f"{counted(read, 'capture')} read, {skipped:,} already known, {len(failed):,} failed; "
+        f"{counted(connections, 'connection')} added to {out}"
+    )
+    # Not a failure if any could be read: among thousands of captures, some are broken.
+    return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE
 
 
 def _limits(texts: tuple[str, ...], against: str | None) -> list[Limit]:
