@@ -107,7 +107,7 @@ def test_one_is_found_by_its_number(where: str) -> None:
     assert found.by_number(5) is None
     found.append(report(15, 5))
     assert found.by_number(5) == report(15, 5)
-    found.renumber([5, 4, 3, 2, 1])
+    found.store.renumber([5, 4, 3, 2, 1])
     assert found.by_number(1) == report(15, 1)
     assert Reports().by_number(1) is None
 
@@ -131,7 +131,7 @@ def test_values_of_every_kind_survive() -> None:
     kept = copy.deepcopy(odd)
     found = Reports([odd])
     stream = io.BytesIO()
-    found.send(stream)
+    found.store.send(stream)
     assert list(found) == [kept]
     assert pickle.loads(pickle.dumps(found)) == [kept]  # noqa: S301 - our own
     assert copy.deepcopy(found) == [kept]
@@ -139,7 +139,7 @@ def test_values_of_every_kind_survive() -> None:
 
 def test_numbers_are_given_anew(where: str) -> None:
     found, _ = made()
-    found.renumber([10, 20, 30, 40])
+    found.store.renumber([10, 20, 30, 40])
     assert [one.connection for one in found] == [20, 40, 30, 10]
     assert [one.connection for one in found.of({20})] == [20]
 
@@ -158,11 +158,11 @@ def test_what_is_sent_is_sorted_in(shares: list[list[int]], plain: int, in_memor
             numbers = [100 * index + number for number in range(1, len(frames) + 1)]
             part = Reports(report(frame, number) for number, frame in enumerate(frames, 1))
             stream = io.BytesIO()
-            part.send(stream)
+            part.store.send(stream)
             assert list(part) == sorted(part, key=lambda one: one.first_frame)
             stream.write(b"what comes next")
             stream.seek(0)
-            whole.receive(stream, numbers)
+            whole.store.receive(stream, numbers)
             assert stream.read() == b"what comes next"
             expected += [
                 report(frame, number) for frame, number in zip(frames, numbers, strict=True)
@@ -186,15 +186,15 @@ def test_lines_are_those_of_the_reports(where: str) -> None:
         for found in (usual, kept):
             found.append(report(frame, number, identity={"player_name": ',"protocol":'}))
     for found in (usual, kept):
-        found.renumber([7, 8, 9, 10])
+        found.store.renumber([7, 8, 9, 10])
     assert list(kept.lines(LINES)) == list(usual.lines(LINES)) == written(usual)
     assert list(kept[1:].lines(LINES)) == written(usual[1:])
     stream = io.BytesIO()
-    kept.send(stream)
+    kept.store.send(stream)
     stream.seek(0)
     whole = Reports(lines=LINES)
-    whole.receive(stream, range(101, 111))
-    usual.renumber(range(101, 111))
+    whole.store.receive(stream, range(101, 111))
+    usual.store.renumber(range(101, 111))
     assert list(whole.lines(LINES)) == written(usual)
 
 
@@ -245,10 +245,10 @@ def test_what_others_show_is_the_same_of_shares(
         for share in (0, 1, 2):
             part = Reports(some(share), lines=LINES)
             own = [number for number, (_, mine) in enumerate(each, 1) if mine == share]
-            part.renumber(list(range(1, len(each) + 1)))
-            for take in (joined.receive, alone.learn if share else alone.receive):
+            part.store.renumber(list(range(1, len(each) + 1)))
+            for take in (joined.store.receive, alone.store.learn if share else alone.store.receive):
                 stream = io.BytesIO()
-                part.send(stream)
+                part.store.send(stream)
                 stream.seek(0)
                 take(stream, range(1, len(each) + 1))
             assert part.numbers() == own
@@ -266,11 +266,11 @@ def test_what_others_show_is_the_same_of_shares(
 def test_a_stream_that_ends_too_early_is_told() -> None:
     part = Reports([report(1), report(2)])
     stream = io.BytesIO()
-    part.send(stream)
+    part.store.send(stream)
     octets = stream.getvalue()
     for size in (0, 1, len(octets) // 2, len(octets) - 1):
         with pytest.raises((EOFError, pickle.UnpicklingError)):
-            Reports().receive(io.BytesIO(octets[:size]), [1, 2])
+            Reports().store.receive(io.BytesIO(octets[:size]), [1, 2])
 
 
 def test_the_file_is_freed_with_the_last_who_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:

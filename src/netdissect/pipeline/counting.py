@@ -111,26 +111,6 @@ class DatagramCounter:
         held.clear()
 
 
-class _Teller:
-    """Counts datagrams and reports the timeline as far as both are ready, whenever it is called."""
-
-    def __init__(
-        self, counted: DatagramCounter, pipeline: Pipeline,
-        told: Callable[[UnitRecord | ConnectionEvent], None] | None,
-    ) -> None:  # fmt: skip
-        self._counted = counted
-        self._pipeline = pipeline
-        self._told = told
-
-    def ready(self) -> None:
-        """Count the datagrams that are ready, and report units and events."""
-        self._counted.ready(self._pipeline.oldest_sampled)
-        if self._told is None:
-            return
-        for item in self._counted.recorder.ready(self._pipeline.now_ns):
-            self._told(item)
-
-
 def count_datagrams(
     source: Source,
     counted: DatagramCounter,
@@ -149,15 +129,22 @@ def count_datagrams(
 
     """
     recorder = counted.recorder
-    teller = _Teller(counted, pipeline, told)
     decapsulator = share or Decapsulator()
+
+    def ready() -> None:
+        """Count the datagrams that are ready, and report units and events."""
+        counted.ready(pipeline.oldest_sampled)
+        if told is not None:
+            for item in recorder.ready(pipeline.now_ns):
+                told(item)
+
     with rare_collections(), opened(source) as reader:
         if isinstance(reader, CaptureReader):
-            decapsulator.hand_over(reader, pipeline, teller.ready)
+            decapsulator.hand_over(reader, pipeline, ready)
         else:
             for packets in decapsulator.batches(reader.batches()):
                 pipeline.run(packets)
-                teller.ready()
+                ready()
         pipeline.finish(reader.info.last_time_ns)
     counted.ready(None)
     if told is not None:

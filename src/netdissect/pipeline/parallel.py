@@ -110,14 +110,14 @@ def analyze_shares(
         if elsewhere is not None:
             parts.append(elsewhere.read(reader.info.path, options, wanted=wanted))
         whole, numbers = merged(parts, options)
-        whole.connections.renumber(numbers[0])
+        whole.connections.store.renumber(numbers[0])
         for child, theirs in zip(children, numbers[1:count], strict=True):
             child.reports(whole.connections, theirs)
         for part, theirs in zip(parts[count:], numbers[count:], strict=True):
             with BytesIO() as way:
-                part.analysis.connections.send(way)
+                part.analysis.connections.store.send(way)
                 way.seek(0)
-                whole.connections.receive(way, theirs)
+                whole.connections.store.receive(way, theirs)
     finally:
         for child in children:
             child.end()
@@ -228,7 +228,7 @@ class _Child:
                 part = read_share(reader, options, share, wanted=wanted)
                 reports, part.analysis.connections = part.analysis.connections, Reports()
                 pickle.dump(part, out, pickle.HIGHEST_PROTOCOL)
-                reports.send(out)
+                reports.store.send(out)
             status = 0
         finally:
             # A forked copy must neither print a traceback nor run exit handlers.
@@ -246,7 +246,7 @@ class _Child:
     def reports(self, whole: Reports, numbers: Sequence[int]) -> None:
         """Append the reports of the process; its connection n becomes `numbers[n - 1]`."""
         with _complaint():
-            whole.receive(self.pipe, numbers)
+            whole.store.receive(self.pipe, numbers)
 
     def end(self) -> None:
         """Close the pipe and reap the process; kill it first if it still runs."""

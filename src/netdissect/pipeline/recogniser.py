@@ -17,7 +17,7 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
-from netdissect.pipeline.handlers import DatagramHandler, Flow
+from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
@@ -56,9 +56,6 @@ _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
 _PACKETS: Final = 4 * _SAMPLE_DATAGRAMS
 """Packets of a UDP flow held for recognition, including ICMP errors."""
 _UDP: Final = int(PacketKind.UDP)
-
-Name = tuple[str, FlowKey]
-"""Transport, and key of either direction."""
 
 
 class UnknownFlow(DatagramHandler):

@@ -47,7 +47,7 @@ class Lines(NamedTuple):
 _cause_values = field_values(Cause)
 
 
-class _Store:
+class Store:
     """Reports in the order in which they were added; a place is an index into that order."""
 
     __slots__ = (
@@ -238,13 +238,14 @@ class Reports(Sequence[ConnectionReport], Closing):
     last of them is, or at once by `with` or `close`.
     """
 
-    __slots__ = ("_order", "_store", "_whole")
+    __slots__ = ("_order", "_whole", "store")
 
     def __init__(
         self, reports: Iterable[ConnectionReport] = (), *, lines: Lines | None = None
     ) -> None:
         """Create a sequence with some reports; `lines`: see `Options.lines`."""
-        self._store = _Store(lines)
+        self.store = Store(lines)
+        """All reports; the pipeline renumbers them, and sends them between processes."""
         self._whole = True
         """True for all reports of the store, including those added later."""
         self._order = array("q")
@@ -255,7 +256,7 @@ class Reports(Sequence[ConnectionReport], Closing):
     # -- for users ---------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._store.frames) if self._whole else len(self._order)
+        return len(self.store.frames) if self._whole else len(self._order)
 
     @overload
     def __getitem__(self, index: int) -> ConnectionReport: ...
@@ -264,10 +265,10 @@ class Reports(Sequence[ConnectionReport], Closing):
     def __getitem__(self, index: int | slice) -> ConnectionReport | Reports:
         if isinstance(index, slice):
             return self._chosen(self._places()[index])
-        return self._store.load(self._places()[index])
+        return self.store.load(self._places()[index])
 
     def __iter__(self) -> Iterator[ConnectionReport]:
-        return map(self._store.load, self._places())
+        return map(self.store.load, self._places())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Reports, list, tuple)):
@@ -284,7 +285,7 @@ class Reports(Sequence[ConnectionReport], Closing):
 
     def close(self) -> None:
         """Drop all reports and free their file."""
-        self._store.close()
+        self.store.close()
         self._order = array("q")
 
     def ordered(self, key: Callable[[ConnectionReport], float]) -> Reports:
@@ -296,60 +297,37 @@ class Reports(Sequence[ConnectionReport], Closing):
 
     def of(self, connections: Container[int | None]) -> Reports:
         """Return the reports of these connections, by number."""
-        numbers = self._store.numbers
+        numbers = self.store.numbers
         chosen = (place for place in self._places() if numbers[place] in connections)
         return self._chosen(array("q", chosen))
 
     def numbers(self) -> list[int]:
         """Return the numbers of these connections without unpickling their reports."""
-        return [self._store.numbers[place] for place in self._places()]
+        return [self.store.numbers[place] for place in self._places()]
 
     def by_number(self, connection: int) -> ConnectionReport | None:
         """Return the report of any connection in the store, even if it is not one of these."""
-        place = self._store.place(connection)
-        return None if place is None else self._store.load(place)
+        place = self.store.place(connection)
+        return None if place is None else self.store.load(place)
 
     def lines(self, lines: Lines) -> Iterator[str]:
         """Yield the line of each report."""
-        return (self._store.line(place, lines) for place in self._places())
+        return (self.store.line(place, lines) for place in self._places())
 
     # -- for the pipeline --------------------------------------------------------------------------
 
     def append(self, report: ConnectionReport) -> None:
         """Add a report; its first frame may be earlier than those of others."""
-        self._store.append(report)
-
-    def renumber(self, numbers: Sequence[int]) -> None:
-        """Change the number of each connection n to `numbers[n - 1]`."""
-        self._store.renumber(numbers)
-
-    def send(self, out: IO[bytes]) -> None:
-        """Write all reports to a stream for `receive`."""
-        self._store.send(out)
-
-    def receive(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """Append all reports that were sent; their connection n becomes `numbers[n - 1]`.
-
-        Raises:
-            EOFError: the stream ends too early.
-
-        """
-        self._store.receive(stream, numbers)
-
-    def learn(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
-        """From what was sent, use only what its connections show about others; their connection n
-        becomes `numbers[n - 1]`.
-        """
-        self._store.learn(stream, numbers)
+        self.store.append(report)
 
     def _chosen(self, places: array[int]) -> Reports:
         chosen = Reports()
-        chosen._store, chosen._order, chosen._whole = self._store, places, False
+        chosen.store, chosen._order, chosen._whole = self.store, places, False
         return chosen
 
     def _places(self) -> array[int]:
         """Return the places of the reports in their order."""
-        frames = self._store.frames
+        frames = self.store.frames
         if self._whole and len(self._order) != len(frames):
             self._order = array("q", sorted(range(len(frames)), key=frames.__getitem__))
         return self._order

@@ -222,7 +222,7 @@ class Pipeline(PacketSink):
         if self.options.begins is not None or self.begun.in_order:
             return None
         numbers = common_numbers([self.begun])[0]
-        self.reports.renumber(numbers)
+        self.reports.store.renumber(numbers)
         self.near = {numbers[number - 1]: near for number, near in self.near.items()}
         if self.repeated is not None:
             self.repeated = {numbers[number - 1] for number in self.repeated}

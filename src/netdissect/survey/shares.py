@@ -71,7 +71,7 @@ class _Task:
             for value in values:
                 pickle.dump(value, out, pickle.HIGHEST_PROTOCOL)
             if reports is not None:
-                reports.send(out)
+                reports.store.send(out)
         draft.replace(file)
 
 
@@ -187,13 +187,13 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
     numbers = merged.numbers[index]
     reports = Reports()
     with file, reports, Staged(Dataset(plan.dataset), work.key, index, work.folder) as staged:
-        reports.receive(file, numbers)
+        reports.store.receive(file, numbers)
         # The connections of other shares show what happened to clients and servers of this one.
         for other, of_others in enumerate(merged.numbers):
             if other != index:
                 theirs, _ = _opened(work, other)
                 with theirs:
-                    reports.learn(theirs, of_others)
+                    reports.store.learn(theirs, of_others)
         partitions = connection_rows(reports, staged)
         mine = frozenset(numbers)
         of_mine = (each for each in merged.found.anomalies if each.connection in mine)
