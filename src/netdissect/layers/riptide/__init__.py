@@ -107,11 +107,11 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
         octets.INVALID_20,
         *octets.BYTE_LAYERS_21DEV.values(),
         *bits.BIT_LAYERS.values(),
-        bits.INVALID,
+        bits.RiptideInvalid,
     )
 ]
 """(layer, fields to skip) for the derived readers that `protocols/riptide` calls."""
-WORDS: list[type[Layer]] = [bits.BIT_LAYERS[1], bits.BIT_LAYERS[6], bits.INVALID]
+WORDS: list[type[Layer]] = [bits.RiptideAck, bits.RiptideNotify, bits.RiptideInvalid]
 """Layers of the most frequent messages: each also has a reader that returns machine integers."""
 
 explorable("riptide", globals(), __all__)

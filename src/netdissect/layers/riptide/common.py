@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from netdissect.layers.base import Check, Gen, Layer, make_layer
+from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.model.packets import Direction
 from netdissect.wire.riptide import DISCONNECT_REASONS, MISENCODED_STOP, TYPES_21, type_name
@@ -182,92 +182,3 @@ invalid_type = Check(
     "type_id",
     "type {type_id} is not defined: a real receiver acknowledges it as reliable, then discards it",
 )
-
-
-_Row = tuple[str, str, dict[str, Any]]
-"""(docstring, keys of the fields behind the type, further class attributes)"""
-_MESSAGES: dict[str, _Row] = {
-    "Unreliable": (
-        "A user message that is sent once.", "message_id data", {"checks": (missing_message_id,)},
-    ),
-    "Connect": (
-        'Requests a connection. The server\'s empty echo means "pending".', "data",
-        {"checks": (connect_from_server,)},
-    ),
-    "Heartbeat": (
-        "A client's ping with its last round-trip time, or the server's answer without one.",
-        "ping_id rtt_ms", {"checks": HEARTBEAT_CHECKS},
-    ),
-    "Disconnect": (
-        "Ends a connection. Only servers give a reason, and only Kicked has `data`.",
-        "end data", {"generated": DISCONNECT_GEN, "checks": DISCONNECT_CHECKS[:1]},
-    ),
-    "Notify": (
-        "A message that is never retransmitted. Its header acknowledges the other direction.",
-        "last_received few_ack_bits sequence_id data", {},
-    ),
-    "Reliable": (
-        "A user message that is retransmitted until it is acknowledged.",
-        "sequence_id message_id data", {"checks": (missing_message_id,)},
-    ),
-    "Welcome": (
-        "Accepts a client; the client's copy of it confirms.", "sequence_id client_id", {},
-    ),
-    "ClientConnected": (
-        "Informs the other clients of a new one.", "sequence_id client_id",
-        {"checks": servers_only("ClientConnected")},
-    ),
-    "ClientDisconnected": (
-        "Informs the other clients that one has left.", "sequence_id client_id",
-        {"checks": servers_only("ClientDisconnected")},
-    ),
-    "Invalid": (
-        "A message of a type that no release defines. Receivers acknowledge it.",
-        "any_sequence_id data", {"checks": (invalid_type,)},
-    ),
-}  # fmt: skip
-"""Messages that are alike in all dialects."""
-UNDEFINED = 11
-"""A type that no dialect defines: the key of the layer that reads such messages."""
-
-
-def changed(kind: str, keys: str = "", **more: Any) -> _Row:
-    """Return the row of a message with more fields at its end and other attributes."""
-    text, known, attributes = _MESSAGES[kind]
-    return text, f"{known} {keys}", attributes | more
-
-
-def padded(*kinds: str) -> dict[str, _Row]:
-    """Return the rows of messages that end with padding, where fields are bits."""
-    return {kind: changed(kind, "padding") for kind in kinds}
-
-
-def message_layers(
-    names: dict[str, Any],
-    base: type[RiptideMessage],
-    fields: Mapping[str, Any],
-    own: dict[str, _Row],
-    reasons: tuple[str, ...],
-) -> dict[int, type[RiptideMessage]]:
-    """Return type -> layer of a packing, with `UNDEFINED` for undefined types.
-
-    Args:
-        names: `globals()` of the module of the packing.
-        base: base class of its messages.
-        fields: key -> field. Every message begins with what `type` makes of its number.
-        own: messages that other packings do not have, or not so.
-        reasons: names of the reasons of a Reject.
-    """
-    named = dict(enumerate(reasons))
-    reject = {"generated": (reason(named),), "checks": servers_only("Reject")}
-    text = "Refuses a connection. Only the reason Custom has `data`."
-    rows = _MESSAGES | {"Reject": (text, "reject data", reject)} | own
-    known = base.type_names
-    found = {}
-    for kind in (*known, "Invalid"):
-        text, keys, more = rows[kind]
-        number = known.index(kind) if kind in known else UNDEFINED
-        described = [fields["type"](number), *(fields[key] for key in keys.split())]
-        title = f"{base.__name__}{kind}"
-        found[number] = make_layer(names, title, base, text, fields_desc=described, **more)
-    return found

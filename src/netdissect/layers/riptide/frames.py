@@ -28,7 +28,7 @@ def message_layer(data: bytes, dialect: str) -> type[Layer]:
         return octets.BYTE_LAYERS_20.get(data[0], octets.INVALID_20)
     if dialect == "riptide-2.1dev":
         return octets.BYTE_LAYERS_21DEV.get(data[0], octets.INVALID_21DEV)
-    return bits.BIT_LAYERS.get(data[0] & 0xF, bits.INVALID)
+    return bits.BIT_LAYERS.get(data[0] & 0xF, bits.RiptideInvalid)
 
 
 def _fields(length: Any, dialect: str) -> list[Any]:
