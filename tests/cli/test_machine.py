@@ -174,6 +174,15 @@ def test_differences_are_listed_and_end_with_7(monkeypatch: pytest.MonkeyPatch) 
     assert "1.2.3.4:5 here, 127.0.0.1:51399 in tshark" in text
 
 
+@needs_tshark
+def test_frames_with_comments_are_compared_as_well(tmp_path: Path) -> None:
+    noted = str(tmp_path / "noted.pcapng")
+    assert invoke("export", str(LOSSY), "--pcapng-notes", noted).exit_code == 0
+    result = invoke("verify", noted, "-Y", "frame.number < 20")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("19 datagrams and segments compared with tshark")
+
+
 def test_without_tshark_verify_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netdissect.capture.tshark.find", lambda _: None)
     result = invoke("verify", str(LOSSY))

@@ -103,7 +103,9 @@ def _facts(packet: Any) -> FrameFacts | None:
             transport = layer
     if network is None or transport is None:
         return None
-    frame, time_ns = int(packet.frame_info.number), nanoseconds(str(packet.frame_info.time_epoch))
+    # pyshark takes the second layer for that of the frame, but comments come before it.
+    (info,) = (each for each in (packet.frame_info, *packet.layers) if each.layer_name == "frame")
+    frame, time_ns = int(packet.number), nanoseconds(str(info.time_epoch))
     src, dst = (
         endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port")))
         for side in ("src", "dst")
@@ -151,7 +153,7 @@ def protocol_facts(
                 ours: [value for layer in layers for value in _values(layer, theirs)]
                 for ours, theirs in fields.items()
             }
-            yield int(packet.frame_info.number), found
+            yield int(packet.number), found
 
 
 def _values(layer: Any, field: str) -> list[int]:
