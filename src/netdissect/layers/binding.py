@@ -101,6 +101,21 @@ def find_layer(
     return found
 
 
+def by_bytes(protocol: str) -> tuple[Any, Any]:
+    """Return the methods `dispatch_hook` and `find_candidates` of the base class of all headers.
+
+    Called with bytes, the class then returns a packet of the dialect that fits them best.
+    """
+
+    def dispatch_hook(_cls: Any, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
+        return find_layer(protocol, bytes(_pkt))
+
+    def find_candidates(_cls: Any, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> Any:
+        return find_dialects(protocol, bytes(_pkt))
+
+    return classmethod(dispatch_hook), classmethod(find_candidates)
+
+
 class PortReader(StreamLayer):
     """Dispatches the payloads of one port to the layer that reads them."""
 

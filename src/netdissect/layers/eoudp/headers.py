@@ -25,7 +25,7 @@ from scapy.fields import ByteEnumField, Field, IntField, LongField
 from scapy.packet import NoPayload
 
 from netdissect.layers.base import Check, Gen, Layer, make_layer
-from netdissect.layers.binding import find_dialects, find_layer
+from netdissect.layers.binding import by_bytes
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS
 from netdissect.layers.eoudp.fields import Stamp, Truth, Zeros
@@ -87,17 +87,7 @@ class EoudpHeader(Layer):
         flagged = any(field.name == "important" for field in cls.fields_desc)
         cls.checks = _checks(dialect, flagged=flagged)
 
-    @classmethod
-    def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the header of the dialect that fits the bytes best."""
-        return find_layer("eoudp", bytes(_pkt))
-
-    @classmethod
-    def find_candidates(
-        cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that the bytes may be in."""
-        return find_dialects("eoudp", bytes(_pkt))
+    dispatch_hook, find_candidates = by_bytes("eoudp")
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from scapy.fields import BitField, ByteField, ConditionalField
 from scapy.packet import Raw
 
 from netdissect.layers.base import Check, Gen, Layer, summary_list
-from netdissect.layers.binding import find_dialects, find_layer
+from netdissect.layers.binding import by_bytes
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Flag, Items
 from netdissect.layers.teeworlds.controls import TwControlUnknown, control_layer
@@ -281,17 +281,7 @@ class TwPacket(Layer):
         """
         super().__init__(*args, **kwargs)
 
-    @classmethod
-    def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the layer of the dialect that fits the bytes best."""
-        return find_layer("teeworlds", bytes(_pkt))
-
-    @classmethod
-    def find_candidates(
-        cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that the bytes may be in."""
-        return find_dialects("teeworlds", bytes(_pkt))
+    dispatch_hook, find_candidates = by_bytes("teeworlds")
 
     def answers(self, other: Any) -> bool:
         """Return whether this answers a message in `other`."""
