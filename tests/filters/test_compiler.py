@@ -54,9 +54,9 @@ def two_chunks() -> Any:
 
 
 def matches(text: str, record: Any = None, **rest: Any) -> bool:
-    return compile_filter(text, NAMES, first_ns=samples.START).matches(
-        record or samples.datagram(), **rest
-    )
+    wanted = compile_filter(text, NAMES)
+    wanted.first_ns = samples.START
+    return wanted.matches(record or samples.datagram(), **rest)
 
 
 @pytest.mark.parametrize(

@@ -63,15 +63,15 @@ class Filter:
         text: str,
         predicate: _Predicate,
         names: frozenset[str],
-        first_ns: int = 0,
         entry_tests: EntryTests | None = None,
         needs: frozenset[str | None] | None = None,
     ) -> None:
-        """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
+        """Keep the closure."""
         self.text = text
         self.names = names
         """Names in the text."""
-        self.first_ns = first_ns
+        self.first_ns = 0
+        """Time of the first frame, for relative times."""
         self.needs = needs
         """A datagram can only match if it carries a copy of one of these kinds; None among them =
         of any kind. None instead of a set = a datagram without units may match.
@@ -103,7 +103,7 @@ class Filter:
         return self._predicate(Scope(record, (item,), connection, self.first_ns))
 
 
-def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
+def compile_filter(text: str, names: Names) -> Filter:
     """Compile a filter.
 
     Raises:
@@ -115,7 +115,7 @@ def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
     predicate = compiler.node(tree)
     wanted = entry_tests(tree, compiler.node)
     needs = compiler.needs(tree)
-    return Filter(text, predicate, frozenset(compiler.used), first_ns, wanted, needs)
+    return Filter(text, predicate, frozenset(compiler.used), wanted, needs)
 
 
 def compile_column(name: str, names: Names) -> Getter:
