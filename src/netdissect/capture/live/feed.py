@@ -29,6 +29,18 @@ _PRIORITY = -10
 """Niceness of the capturing processes, if the system allows it: waiting would lose packets."""
 
 
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Give processes started meanwhile a higher priority, if root allows it."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, min(before, _PRIORITY))
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
 class LiveFeed(Closing):
     """A context manager for a running capture that yields its frames once.
 
@@ -36,6 +48,7 @@ class LiveFeed(Closing):
     afterwards a file is created and a frame parsed.
     """
 
+    @_hurried()
     def __init__(
         self,
         request: LiveRequest,
@@ -58,18 +71,7 @@ class LiveFeed(Closing):
             NetdissectError: as `open_live` and `FileSink` say.
 
         """
-        with _hurried():
-            self._begin(request, write, autostop or Autostop(), ring, show=show)
-
-    def _begin(
-        self,
-        request: LiveRequest,
-        write: str | None,
-        limits: Autostop,
-        ring: RingRule | None,
-        *,
-        show: bool,
-    ) -> None:
+        limits = autostop or Autostop()
         self._source = source = open_live(request)
         account = request.account
         # If the new user may not write files, the capturing process keeps the right to: it does
@@ -217,15 +219,3 @@ class LiveFeed(Closing):
             self._pump.queue.abandon()
             self._pump.join()
         self._source.close()
-
-
-@contextmanager
-def _hurried() -> Iterator[None]:
-    """Give processes that are started within the block a higher priority, if root allows it."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, min(before, _PRIORITY))
-    try:
-        yield
-    finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
