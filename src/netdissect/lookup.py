@@ -13,14 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netdissect.dissect.foreign import (
-    LOAD_SECONDS,
-    Overrun,
-    attempt,
-    disable,
-    fault_of,
-    faults,
-)
+from netdissect.dissect.foreign import LOAD_SECONDS, Overrun, attempt, disable, fault_of, faults
 from netdissect.model.annotations import Annotation, CodeRow, code_rows, shared_rows
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
@@ -34,25 +27,6 @@ from netdissect.system.accounts import as_caller
 
 if TYPE_CHECKING:
     from netdissect.capture.tools import Check
-
-__all__ = [
-    "catalogue",
-    "chosen_dialects",
-    "decode_payload",
-    "doctor_checks",
-    "field_aliases",
-    "field_table",
-    "full_dialect",
-    "known_protocols",
-    "layer_files",
-    "load_schemas",
-    "loaded_protocols",
-    "own_protocols",
-    "protocol_infos",
-    "protocol_names",
-    "transports",
-    "wireshark_script",
-]
 
 
 def protocol_names() -> list[str]:
@@ -170,9 +144,7 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             near = did_you_mean(name, every) or "; `netdissect protocols` lists them"
             raise UsageError(f"no protocol has a dialect {quoted(name)}{near}")
         if len(rows) > 1:
-            raise UsageError(
-                f"{quoted(name)} is ambiguous: {' or '.join(row[1] for row in rows)}"
-            )
+            raise UsageError(f"{quoted(name)} is ambiguous: {' or '.join(row[1] for row in rows)}")
         chosen[rows[0][0]] = rows[0][1]
     return chosen
 
@@ -198,8 +170,7 @@ def wireshark_script(names: Iterable[str]) -> str:
             "transports": known.transports,
             "module": known.layer_module,
             "codes": {
-                row.code: [row.severity.name.lower(), row.title]
-                for row in (*code_rows("common"), *_layers(known).CODES)
+                code: [row.severity.name.lower(), row.title] for code, row in _rows(known).items()
             },
         }
     return script(facts)
@@ -316,10 +287,15 @@ def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
     for name, value in found.values.items():
         tree.root.children.append(FieldNode(name, value, 0, 0, generated=True))
     tree.fields |= found.values
-    rows = {row.code: row for row in (*code_rows("common"), *_layers(known).CODES)}
+    rows = _rows(known)
     for code, text in found.notes:
         row = rows[code]
         tree.annotations.append(Annotation(code, row.severity, row.group, text, 0, bits))
+
+
+def _rows(protocol: Protocol) -> dict[str, CodeRow]:
+    """Return code -> row of the findings that a protocol's layers can have."""
+    return {row.code: row for row in (*code_rows("common"), *_layers(protocol).CODES)}
 
 
 def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
