@@ -271,9 +271,7 @@ class Browser:
         shown, filtered = self.packets.chosen, self._matching is not None
 
         def work() -> Callable[[], None]:
-            kinds = self.findings.count(
-                self.index, anomalies, connection, shown, filtered=filtered
-            )
+            kinds = self.findings.count(self.index, anomalies, connection, shown, filtered=filtered)
 
             def keep() -> None:
                 self.counting = False

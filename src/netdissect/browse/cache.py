@@ -70,9 +70,7 @@ class ResultCache:
 
         return keep
 
-    def lanes(
-        self, number: int, width: int, part: tuple[int, int] | None = None
-    ) -> list[Line]:
+    def lanes(self, number: int, width: int, part: tuple[int, int] | None = None) -> list[Line]:
         """Return the lanes of a connection, or of a part of its time; [] while they are made."""
         loaded = self._backend.loaded
         if not loaded.ready:

@@ -83,9 +83,7 @@ class Block:
 class BlockReader(Closing):
     """A context manager that yields the blocks of one capture once, in file order."""
 
-    def __init__(
-        self, source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
-    ) -> None:
+    def __init__(self, source: str | os.PathLike[str] | IO[bytes], *, first: int = 1) -> None:
         """Open a capture; the arguments are those of `open_capture`.
 
         Raises:

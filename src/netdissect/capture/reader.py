@@ -95,9 +95,7 @@ class CaptureReader:
         self._window.raw.close()
 
 
-def open_capture(
-    source: str | os.PathLike[str] | IO[bytes], *, first: int = 1
-) -> CaptureReader:
+def open_capture(source: str | os.PathLike[str] | IO[bytes], *, first: int = 1) -> CaptureReader:
     """Return a reader of a pcap or pcapng file, which may be compressed.
 
     Args:

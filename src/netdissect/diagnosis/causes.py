@@ -72,8 +72,8 @@ def cause_of(
 def _is_brief(report: ConnectionReport, span: QuietSpan | None) -> bool:
     """Return whether one side alone is silent at the end, for less than a second."""
     silent = {each.direction for each in report.quiet if each.to_ns is None}
-    return span is not None and len(silent) == 1 and (
-        report.last_time_ns - span.from_ns < _BRIEF_NS
+    return (
+        span is not None and len(silent) == 1 and (report.last_time_ns - span.from_ns < _BRIEF_NS)
     )
 
 
@@ -97,9 +97,7 @@ def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Lo
         return False
     slow_ms = lag_of(report).p95_ms
     resending = [
-        space
-        for space in report.spaces
-        if space.direction == direction and space.retransmissions
+        space for space in report.spaces if space.direction == direction and space.retransmissions
     ]
     # Some senders retransmit many units after a single loss or stall.
     many = sum(space.retransmissions for space in resending) >= MIN_SENT
@@ -136,9 +134,7 @@ def _stalled(
     return found
 
 
-def _unknown_losses(
-    report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits
-) -> list[int]:
+def _unknown_losses(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -> list[int]:
     """Return the directions that may have lost more than the limit: their loss is unknown, or only
     a high bound of it is known.
     """

@@ -105,10 +105,7 @@ def _space_findings(
 
 def _lossy(found: Diagnosis, limits: Limits) -> bool:
     """Return whether either direction is known to lose enough to cause retransmissions."""
-    return any(
-        part.is_seen and 100 * (part.share or 0.0) > limits.high_loss
-        for part in found.loss
-    )
+    return any(part.is_seen and 100 * (part.share or 0.0) > limits.high_loss for part in found.loss)
 
 
 def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:
@@ -128,9 +125,7 @@ def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Ite
             )  # fmt: skip
 
 
-def _round_trips(
-    report: ConnectionReport, span: dict[str, Any], limits: Limits
-) -> Iterator[Found]:
+def _round_trips(report: ConnectionReport, span: dict[str, Any], limits: Limits) -> Iterator[Found]:
     answered = _answered(report)
     named = _named(report)
     spikes = [rtt for rtt in answered if _is_spike(rtt, limits)]
@@ -159,8 +154,7 @@ def _answered(report: ConnectionReport) -> list[RttSummary]:
     Next to the side that answers, these are the round trips that the other side states.
     """
     found = [
-        probe.rtt if crosses(report, probe.direction) else probe.declared
-        for probe in report.probes
+        probe.rtt if crosses(report, probe.direction) else probe.declared for probe in report.probes
     ]
     return [rtt for rtt in found if rtt.samples >= _MIN_PROBES]
 

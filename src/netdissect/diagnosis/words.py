@@ -51,9 +51,7 @@ _AT_MOST: Final = "at most "
 _DIRECTIONS: Final = ("client to server", "server to client")
 
 
-def verdict(
-    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]
-) -> str:
+def verdict(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]) -> str:
     """Return the verdict as a sentence."""
     clauses = [_ending_clause(report, ending, cause)]
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
@@ -212,9 +210,7 @@ def span_text(span: QuietSpan, confidence: str) -> str:
             " not arrive, or the program did not process it."
         )
     if confidence == "certain":
-        return (
-            f"The capture was taken next to the {side}, which sent nothing: its program stopped."
-        )
+        return f"The capture was taken next to the {side}, which sent nothing: its program stopped."
     if confidence == "likely":
         return (
             f"Sequence numbers of the {side} are missing after the silence: it kept sending, and"
@@ -368,9 +364,7 @@ def one_way_only(report: ConnectionReport) -> str:
     return f" The capture holds only what the {captured[0]} sent."
 
 
-def plain_cause(
-    report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True
-) -> str:
+def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True) -> str:
     """Return the cause that the ending itself gives.
 
     Args:

@@ -101,9 +101,7 @@ class Pseudonyms:
 
     # -- texts -------------------------------------------------------------------------------------
 
-    def text(
-        self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
-    ) -> bytes:
+    def text(self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0) -> bytes:
         """Return bytes in which each visible character is replaced by a letter or digit.
 
         Spaces, control characters and bytes that are no UTF-8 stay. With `costs` the sum of the

@@ -174,7 +174,7 @@ def _space(space: SpaceReport) -> str:
         f'"out_of_order":{space.out_of_order},"given_up":{space.given_up},'
         f'"first_seq":{figure(space.first_seq)},"last_seq":{figure(space.last_seq)},'
         f'"max_copies":{space.max_copies},"rtt_ms":{rtt(space.rtt)}'
-        f'{"," if space.extra else ""}{further[1:]}'
+        f"{',' if space.extra else ''}{further[1:]}"
     )
 
 
@@ -287,7 +287,7 @@ def diagnosed(report: ConnectionReport) -> str:
         f'{_head(report.connection)},"protocol":{text(report.protocol)},'
         f'"client":{text(report.client)},"server":{text(report.server)},'
         f'"vantage":{text(report.vantage)},"state":{text(report.state)}'
-        f'{"}" if found is None else "," + diagnosis(found)[1:]}'
+        f"{'}' if found is None else ',' + diagnosis(found)[1:]}"
     )
 
 

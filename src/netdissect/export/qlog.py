@@ -65,9 +65,7 @@ def qlog(
         for place, item in enumerate(items):
             if item.connection == report.connection:
                 for row in _events(item, local, flavour):
-                    base.execute(
-                        "insert into event values (?,?,?,?,?)", (row[0], place, *row[1:])
-                    )
+                    base.execute("insert into event values (?,?,?,?,?)", (row[0], place, *row[1:]))
                 if isinstance(item, UnitRecord) and item.acked_frame is not None:
                     row_of_ack = (item.acked_frame, item.copies[0].frame)
                     base.execute("insert into ack values (?,?)", row_of_ack)

@@ -107,9 +107,7 @@ class Evidence:
             self.answered += table.add_flags(copies[fates.index(DELIVERED)].frame, ANSWERED)
         elif _NOT_ARRIVED.issuperset(fates):
             # Of two copies sent before the acknowledgement, either may be the one that arrived.
-            before = [
-                copy.frame for copy in copies if copy.time_ns <= (unit.acked_time_ns or 0)
-            ]
+            before = [copy.frame for copy in copies if copy.time_ns <= (unit.acked_time_ns or 0)]
             word = table.word(before[0]) if len(before) == 1 else 0
             if fate_of(word) == LOST and not flags_of(word) & (AMBIGUOUS | RESENT):
                 self.unseen += table.add_flags(before[0], ANSWERED)

@@ -279,9 +279,7 @@ class _Sampler(PacketSink):
         known = sample.tokens.get(token)
         if known is not None:
             known.count += 1
-            if (
-                known.count <= MAX_OCCURRENCES or is_early
-            ) and sample.kept < MAX_ALL_OCCURRENCES:
+            if (known.count <= MAX_OCCURRENCES or is_early) and sample.kept < MAX_ALL_OCCURRENCES:
                 sample.kept += 1
                 known.occurrences.append((frame, time_ns, flow.number))
             return

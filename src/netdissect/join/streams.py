@@ -85,9 +85,7 @@ def _nearest_alike(one: _Sides, others: list[_Sides], starts: list[int]) -> int 
     return None
 
 
-def _conversations(
-    sample: Sample, capture: int, matched: set[tuple[int, FlowId]]
-) -> list[_Sides]:
+def _conversations(sample: Sample, capture: int, matched: set[tuple[int, FlowId]]) -> list[_Sides]:
     """Return the TCP conversations of a capture that were not matched as datagrams."""
     found: dict[FlowId, _Sides] = {}
     for flow_id, flow in sample.flows.items():

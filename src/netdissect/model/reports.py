@@ -220,9 +220,7 @@ class SpaceSnapshot:
     delivered: int
     """As reported by its receiver."""
 
-    def __init__(
-        self, space: str, units: int, never_seen: int, lost: int, delivered: int
-    ) -> None:
+    def __init__(self, space: str, units: int, never_seen: int, lost: int, delivered: int) -> None:
         self.space = space
         self.units = units
         self.never_seen = never_seen

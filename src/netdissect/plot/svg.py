@@ -148,9 +148,7 @@ class _Drawing:
         for time_ns, label in marks:
             x = f"{self.x(time_ns + chart.zero_ns):.1f}"
             lines += f"M{x} {top}V{end}"
-            labels.append(
-                tag("text", label, class_="tick", x=x, y=end + 17, text_anchor="middle")
-            )
+            labels.append(tag("text", label, class_="tick", x=x, y=end + 17, text_anchor="middle"))
         yield tag("g", tag("path", class_="grid", d=lines), *labels, class_="xaxis")
         lines = ""
         most = _Y_TICKS.get(chart.kind, 5)
