@@ -230,6 +230,17 @@ def test_a_server_that_lets_nobody_else_in_has_not_failed(
     assert report.slow
 
 
+def test_a_session_is_not_held_while_it_is_found_that_the_target_hangs(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=1, cases=3000, rate=0,
+        failures=1, answer_seconds=1.0, monitors=[server_command("riptide", target, "sequence")],
+    )  # fmt: skip
+    assert [each.verdict.kind for each in report.findings.values()] == ["no-answer"]
+    # No new session within a second, nor within two more.
+    assert 0 < report.held_seconds < report.seconds - 3.0
+
+
 @pytest.mark.slow
 def test_a_short_mutant_that_ends_the_target_is_sent_once(tmp_path: Path) -> None:
     target = free_target()

@@ -213,7 +213,6 @@ class Engine:
         last = sent == self._plan.cases
         if last or sent % every == 0 or self._watch.shut_out or self._sessions.is_late:
             self._look(number, certain=last or fragile)
-            self._sessions.note_time()
             if self._sessions.held is not None:
                 self._share()
             self._progress(self.report)
@@ -332,6 +331,7 @@ class Engine:
 
     def _look(self, number: int, *, certain: bool = False) -> None:
         """Check the target; save each failure, and restart the target after a fatal one."""
+        self._sessions.note_time()
         while (verdict := self._next_verdict(certain=certain)) is not None:
             self._keep(verdict, number)
             if verdict.fatal:

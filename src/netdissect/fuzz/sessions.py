@@ -146,6 +146,8 @@ class Sessions:
         the held one still works, else the held one. None means a failure: no session is held.
         """
         if session is None:
+            # The time until the failure was known is no time for which it was held.
+            self._held_since = time.monotonic()
             self.release()
             return
         self._report.sessions += 1
