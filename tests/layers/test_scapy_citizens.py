@@ -25,7 +25,7 @@ from netdissect import layers
 from netdissect.craft.layers import exported_layers
 from netdissect.dissect.choice import choose, reading_layer
 from netdissect.layers import PROTOCOLS, knet, netplay, riptide, teeworlds
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Knowledge, Layer
 from netdissect.layers.binding import is_reader
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items, innermost
@@ -282,6 +282,25 @@ def test_titles_name_the_type() -> None:
     assert "###[ Riptide 2.1 Ack ]###" in riptide.Riptide21Ack().show(dump=True)
     pinged = knet.KnetDatagram(messages=[knet.KnetMessage(content=knet.KnetPingRequest())])
     assert "kNet PingRequest" in pinged.show(dump=True)
+    assert "###[ Netplay frame of type 300 ]###" in netplay.NetplayFrame(type=300).show(dump=True)
+    said = netplay.NetplayText(class_name=b"ChatMessage\x1b[2J")
+    assert "###[ Netplay text message 'ChatMessage\\x1b[2J' ]###" in said.show(dump=True)
+    assert netplay.NetplayText().name == "Netplay text message"
+
+
+def test_titles_name_the_dialect_that_is_known() -> None:
+    riptide.bind(PORT, dialect="2.2")
+    octets = bytes(riptide.RiptideReliable(sequence_id=301, message_id=3, data=b"some words"))
+    named = sent(octets)
+    for packet in (named, named.copy(), pickle.loads(pickle.dumps(named))):  # noqa: S301
+        assert "###[ Riptide Reliable, riptide-2.2 ]###" in packet.show(dump=True)
+        assert "riptide-2.2" not in packet.summary() + packet[UDP].payload.name
+    # It may be 2.1 just as well.
+    riptide.bind(PORT)
+    assert "###[ Riptide Reliable ]###" in sent(octets).show(dump=True)
+    layer = sent(octets)[UDP].payload
+    layer.knowledge = Knowledge(1, dialect="riptide-2.1")
+    assert "###[ Riptide Reliable, riptide-2.1 ]###" in layer.show(dump=True)
 
 
 def test_aliases_can_be_given_read_and_set() -> None:

@@ -161,7 +161,7 @@ class Layer(_Base):  # type: ignore[misc]
     describe their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["ambiguity", "candidates", "fault", "knowledge"]
+    __slots__ = ["ambiguity", "candidates", "certain", "fault", "knowledge"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
@@ -189,6 +189,8 @@ class Layer(_Base):  # type: ignore[misc]
         """Dialects that the bytes may be in, this packet's first. Empty if the bytes leave no
         choice, or if the dialect was given.
         """
+        self.certain = ""
+        """Dialect that was given or that the bytes leave no choice about; "" if none is known."""
         self.ambiguity = ""
         """Text about further candidates for titles and summaries; "" if there are none."""
         super().__init__(*args, **kwargs)
@@ -228,16 +230,24 @@ class Layer(_Base):  # type: ignore[misc]
             others: those in which the packet would look different: titles and summaries name them.
         """
         self.candidates = dialects if len(dialects) > 1 else ()
+        self.certain = dialects[0] if len(dialects) == 1 else ""
         self.ambiguity = f" (or {', '.join(others)})" if others else ""
 
     def _do_summary(self) -> tuple[int, str, list[Any]]:
         found, text, needed = super()._do_summary()
         return found, text + self.ambiguity, needed
 
+    @property
+    def title(self) -> str:
+        """Return what `show` calls the packet, without its dialect."""
+        return str(self.name)
+
     def _show_or_dump(self, *args: Any, **kwargs: Any) -> Any:
         # Scapy has no hook for the title of `show`: it reads the packet's name.
         title: Any = self
-        name, title.name = title.name, title.name + self.ambiguity
+        dialect = (self.knowledge and self.knowledge.dialect) or self.certain
+        name = title.name
+        title.name = f"{self.title}, {dialect}" if dialect else self.title + self.ambiguity
         try:
             return super()._show_or_dump(*args, **kwargs)
         finally:
@@ -331,6 +341,7 @@ class Layer(_Base):  # type: ignore[misc]
         clone = super().copy()
         clone.fault, clone.knowledge = self.fault, self.knowledge
         clone.candidates, clone.ambiguity = self.candidates, self.ambiguity
+        clone.certain = self.certain
         return clone  # type: ignore[no-any-return]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:

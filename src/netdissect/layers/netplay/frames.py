@@ -80,10 +80,15 @@ class NetplayFrame(_WithLength):
             return NetplayShortFrame
         return cls
 
-    def mysummary(self) -> str:
-        """Return the one-line form of Scapy's `summary()`."""
+    @property
+    def title(self) -> str:
+        """Return the name with the type."""
         number = self.int_value("type")
         return f"{self.name} of {'no type' if number is None else f'type {number}'}"
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return self.title
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

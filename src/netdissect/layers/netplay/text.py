@@ -36,6 +36,13 @@ class NetplayText(Layer):
     is_item = True
     fields_desc = [Line("class_name", private=CLASS_LINE), Line("body", b"{}", private=JSON)]
 
+    @property
+    def title(self) -> str:
+        """Return the name with that of the class; control characters are escaped."""
+        value = self.class_name
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        return f"{self.name} {text!r}"
+
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
         """Return the class line."""
