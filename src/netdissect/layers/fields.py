@@ -204,14 +204,17 @@ class Varint(Named, Field):  # type: ignore[misc]
 
 
 class IfLeft(Field):  # type: ignore[misc]
-    """A field that is present if at least `bits` are left. None = absent, also in building."""
+    """A field that is present if at least `bits` are left. None = absent, also in building.
+
+    The default is that of the inner field, or, with `absent`, that there is none.
+    """
 
     __slots__ = ["bits", "fld"]
 
-    def __init__(self, fld: Any, bits: int) -> None:
+    def __init__(self, fld: Any, bits: int, *, absent: bool = False) -> None:
         self.fld = fld
         self.bits = bits
-        Field.__init__(self, fld.name, fld.default)
+        Field.__init__(self, fld.name, None if absent else fld.default)
 
     # A list in a field that is not a list field would be a set of packets to Scapy.
     islist = property(lambda self: self.fld.islist)

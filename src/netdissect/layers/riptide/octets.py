@@ -31,7 +31,6 @@ _RECEIVED = LEShortField("last_received", 1)
 _ACK_BITS = XLEShortField("ack_bits", 1)
 _CLIENT_ID = LEShortField("client_id", 1)
 _MESSAGE_ID = IfLeft(LEShortField("message_id", 0), 16)
-_MESSAGE_ID.default = 0
 _DATA = Tail("data")
 
 _Row = tuple[str, list[Any], dict[str, Any]]

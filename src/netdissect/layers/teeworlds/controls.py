@@ -97,16 +97,9 @@ def _token(name: str, default: bytes = bytes(TOKEN_OCTETS)) -> Octets:
     return Octets(name, default, TOKEN_OCTETS)
 
 
-def _optional(name: str) -> IfLeft:
+def _optional(name: str, default: bytes = bytes(TOKEN_OCTETS), *, absent: bool = False) -> IfLeft:
     """Return a token that is present if enough bytes are left."""
-    return IfLeft(_token(name), 8 * TOKEN_OCTETS)
-
-
-def _absent(name: str) -> IfLeft:
-    """Return an optional token that is absent by default."""
-    field = _optional(name)
-    field.default = None
-    return field
+    return IfLeft(_token(name, default), 8 * TOKEN_OCTETS, absent=absent)
 
 
 def _reason() -> Maybe:
@@ -135,17 +128,14 @@ _LAYOUTS: dict[str, dict[int, list[Any]]] = {
     "ddnet-0.6": {
         0: [_optional("token")],
         1: [_token("magic_octets", TOKEN_MAGIC), _token("token", NO_TOKEN)],
-        2: [
-            IfLeft(_token("magic_octets", TOKEN_MAGIC), 8 * TOKEN_OCTETS),
-            _optional("token"),
-        ],
+        2: [_optional("magic_octets", TOKEN_MAGIC), _optional("token")],
         3: [_optional("token")],
-        4: [_reason(), _absent("token")],
+        4: [_reason(), _optional("token", absent=True)],
     },
     "0.7": {
         0: [],
         1: _request(),
-        2: [_absent("accept_extra")],
+        2: [_optional("accept_extra", absent=True)],
         4: [_reason()],
         5: _request(),
     },

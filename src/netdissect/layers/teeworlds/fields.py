@@ -306,8 +306,7 @@ class OptionalTail(IfLeft):
     """Bytes behind the last known field. Later versions may add fields, so this is only a note."""
 
     def __init__(self) -> None:
-        IfLeft.__init__(self, Tail("trailing"), 8)
-        self.default = None
+        IfLeft.__init__(self, Tail("trailing"), 8, absent=True)
 
 
 TRAILING = Check(E("trailing"), "teeworlds-extra", "trailing", "bytes behind the known fields")
@@ -317,12 +316,11 @@ TRAILING = Check(E("trailing"), "teeworlds-extra", "trailing", "bytes behind the
 class Maybe(IfLeft):
     """A field that a message may leave out at its end. At least one byte must be left for it."""
 
-    __slots__ = ["default", "shown"]
+    __slots__ = ["shown"]
 
     def __init__(self, fld: Any) -> None:
-        IfLeft.__init__(self, fld, 8)
+        IfLeft.__init__(self, fld, 8, absent=True)
         self.shown = fld.shown
-        self.default = None
 
     def plain(self, value: Any) -> Any:
         """Return what the tree shows of the inner field."""
