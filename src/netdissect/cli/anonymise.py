@@ -51,12 +51,7 @@ _MOST_KEY = 65_536
 @options.analysis
 @options.screen
 def command(
-    file: str,
-    target: str,
-    key_file: str | None,
-    keep_others: bool,
-    choices: Choices,
-    look: Look,
+    file: str, target: str, key_file: str | None, keep_others: bool, choices: Choices, look: Look
 ) -> int:
     """Replace addresses, names, chat and passwords, so that a capture is safe to share.
 
@@ -91,8 +86,7 @@ def command(
         text += f"; {left:,} compressed places could not be overwritten and are unchanged"
     if key_file is None and not look.quiet:
         print(  # noqa: T201 - part of the answer
-            f"netdissect: the key was {key.hex()}; keep it secret, or discard it",
-            file=sys.stderr,
+            f"netdissect: the key was {key.hex()}; keep it secret, or discard it", file=sys.stderr
         )
     return summarise(text, [reader], quiet=look.quiet)
 

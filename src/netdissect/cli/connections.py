@@ -110,16 +110,11 @@ def _lines() -> Lines:
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.pipeline.reports import Lines  # noqa: PLC0415
 
-    return Lines(
-        json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered
-    )
+    return Lines(json.connection_line, json.line_parts, json.diagnosed_line, json.renumbered)
 
 
 def reports_of(
-    session: Session,
-    display_filter: str | None,
-    processes: int | None,
-    lines: Lines | None = None,
+    session: Session, display_filter: str | None, processes: int | None, lines: Lines | None = None
 ) -> Reports:
     """Return the reports of the connections with a datagram that matches a filter.
 

@@ -16,10 +16,7 @@ from netdissect.cli.request import Request
 @options.narrowed
 @options.count
 @click.option(
-    "--as",
-    "form",
-    type=click.Choice(["line", "hex", "tree"]),
-    help="How each message is shown.",
+    "--as", "form", type=click.Choice(["line", "hex", "tree"]), help="How each message is shown."
 )
 @options.secrets
 @options.report

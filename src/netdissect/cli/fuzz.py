@@ -57,13 +57,8 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     help="A capture whose messages are mutated; may be repeated. By default, messages with default"
     " values.",
 )
-@click.option(
-    "--seed",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Seed of the random generator; the same seed gives the same mutations.",
+@options.number(
+    "--seed", 1, "Seed of the random generator; the same seed gives the same mutations.", click.INT
 )
 @click.option(
     "--cases",
@@ -113,21 +108,18 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     default=True,
     help="Generate every case from the seeds, without feedback from the target.",
 )
-@click.option(
+@options.number(
     "--workers",
-    type=click.IntRange(min=1, max=64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Processes, each with its own target on consecutive ports from that of --target.",
+    1,
+    "Processes, each with its own target on consecutive ports from that of --target.",
+    click.IntRange(min=1, max=64),
 )
-@click.option(
+@options.number(
     "--rate",
-    type=Amount(min=0),
-    default=1000.0,
-    show_default=True,
-    metavar="R",
-    help="Maximum number of messages per second; 0 means unlimited.",
+    1000.0,
+    "Maximum number of messages per second; 0 means unlimited.",
+    Amount(min=0),
+    "R",
 )
 @click.option(
     "--monitor",
@@ -138,21 +130,9 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "rules; {port} is the port of the target.",
 )
 @answer
-@click.option(
-    "--failures",
-    type=options.COUNT,
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Stop after N different failures.",
-)
-@click.option(
-    "--examples",
-    type=options.COUNT,
-    default=3,
-    show_default=True,
-    metavar="N",
-    help="Keep the first N occurrences of each failure, and only count the others.",
+@options.number("--failures", 10, "Stop after N different failures.")
+@options.number(
+    "--examples", 3, "Keep the first N occurrences of each failure, and only count the others."
 )
 @click.option(
     "--skip",

@@ -39,9 +39,7 @@ class LiveSession(Session):
     keeps_reports = False
     """A capture may run for days, and its list of reports is not used."""
 
-    def __init__(
-        self, feed: LiveFeed, choices: Choices, *, write: str | None, quiet: bool
-    ) -> None:
+    def __init__(self, feed: LiveFeed, choices: Choices, *, write: str | None, quiet: bool) -> None:
         """Take a running capture.
 
         Args:

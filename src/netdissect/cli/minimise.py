@@ -20,21 +20,9 @@ if TYPE_CHECKING:
 
 @click.command("minimise")
 @failed_before("Monitors as for `fuzz`; one must be exec:.")
-@click.option(
-    "--trials",
-    type=options.Count(min=2),
-    default=400,
-    show_default=True,
-    metavar="N",
-    help="Maximum number of replays.",
-)
-@click.option(
-    "--tries",
-    type=options.COUNT,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Try each list N times before it counts as harmless, as races do not always fail.",
+@options.number("--trials", 400, "Maximum number of replays.", options.Count(min=2))
+@options.number(
+    "--tries", 1, "Try each list N times before it counts as harmless, as races do not always fail."
 )
 @answer
 @options.json_output

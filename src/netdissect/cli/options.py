@@ -140,15 +140,17 @@ def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
         raise
 
 
+def number(
+    name: str, usual: float, text: str, kind: click.ParamType[Any] = COUNT, unit: str = "N"
+) -> Callable[[_F], _F]:
+    """Add an option for a number; `text` is its help, which also shows the usual value."""
+    return click.option(name, type=kind, default=usual, show_default=True, metavar=unit, help=text)
+
+
 json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 count = click.option(
-    "-c",
-    "--count",
-    "limit",
-    type=COUNT,
-    metavar="N",
-    help="Stop after N lines of output.",
+    "-c", "--count", "limit", type=COUNT, metavar="N", help="Stop after N lines of output."
 )
 
 display_filter = click.option(
@@ -264,10 +266,7 @@ def narrowed(function: _F) -> _F:
         return function(*args, display_filter=text if parts else None, **options)
 
     return _all(  # type: ignore[return-value]
-        display_filter,
-        time_span,
-        around,
-        only_connection,
+        display_filter, time_span, around, only_connection
     )(wrapper)
 
 

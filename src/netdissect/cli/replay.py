@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--exact", is_flag=True, help="Send the recorded bytes without new tokens and numbers."
 )
-@click.option(
-    "--tries",
-    type=options.COUNT,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Replay N times and count the failures, as races do not always fail.",
-)
+@options.number("--tries", 1, "Replay N times and count the failures, as races do not always fail.")
 @options.json_output
 def command(
     failure: Failure,

@@ -39,14 +39,7 @@ class _Sending(NamedTuple):
 @options.own_host
 @options.dialect
 @options.transport
-@click.option(
-    "--wait",
-    type=Amount(0, 60),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for answers.",
-)
+@options.number("--wait", 1.0, "How long to wait for answers.", Amount(0, 60), "SECONDS")
 @click.option("--no-session", is_flag=True, help="Send without connecting first.")
 @click.option(
     "--exact", is_flag=True, help="Send the given numbers instead of those of the connection."

@@ -23,11 +23,7 @@ from netdissect.model.errors import UsageError
 @options.secrets
 @options.report
 def command(
-    request: Request,
-    frame: int | None,
-    hexed: bool,
-    field: str | None,
-    secrets: bool | None,
+    request: Request, frame: int | None, hexed: bool, field: str | None, secrets: bool | None
 ) -> int:
     """Show every field of one frame (or with -Y, of those that match) with its offset and size.
 

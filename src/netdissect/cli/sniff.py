@@ -114,9 +114,7 @@ _LATE = (
     metavar="HOST:PORT",
     help="Serve metrics for Prometheus, such as on 127.0.0.1:9464, instead of showing datagrams.",
 )
-@click.option(
-    "--live", is_flag=True, help="Show a dashboard of connections and their timeline."
-)
+@click.option("--live", is_flag=True, help="Show a dashboard of connections and their timeline.")
 @click.option(
     "--hold",
     is_flag=True,
@@ -247,12 +245,7 @@ def _session(
 
 
 def _print(
-    session: LiveSession,
-    match: Match,
-    rest: dict[str, Any],
-    *,
-    as_json: bool,
-    screen: Screen,
+    session: LiveSession, match: Match, rest: dict[str, Any], *, as_json: bool, screen: Screen
 ) -> None:
     """Print records as they arrive."""
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415

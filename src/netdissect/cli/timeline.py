@@ -64,11 +64,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 )
 @options.report
 def command(
-    request: Request,
-    only: str | None,
-    sort: str | None,
-    slowest: int | None,
-    probes: bool,
+    request: Request, only: str | None, sort: str | None, slowest: int | None, probes: bool
 ) -> int:
     """Show what happened to every reliable unit, in time order.
 

@@ -20,13 +20,7 @@ from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.flow import Decapsulator
 from netdissect.flow.ip import IP_READERS, OPTIONS_LIKE, IpHeader
-from netdissect.flow.links import (
-    ETHERNET,
-    ETHERTYPE_IPV4,
-    ETHERTYPE_IPV6,
-    LINK_READERS,
-    skip_tags,
-)
+from netdissect.flow.links import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINK_READERS, skip_tags
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 

@@ -25,11 +25,7 @@ _WIDE = {
     _STATISTICS: frozenset({4, 5, 6, 7, 8}),
 }
 """Block type -> options that are a 64-bit number."""
-_WORDS = {
-    _INTERFACE: frozenset[int](),
-    _PACKET: frozenset({2, 6}),
-    _STATISTICS: frozenset({2, 3}),
-}
+_WORDS = {_INTERFACE: frozenset[int](), _PACKET: frozenset({2, 6}), _STATISTICS: frozenset({2, 3})}
 """Block type -> options that consist of 32-bit numbers."""
 # libpcap's MAXIMUM_SNAPLEN.
 _SNAP_LENGTH = 262_144

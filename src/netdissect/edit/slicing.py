@@ -15,9 +15,7 @@ _UNKNOWN_LENGTH = -1
 
 
 def slice_capture(
-    reader: BlockReader,
-    target: str | os.PathLike[str] | IO[bytes],
-    wanted: Callable[[Block], bool],
+    reader: BlockReader, target: str | os.PathLike[str] | IO[bytes], wanted: Callable[[Block], bool]
 ) -> tuple[int, int]:
     """Write the frames that are wanted, in the same format, and all blocks that are no frames.
 

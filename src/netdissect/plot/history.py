@@ -11,13 +11,7 @@ from typing import NamedTuple
 
 from netdissect.model.native import i64
 from netdissect.model.packets import SIDES, Direction
-from netdissect.model.reports import (
-    Anomaly,
-    ConnectionEvent,
-    ConnectionReport,
-    Copy,
-    UnitRecord,
-)
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, Copy, UnitRecord
 from netdissect.plot.thin import MAX_POINTS, PointList
 
 MAX_SLOWEST = 200

@@ -202,9 +202,7 @@ class Screen:
         """Return whether lines may have any length, as on a pipe."""
         return self.width >= UNLIMITED
 
-    def line(
-        self, *segments: tuple[str, str], cut: bool = False, hang: int | None = None
-    ) -> None:
+    def line(self, *segments: tuple[str, str], cut: bool = False, hang: int | None = None) -> None:
         """Print one line.
 
         Args:

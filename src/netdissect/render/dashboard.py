@@ -530,5 +530,3 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Lin
         if name in columns
     ]
     return [*line, (outcome, style)]
-
-

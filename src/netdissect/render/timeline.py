@@ -11,14 +11,7 @@ from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, merged
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
-from netdissect.render.units import (
-    COPIES,
-    Clock,
-    arrow_of,
-    direction_style,
-    duration,
-    seconds,
-)
+from netdissect.render.units import COPIES, Clock, arrow_of, direction_style, duration, seconds
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
