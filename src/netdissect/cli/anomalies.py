@@ -25,9 +25,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.capture()
 @options.narrowed
 @options.count
-@click.option(
-    "--content", is_flag=True, help="Decode every message completely, as -Y does; slower."
-)
+@options.flag("--content", help="Decode every message completely, as -Y does; slower.")
 @click.option(
     "--min",
     "least",

@@ -43,9 +43,8 @@ _MOST_KEY = 65_536
     help="A key of 16 bytes or more: the same key gives the same replacements."
     " Without it, a new key is generated and printed.",
 )
-@click.option(
+@options.flag(
     "--keep-others",
-    is_flag=True,
     help="Keep payloads that belong to no known connection; by default they are removed.",
 )
 @options.analysis

@@ -46,8 +46,8 @@ MAX_PIPED = 4_000_000_000
 )
 @options.run_as
 @options.narrowed
-@click.option("--ascii", "plain", is_flag=True, help="Use only ASCII characters.")
-@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@options.flag("--ascii", "plain", help="Use only ASCII characters.")
+@options.flag("--no-mouse", help="Leave the mouse to the terminal.")
 @options.analysis
 @options.screen
 def command(

@@ -21,7 +21,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@options.flag("--origin", help="Show where each value comes from.")
 @options.json_output
 @options.screen
 def show(origin: bool, as_json: bool, look: Look) -> None:

@@ -48,12 +48,8 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
     default="frame",
     help="Sort by this, largest first; by default in order of first frames.",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="With CONNECTION, also show rows that are all 0."
-)
-@click.option(
-    "--explain", is_flag=True, help="Say why each connection was recognised as its protocol."
-)
+@options.flag("--all", "everything", help="With CONNECTION, also show rows that are all 0.")
+@options.flag("--explain", help="Say why each connection was recognised as its protocol.")
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),

@@ -40,7 +40,7 @@ class PayloadFacts(NamedTuple):
 @options.transport
 @options.schema
 @options.reading
-@click.option("-x", "--hex", "hexed", is_flag=True, help="Also show the bytes, below the tree.")
+@options.flag("-x", "--hex", "hexed", help="Also show the bytes, below the tree.")
 @options.strict
 @options.json_output
 @paged

@@ -96,10 +96,9 @@ def limit_of(
 @options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @options.count
-@click.option(
+@options.repeated(
     "--fail-on",
     "limits",
-    multiple=True,
     metavar="LIMIT",
     help="Exit with status 7 if a connection exceeds this limit, such as 'loss>5%' or"
     " 'lag.p95>200ms'; may be repeated.",

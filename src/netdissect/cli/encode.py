@@ -37,7 +37,7 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @options.dialect
 @options.transport
-@click.option("--bare", is_flag=True, help="Only the message, without the packet that carries it.")
+@options.flag("--bare", help="Only the message, without the packet that carries it.")
 @options.json_output
 @options.grouped("facts", lambda: PayloadFacts)
 def command(

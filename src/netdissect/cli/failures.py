@@ -44,10 +44,9 @@ def failed_before(monitors: str) -> Callable[[_F], _F]:
             "--target", metavar="HOST:PORT", help="The server; by default the target of the run."
         )
         @options.own_host
-        @click.option("--monitor", "given", multiple=True, metavar="KIND:...", help=monitors)
-        @click.option(
+        @options.repeated("--monitor", "given", metavar="KIND:...", help=monitors)
+        @options.flag(
             "--trust-folder",
-            is_flag=True,
             help="Run the commands and watch the logs named in the folder, after showing them.",
         )
         @wraps(function)

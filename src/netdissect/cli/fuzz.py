@@ -49,10 +49,9 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
 )
 @options.transport
-@click.option(
+@options.repeated(
     "--seeds",
     "captures",
-    multiple=True,
     metavar="FILE",
     help="A capture whose messages are mutated; may be repeated. By default, messages with default"
     " values.",
@@ -67,32 +66,26 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     help="Number of cases to send; 1000 unless --duration is given.",
 )
 @click.option("--duration", type=SPAN, metavar="TIME", help="Stop after this time: 30s, 10m.")
-@click.option(
+@options.repeated(
     "--type",
     "types",
-    multiple=True,
     metavar="TYPE",
     help="Mutate only messages of this type (* is a wildcard); may be repeated.",
 )
-@click.option(
+@options.repeated(
     "--mutator",
     "mutators",
-    multiple=True,
     metavar="NAME",
     help="Use only this mutator, such as field:*, octets:flip, order:*; may be repeated.",
 )
-@click.option(
+@options.repeated(
     "--dict",
     "dictionaries",
-    multiple=True,
     metavar="FILE",
     help='A file of values that mean something to the target, in lines name="\\x00text".',
 )
-@click.option(
-    "--schema",
-    multiple=True,
-    metavar="FILE",
-    help="Layout of user messages, so that their values are mutated.",
+@options.repeated(
+    "--schema", metavar="FILE", help="Layout of user messages, so that their values are mutated."
 )
 @click.option(
     "--corpus",
@@ -121,10 +114,9 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     Amount(min=0),
     "R",
 )
-@click.option(
+@options.repeated(
     "--monitor",
     "monitors",
-    multiple=True,
     metavar="KIND:...",
     help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB, cpu:PERCENT, latency:MS, "
     "rules; {port} is the port of the target.",
@@ -134,10 +126,9 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @options.number(
     "--examples", 3, "Keep the first N occurrences of each failure, and only count the others."
 )
-@click.option(
+@options.repeated(
     "--skip",
     "masked",
-    multiple=True,
     metavar="KIND",
     help="Only count this known failure, given by its eight digits or part of its text.",
 )
@@ -147,11 +138,9 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     metavar="FOLDER",
     help="Folder for cases, failures and reports; by default a new one in the current folder.",
 )
-@click.option("--resume", is_flag=True, help="Continue the run in --out.")
-@click.option(
-    "--traffic",
-    is_flag=True,
-    help="Also write traffic.pcapng: all traffic, with the cases as comments.",
+@options.flag("--resume", help="Continue the run in --out.")
+@options.flag(
+    "--traffic", help="Also write traffic.pcapng: all traffic, with the cases as comments."
 )
 @options.json_output
 @options.screen

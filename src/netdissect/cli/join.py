@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False),
     help="Write all frames to one pcapng file, on one clock, with their fates as comments.",
 )
-@click.option(
-    "--datagrams", is_flag=True, help="With --json, also print an object for each frame compared."
-)
+@options.flag("--datagrams", help="With --json, also print an object for each frame compared.")
 @options.part
 @options.facts
 def command(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead."
 )
-@click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
+@options.flag("--mermaid", help="Print Mermaid text instead.")
 @options.report
 def command(request: Request, svg: str | None, mermaid: bool) -> int:
     """Draw a connection as a sequence diagram.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
 _MOST = {key.option: key.most for key in KEYS}
 """Option -> its maximum."""
+
+
+flag: Final = partial(click.option, is_flag=True)
+repeated: Final = partial(click.option, multiple=True)
 
 
 def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -147,7 +151,7 @@ def number(
     return click.option(name, type=kind, default=usual, show_default=True, metavar=unit, help=text)
 
 
-json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+json_output = flag("--json", "as_json", help="One JSON object per line.")
 
 count = click.option(
     "-c", "--count", "limit", type=COUNT, metavar="N", help="Stop after N lines of output."
@@ -207,11 +211,10 @@ time_span = _all(
     ),
     click.option("--to", "until", type=SPAN, metavar="TIME", help="Stop at this time."),
 )
-only_connection = click.option(
+only_connection = repeated(
     "--connection",
     "of_connection",
     type=COUNT,
-    multiple=True,
     metavar="N",
     help="Only this connection; may be repeated.",
 )
@@ -280,9 +283,8 @@ target = click.option(
     metavar="HOST:PORT",
     help="The server to send to; loopback unless --i-own-this-host is given.",
 )
-own_host = click.option(
+own_host = flag(
     "--i-own-this-host",
-    is_flag=True,
     help="Confirm that you may send harmful traffic to a target that is not this machine.",
 )
 
@@ -295,17 +297,14 @@ secrets = click.option(
 )
 
 
-schema = click.option(
+schema = repeated(
     "--schema",
-    multiple=True,
     metavar="FILE",
     type=FILE,
     help="Layout of user messages, JSON or TOML (docs/schemas.md).",
 )
-strict = click.option(
-    "--strict", is_flag=True, help="Stop at an internal error instead of noting it."
-)
-quiet = click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error.")
+strict = flag("--strict", help="Stop at an internal error instead of noting it.")
+quiet = flag("-q", "--quiet", help="Print only errors on standard error.")
 
 
 screen = _all(
@@ -322,10 +321,8 @@ screen = _all(
         help="Width of the output in columns.",
     ),
     quiet,
-    click.option("--verbose", is_flag=True, help="Report each step on standard error (`survey`)."),
-    click.option(
-        "--debug", is_flag=True, expose_value=False, help="Print the traceback of a failure."
-    ),
+    flag("--verbose", help="Report each step on standard error (`survey`)."),
+    flag("--debug", expose_value=False, help="Print the traceback of a failure."),
     grouped("look", late("output", "Look")),
 )
 """Adds the options for the look of the output, passed as one keyword `look`."""
@@ -364,23 +361,20 @@ reading = _all(
 
 
 analysis = _all(
-    click.option(
+    repeated(
         "-d",
         "--decode-as",
         "decode_as",
-        multiple=True,
         metavar="udp.port==N,PROTOCOL",
         help="Decode a port as this protocol or dialect, without recognition.",
     ),
-    click.option(
+    repeated(
         "--dialect",
-        multiple=True,
         metavar="DIALECT",
         help="The dialect to assume for its protocol.",
     ),
-    click.option(
+    repeated(
         "--disable-protocol",
-        multiple=True,
         metavar="PROTOCOL",
         type=PROTOCOL,
         help="Do not recognise this protocol.",

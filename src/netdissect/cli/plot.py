@@ -83,11 +83,11 @@ class _Drawing(NamedTuple):
 @options.part
 @click.option("--space", metavar="NAME", help="Only units of this space, such as reliable.")
 @click.option("--interval", type=LENGTH, metavar="TIME", help="Length of an interval of `rate`.")
-@click.option("--bytes", "octets", is_flag=True, help="Plot `rate` in bytes instead of units.")
+@options.flag("--bytes", "octets", help="Plot `rate` in bytes instead of units.")
 @click.option(
     "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the plot in rows."
 )
-@click.option("--ascii", "plain", is_flag=True, help="Use only ASCII characters.")
+@options.flag("--ascii", "plain", help="Use only ASCII characters.")
 @options.json_output
 @options.analysis
 @options.screen

@@ -22,29 +22,23 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.capture()
 @options.narrowed
 @options.count
-@click.option("-V", "tree", is_flag=True, help="Show the tree of fields below each line.")
-@click.option("-x", "hexed", is_flag=True, help="Show the bytes below each line.")
-@click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
-@click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
+@options.flag("-V", "tree", help="Show the tree of fields below each line.")
+@options.flag("-x", "hexed", help="Show the bytes below each line.")
+@options.flag("--messages", help="One line per message instead of one per datagram.")
+@options.flag("--all", "everything", help="Also show datagrams of no known protocol.")
 @click.option(
     "-T",
     "table",
     type=click.Choice(["csv", "tsv"]),
     help="Print a table for other programs; -e selects its columns.",
 )
-@click.option(
-    "-e",
-    "columns",
-    multiple=True,
-    metavar="FIELD",
-    type=FIELD,
-    help="A column for -T; may be repeated.",
+@options.repeated(
+    "-e", "columns", metavar="FIELD", type=FIELD, help="A column for -T; may be repeated."
 )
-@click.option("--csv-safe", is_flag=True, help="Prefix ' to cells that a spreadsheet would run.")
-@click.option(
+@options.flag("--csv-safe", help="Prefix ' to cells that a spreadsheet would run.")
+@options.flag(
     "-l",
     "flush",
-    is_flag=True,
     help="Flush every line; on standard input, also show it before its units are settled.",
 )
 @options.secrets

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("replay")
 @failed_before("Monitors as for `fuzz`.")
-@click.option(
-    "--exact", is_flag=True, help="Send the recorded bytes without new tokens and numbers."
-)
+@options.flag("--exact", help="Send the recorded bytes without new tokens and numbers.")
 @options.number("--tries", 1, "Replay N times and count the failures, as races do not always fail.")
 @options.json_output
 def command(

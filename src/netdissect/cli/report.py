@@ -40,10 +40,8 @@ MAX_DETAILED = 16
     metavar="FILE",
     help="The file to write; `-` is standard output.",
 )
-@click.option(
-    "--redact",
-    is_flag=True,
-    help="Replace addresses and names, and leave out text and bytes from packets.",
+@options.flag(
+    "--redact", help="Replace addresses and names, and leave out text and bytes from packets."
 )
 @options.part
 @options.analysis

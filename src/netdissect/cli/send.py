@@ -40,10 +40,8 @@ class _Sending(NamedTuple):
 @options.dialect
 @options.transport
 @options.number("--wait", 1.0, "How long to wait for answers.", Amount(0, 60), "SECONDS")
-@click.option("--no-session", is_flag=True, help="Send without connecting first.")
-@click.option(
-    "--exact", is_flag=True, help="Send the given numbers instead of those of the connection."
-)
+@options.flag("--no-session", help="Send without connecting first.")
+@options.flag("--exact", help="Send the given numbers instead of those of the connection.")
 @options.json_output
 @options.screen
 @options.grouped("facts", lambda: PayloadFacts)

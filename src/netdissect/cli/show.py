@@ -16,9 +16,7 @@ from netdissect.model.errors import UsageError
 @options.capture({"frame": options.COUNT})
 @options.narrowed
 @options.count
-@click.option(
-    "-x", "hexed", is_flag=True, help="Also show the bytes, on the wire and decompressed."
-)
+@options.flag("-x", "hexed", help="Also show the bytes, on the wire and decompressed.")
 @click.option("--field", metavar="NAME", help="Highlight a field in the tree and in the bytes.")
 @options.secrets
 @options.report

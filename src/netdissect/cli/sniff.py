@@ -53,7 +53,7 @@ _LATE = (
     type=FILE,
     help="Read a file as if it were an interface; `-` reads standard input.",
 )
-@click.option("-D", "--list-interfaces", "listed", is_flag=True, help="List the interfaces.")
+@options.flag("-D", "--list-interfaces", "listed", help="List the interfaces.")
 @options.capture_filter
 @options.display_filter
 @click.option(
@@ -66,18 +66,16 @@ _LATE = (
 @click.option(
     "-c", "--count", "packets", type=options.COUNT, metavar="N", help="Stop after N packets."
 )
-@click.option(
+@options.repeated(
     "-a",
     "--autostop",
-    multiple=True,
     metavar="COND",
     help="Stop after duration:SECONDS, filesize:KB, packets:N or files:N; may be repeated.",
 )
-@click.option(
+@options.repeated(
     "-b",
     "--ring-buffer",
     "ring",
-    multiple=True,
     metavar="COND",
     help="Start a new file after filesize:KB, duration:SECONDS or packets:N, and keep the newest"
     " files:N; may be repeated.",
@@ -91,21 +89,16 @@ _LATE = (
     metavar="N",
     help="Bytes to capture of each packet; 0 means all.",
 )
-@click.option(
-    "-p",
-    "--no-promiscuous-mode",
-    "modest",
-    is_flag=True,
-    help="Do not put the interface into promiscuous mode.",
+@options.flag(
+    "-p", "--no-promiscuous-mode", "modest", help="Do not put the interface into promiscuous mode."
 )
 @click.option(
     "--backend", type=click.Choice(_BACKENDS), help="The program or socket that captures."
 )
 @options.run_as
-@click.option(
+@options.repeated(
     "-o",
     "preferences",
-    multiple=True,
     metavar="NAME:VALUE",
     help="A preference of tshark, with --backend tshark; may be repeated.",
 )
@@ -114,22 +107,17 @@ _LATE = (
     metavar="HOST:PORT",
     help="Serve metrics for Prometheus, such as on 127.0.0.1:9464, instead of showing datagrams.",
 )
-@click.option("--live", is_flag=True, help="Show a dashboard of connections and their timeline.")
-@click.option(
-    "--hold",
-    is_flag=True,
-    help="Hold lines back until the fate of their units is settled, as --json does.",
+@options.flag("--live", help="Show a dashboard of connections and their timeline.")
+@options.flag(
+    "--hold", help="Hold lines back until the fate of their units is settled, as --json does."
 )
-@click.option(
-    "-l",
-    "flush",
-    is_flag=True,
-    help="Print --json records immediately, without what is only known later.",
+@options.flag(
+    "-l", "flush", help="Print --json records immediately, without what is only known later."
 )
-@click.option("--messages", is_flag=True, help="One line per message instead of one per datagram.")
-@click.option("-V", "tree", is_flag=True, help="Show the tree of fields below each line.")
-@click.option("-x", "hexed", is_flag=True, help="Show the bytes below each line.")
-@click.option("--all", "everything", is_flag=True, help="Also show datagrams of no known protocol.")
+@options.flag("--messages", help="One line per message instead of one per datagram.")
+@options.flag("-V", "tree", help="Show the tree of fields below each line.")
+@options.flag("-x", "hexed", help="Show the bytes below each line.")
+@options.flag("--all", "everything", help="Also show datagrams of no known protocol.")
 @options.secrets
 @options.json_output
 @options.time_style

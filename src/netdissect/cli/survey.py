@@ -62,13 +62,12 @@ class _Questions(NamedTuple):
 @click.option(
     "--out", metavar="DATASET", type=FILE, help="Folder of the dataset to create or extend."
 )
-@click.option(
+@options.flag(
     "--follow-rotation",
     "follow",
-    is_flag=True,
     help="Read files whose names differ in a number or a time as one capture, in time order.",
 )
-@click.option("--units", is_flag=True, help="Store every reliable unit, not only counts.")
+@options.flag("--units", help="Store every reliable unit, not only counts.")
 @click.option(
     "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of an interval."
     "  [default: 1m]",
@@ -82,14 +81,13 @@ class _Questions(NamedTuple):
 @click.option(
     "--scheduler", metavar="URL", help="Use a running Dask scheduler, such as tcp://host:8786."
 )
-@click.option("--summary", is_flag=True, help="Show a summary of the dataset afterwards.")
+@options.flag("--summary", help="Show a summary of the dataset afterwards.")
 @click.option(
     "--against", metavar="DATASET", type=FILE, help="Show what has changed since another dataset."
 )
-@click.option(
+@options.repeated(
     "--fail-on",
     "limits",
-    multiple=True,
     metavar="LIMIT",
     help="Exit with status 7 if the dataset exceeds this limit, such as 'loss>5%' or, with"
     " --against, 'loss.rise>1%'; may be repeated.",

@@ -59,9 +59,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
     metavar="N",
     help="Show the N units that took longest to be acknowledged.",
 )
-@click.option(
-    "--probes", is_flag=True, help="Also show pings and heartbeats, as --json always does."
-)
+@options.flag("--probes", help="Also show pings and heartbeats, as --json always does.")
 @options.report
 def command(
     request: Request, only: str | None, sort: str | None, slowest: int | None, probes: bool
