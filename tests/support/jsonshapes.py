@@ -249,6 +249,8 @@ SPACE_EXTRAS: dict[str, Shape] = {
             "pure_acks",
             "octets_on_wire",
             "partly_new",
+            "ids_missing",
+            "copies_missing",
             "window_closures",
             "timer_resends",
             "segments",

@@ -33,7 +33,7 @@ def diagnose(report: ConnectionReport, limits: Limits = _DEFAULTS) -> Diagnosis:
         None if span is None else around_of(report, span),
         lag,
         badness(report, ending, cause, loss),
-        words.verdict(report, ending, cause, loss),
+        words.verdict(report, ending, cause, loss, limits),
         ruled_out(report, ending, cause, loss, limits),
         settles(report, cause, loss, limits),
         _names(report),

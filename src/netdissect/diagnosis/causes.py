@@ -10,9 +10,9 @@ from netdissect.diagnosis.measures import (
     closed_window,
     is_impatient,
     is_lossless,
-    is_notably_late,
     lag_of,
     limit_of,
+    resent_of,
 )
 from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
@@ -58,6 +58,9 @@ def cause_of(
         worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
         alone = loss[1 - worst] if loss[worst].basis == "bound" else None
         text = words.loss_text(worst, loss[worst], alone)
+        back = loss[1 - worst]
+        if back.basis == "bound" and 100 * (back.share or 0.0) > limits.high_loss:
+            text += f" {words.loss_text(1 - worst, back)}"
         limit = limit_of(report, worst, limits)
         if limit is not None:
             text += f" The rate was limited: {limit.text}."
@@ -120,15 +123,17 @@ def _stalled(
     unknown = _unknown_losses(report, loss, limits)
     bounded = [way for way in unknown if loss[way].basis == "bound"]
     late = sum(space.added.over_limit for space in report.spaces if space.added is not None)
-    is_late = is_notably_late(report, late)
+    resent = [(way, *resent_of(report, way)) for way in unknown if way not in bounded]
+    resent = [each for each in resent if 100 * each[1] > limits.high_loss * each[2]]
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
-        calm=not bounded and not is_late,
+        calm=not bounded and not late and not resent,
     )  # fmt: skip
     text = found.text + words.one_way_only(report)
-    if is_late:
+    if late:
         text += words.late_text(report, late, limits)
     text += "".join(f" {words.loss_text(way, loss[way])}" for way in bounded)
+    text += "".join(f" {words.resent_text(way, again, sent)}" for way, again, sent in resent)
     text += words.unknown_loss([way for way in unknown if way not in bounded])
     found.text = text.strip()
     return found

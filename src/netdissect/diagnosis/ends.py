@@ -23,8 +23,9 @@ def ending_of(report: ConnectionReport) -> Ending:
     if by is None:
         confidence = "cannot tell"
     else:
-        # Only the answer to a goodbye was captured, or only the direction of whoever gave up.
-        unseen = report.end_hint is not None and report.end_hint.kind == "answered"
+        # Only the answer to a goodbye was captured, or what may be none, or only the direction of
+        # whoever gave up.
+        unseen = report.end_hint is not None and report.end_hint.kind in ("answered", "notice")
         one_way = how == "gave-up" and not all(report.datagrams)
         stated = how in _STATED and not (unseen or one_way)
         at_side = how == "never-answered" and report.vantage in SIDES
@@ -59,6 +60,8 @@ def _without_close(report: ConnectionReport, sign: EndHint | None) -> _End:
     if sign is not None and sign.kind == "superseded" and 1 - sign.direction not in to_the_end:
         # Its peer was present, so a side that connects again has given up this connection.
         return SIDES[sign.direction], "silent", None, sign.frame, sign.time_ns
+    if sign is not None and sign.kind == "notice":
+        return SIDES[sign.direction], "said", sign.reason, sign.frame, sign.time_ns
     if report.state == "silent":
         return None, "silent", None, None, report.last_time_ns
     if sign is not None or (report.state == "open" and to_the_end):

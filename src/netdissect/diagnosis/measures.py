@@ -16,7 +16,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, Sp
 
 __all__ = [
     "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "is_lossless",
-    "is_notably_late", "lag_of", "limit_of", "loss_of", "spans",
+    "is_notably_late", "lag_of", "limit_of", "loss_of", "resent_of", "spans",
 ]  # fmt: skip
 
 MIN_SENT = 20
@@ -24,7 +24,7 @@ MIN_SENT = 20
 SEGMENTS = "tcp"
 """The space of TCP segments: TCP repairs losses, so nothing above it is lost."""
 _LATE_UNITS = 3
-"""Late units of a connection over UDP before they are mentioned."""
+"""Late units of a connection over UDP before they are a finding."""
 _MISSING = ("observed", "inferred")
 """The bases of a loss that is counted by missing numbers."""
 _UNKNOWN = Loss(0, 0, "unknown")
@@ -49,7 +49,8 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
     if reported is not None:
         return reported
     if report.vantage == SIDES[1 - direction]:
-        missing = _by_missing_numbers(spaces)
+        tcp = report.transport == "tcp"
+        missing = _by_missing_packets(spaces) if tcp else _by_missing_numbers(spaces)
         if missing is not None:
             return replace(missing, basis="bound") if report.misses_frames else missing
     # What was sent into a silence, or not captured, bounds nothing.
@@ -59,7 +60,7 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
 
 
 def is_notably_late(report: ConnectionReport, units: int) -> bool:
-    """Return whether a number of late units is worth mentioning.
+    """Return whether a number of late units is a finding.
 
     One or two may have waited for a busy program; over TCP, where the operating system
     acknowledges, one is enough.
@@ -84,15 +85,34 @@ def _reported(spaces: list[SpaceReport]) -> Loss | None:
 def _by_missing_numbers(spaces: list[SpaceReport]) -> Loss | None:
     """Return the loss by the numbers missing next to the receiver.
 
-    Only spaces whose units are never sent again count, as a retransmission fills the gap. Return
-    None if there are not enough such units.
+    Only spaces whose units are never sent again count, as a retransmission fills the gap, or those
+    whose units are sent several times at once. Return None if there are not enough such units.
     """
+    for space in spaces:
+        # A sender that sends each unit several times at once.
+        missing, sent = space.extra.get("copies_missing"), space.copies - space.duplicates
+        if isinstance(missing, int) and sent >= MIN_SENT:
+            return Loss(sent + missing, missing, "observed")
     best = _best(spaces)
     if best is None:
         return None
     exact = best.consecutive and not best.retransmissions
     basis = "observed" if exact else "inferred"
     return Loss(_numbers(best), _missing(best), basis)
+
+
+def _by_missing_packets(spaces: list[SpaceReport]) -> Loss | None:
+    """Return the loss of a TCP stream by the packets missing next to its receiver.
+
+    IP identifications show them, but some senders share their counter with other connections.
+    Therefore they count only if bytes were missing as well, and came later. Return None if not.
+    """
+    for space in spaces:
+        missing, segments = space.extra.get("ids_missing"), space.extra["segments"]
+        came_later = space.extra["hole_filling"] - space.extra["reordered"]
+        if isinstance(missing, int) and came_later > 0 and segments >= MIN_SENT:
+            return Loss(segments + missing, missing, "inferred")
+    return None
 
 
 def _numbers(space: SpaceReport) -> int:
@@ -184,6 +204,20 @@ def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
     sent = sum(space.copies - space.duplicates for space in repaired)
     lost = sum(space.retransmissions + space.units - space.acked for space in repaired)
     return Loss(sent, lost, "bound" if sent >= MIN_SENT else "unknown")
+
+
+def resent_of(report: ConnectionReport, direction: int) -> tuple[int, int]:
+    """Return (retransmissions, transmissions) of a direction, without network copies and without
+    what is repeated by design.
+    """
+    spaces = [
+        space
+        for space in report.spaces
+        if space.direction == direction
+        and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
+    ]
+    sent = sum(space.copies - space.duplicates for space in spaces)
+    return sum(space.retransmissions for space in spaces), sent
 
 
 def is_impatient(space: SpaceReport, slow_ms: float | None) -> bool:

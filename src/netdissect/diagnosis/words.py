@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from netdissect.diagnosis.measures import spans
+from netdissect.diagnosis.measures import MIN_SENT, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -28,6 +28,7 @@ __all__ = [
     "not_the_network",
     "one_way_only",
     "plain_cause",
+    "resent_text",
     "second_capture",
     "sent_meanwhile",
     "slow_text",
@@ -36,6 +37,7 @@ __all__ = [
     "verdict",
 ]
 
+_DEFAULTS: Final = Limits()
 NO_SILENCE: Final = "silence: packets of both sides arrived as often as their timers require"
 MIN_UNANSWERED: Final = 6
 """With this many unanswered requests, the requests and not only their answers were lost."""
@@ -51,8 +53,14 @@ _AT_MOST: Final = "at most "
 _DIRECTIONS: Final = ("client to server", "server to client")
 
 
-def verdict(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]) -> str:
-    """Return the verdict as a sentence."""
+def verdict(
+    report: ConnectionReport,
+    ending: Ending,
+    cause: Cause,
+    loss: tuple[Loss, Loss],
+    limits: Limits = _DEFAULTS,
+) -> str:
+    """Return the verdict as a sentence. A loss beyond the limit is in it whatever the cause."""
     clauses = [_ending_clause(report, ending, cause)]
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
         clauses.append(_silence_clause(report, cause))
@@ -62,7 +70,14 @@ def verdict(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[
     elif cause.what == "slow-receiver":
         # The first clause of the cause, continued in lower case.
         clauses.append("t" + cause.text[1:].partition(":")[0])
+    if cause.what != "loss" and any(_is_high(part, limits) for part in loss):
+        clauses.append(f"lost: {_shares(loss, _DIRECTIONS, _AT_MOST)}")
     return "; ".join(clauses) + "."
+
+
+def _is_high(part: Loss, limits: Limits) -> bool:
+    enough = part.is_known and part.sent >= MIN_SENT
+    return enough and 100 * (part.share or 0.0) > limits.high_loss
 
 
 _ENDINGS: Final = {
@@ -213,7 +228,7 @@ def span_text(span: QuietSpan, confidence: str) -> str:
         return f"The capture was taken next to the {side}, which sent nothing: its program stopped."
     if confidence == "likely":
         return (
-            f"Sequence numbers of the {side} are missing after the silence: it kept sending, and"
+            f"Numbers of the {side}'s packets are missing after the silence: it kept sending, and"
             f" the path to the {other} was broken."
         )
     return (
@@ -391,9 +406,11 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
             ended = f"The {ending.by} closed it" if ending.by in SIDES else "It was closed"
             also = _ALSO_SENT.get(ending.reason or "", "")
             return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}"
+        case _ if ending.how == "timed-out":
+            text = _BY_STAMPS if _was_heard(report) else _TIMED_OUT[ending.by]
         case _:
-            quiet = "No problem was seen." if calm else ""
-            return _TIMED_OUT[ending.by] if ending.how == "timed-out" else quiet
+            text = "No problem was seen." if calm else ""
+    return text
 
 
 _ALSO_SENT: Final = {
@@ -409,6 +426,19 @@ _TIMED_OUT: Final = {
     None: "Nothing that keeps the connection alive arrived in time.",
 }
 """Side that timed out -> the cause, if no silence shows it."""
+_BY_STAMPS: Final = (
+    "The server measures a silence by the time stamps that the client sends: the newest was too"
+    " old, although packets kept arriving."
+)
+
+
+def _was_heard(report: ConnectionReport) -> bool:
+    """Return whether a side timed out although it had just heard its peer."""
+    return any(
+        verdict.due_ns - verdict.last_heard_ns < _SEEN_ON_NS
+        for verdict in report.timeouts
+        if verdict.fired and verdict.due_ns is not None and verdict.last_heard_ns is not None
+    )
 
 
 def late_text(report: ConnectionReport, units: int, limits: Limits) -> str:
@@ -416,6 +446,16 @@ def late_text(report: ConnectionReport, units: int, limits: Limits) -> str:
     unit = "segment" if report.transport == "tcp" else "message"
     them = f"1 {unit} sent again was" if units == 1 else f"{units} {unit}s sent again were"
     return f" {them} acknowledged more than {limits.late_delivery} ms late."
+
+
+def resent_text(direction: int, resent: int, sent: int) -> str:
+    """Return a further sentence: how much of what a direction sent was sent again, of unknown
+    cause.
+    """
+    return (
+        f"{resent} of {sent} transmissions by the {SIDES[direction]} were retransmissions: the"
+        " earlier ones or their acknowledgements were lost or late."
+    )
 
 
 def unknown_loss(directions: list[int]) -> str:

@@ -282,12 +282,15 @@ class EndHint:
     kind: str
     """`renewed`: a side has forgotten the connection and restarts its numbers; `superseded`: the
     client begins another connection between the same endpoints; `answered`: the answer to a goodbye
-    was captured, but not the goodbye; `notice`: the last message of a side may be its goodbye.
+    was captured, but not the goodbye; `notice`: the last message of a side is a goodbye unless the
+    connection goes on after the capture; `notices`: the same, but it went on after an earlier one.
     """
     direction: int
     """`Direction` of the frame."""
     frame: int
     time_ns: int
+    reason: str | None = None
+    """The protocol's word for it."""
 
 
 @dataclass(slots=True, init=False)

@@ -320,7 +320,9 @@ def _end_hint(connection: Connection) -> EndHint | None:
     if signs:
         return min(signs, key=lambda sign: sign.time_ns)
     sign = connection.end_hint
-    if sign is not None and sign.kind == "notice" and sign.frame < connection.last_frame:
+    if sign is None or sign.kind not in ("notice", "notices"):
+        return sign
+    if sign.frame < connection.last_frame:
         return None  # it was no goodbye: the connection went on
     return sign
 

@@ -363,7 +363,8 @@ class Connection(ScanSink):
                 self.announced[side] = found
                 name = "timeout"
             else:
-                self.end_hint = EndHint("notice", side, frame, time_ns)
+                kind = "notice" if self.end_hint is None else "notices"
+                self.end_hint = EndHint(kind, side, frame, time_ns, detail)
         self._step(name, detail, side, frame, time_ns)
 
     def _step(

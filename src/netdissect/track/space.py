@@ -539,6 +539,9 @@ class Space(StrayedUnits):
             "forgotten": self.forgotten,
         }  # fmt: skip
         extra: dict[str, Any] = {name: count for name, count in counts.items() if count}
+        if self.rule.burst > 1 and self.rule.consecutive:
+            sent = self.rule.burst * (self.units + self.numbers.never_seen(self.units))
+            extra["copies_missing"] = max(0, sent - self.units - self.repeats.retransmissions)
         feedback, quality = self.acks.feedback, self.ack_stats.quality
         if feedback is not None:
             extra |= feedback.counts()

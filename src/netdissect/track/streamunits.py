@@ -6,12 +6,23 @@ objects.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from netdissect.model.diagnosis import Burst
 from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import UnitRecord
+from netdissect.track.numbers import LEAST_BURST, MAX_BURSTS
+from netdissect.track.ranges import Recent
 
 _ROW: Final = 3
+_ID_WRAP: Final = 1 << 16
+MAX_SKIPPED: Final = 256
+"""A sender that counts the packets of a connection does not skip this many identifications: that
+many are rarely lost in a row.
+"""
+MAX_IDS_MISSING: Final = 4096
+"""Missing identifications remembered; with more, they are not counted."""
 
 
 class Arrival:
@@ -65,6 +76,66 @@ class PendingMessage:
         self.record = record
         self.repeated = repeated
         """Whether some of it was sent again."""
+
+
+class PacketIds:
+    """The IP identifications of one direction: which are missing, if its sender counts the packets
+    of each connection. *Source:* Linux (`inet_id` of a socket).
+    """
+
+    __slots__ = ("_bursts", "_newest", "counted", "missing")
+
+    def __init__(self) -> None:
+        self._bursts: list[Burst] = []
+        """The newest runs of missing ones, including those that came late."""
+        self._newest: i64 = 0
+        """The newest one, extended beyond 16 bits; 0 = none yet."""
+        self.counted = False
+        """Whether each was close to the one before it."""
+        self.missing = Recent()
+
+    def take(self, ip_id: i64, since_ns: int, frame: int, time_ns: int) -> None:
+        """Process the identification of a packet, which is not 0; the packet before it was captured
+        at `since_ns`.
+        """
+        newest = self._newest
+        if not newest:
+            self._newest = _ID_WRAP + ip_id
+            self.counted = True
+            return
+        ahead = (ip_id - newest) & (_ID_WRAP - 1)
+        if not self.counted:
+            return
+        if ahead >= _ID_WRAP // 2:
+            self.missing.discard(newest + ahead - _ID_WRAP)
+            return
+        self._newest = newest + ahead
+        if ahead <= 1:
+            return
+        if ahead > MAX_SKIPPED or self.missing.size > MAX_IDS_MISSING:
+            self.counted = False
+            self.missing = Recent()
+            self._bursts = []
+            return
+        self.missing.add(newest + 1, newest + ahead)
+        if ahead > LEAST_BURST:
+            if len(self._bursts) == MAX_BURSTS:
+                del self._bursts[0]
+            self._bursts.append(
+                Burst(ahead - 1, since_ns, time_ns, frame, newest + 1, newest + ahead - 1)
+            )
+
+    def report(self) -> dict[str, int]:
+        """Return how many are missing, if its sender counts them."""
+        return {"ids_missing": self.missing.size} if self.counted else {}
+
+    def bursts(self) -> tuple[Burst, ...]:
+        """Return the newest runs of missing packets, longest first."""
+        counted = [
+            replace(each, count=sum(at in self.missing for at in range(each.low, each.high + 1)))
+            for each in self._bursts
+        ]
+        return tuple(sorted(counted, key=lambda burst: -burst.count))
 
 
 class SegmentHistory:

@@ -19,7 +19,7 @@ from netdissect.track.outcomes import append_copy, record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.stalls import STREAM, StallTracker
-from netdissect.track.streamunits import Arrival, SegmentHistory, SentRange
+from netdissect.track.streamunits import Arrival, PacketIds, SegmentHistory, SentRange
 from netdissect.track.totalling import summed
 from netdissect.track.totals import SpaceTotals
 
@@ -48,12 +48,12 @@ class StreamHalf:
     """The bytes that one side sent: units, copies, gaps (holes) and acknowledgements."""
 
     __slots__ = (
-        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "_summed", "acked",
-        "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first", "highest",
-        "holes", "last", "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
-        "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
-        "rtt", "segments", "sender_present", "settled", "totals", "troubles", "units_acked",
-        "units_unacked",
+        "_before", "_forgotten", "_identities", "_ids", "_named", "_newest_id", "_shut", "_summed",
+        "acked", "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first",
+        "highest", "holes", "last", "last_frame", "last_ns", "lateness", "max_copies", "new",
+        "octets_on_wire", "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns",
+        "recorder", "repeated", "rtt", "segments", "sender_present", "settled", "totals",
+        "troubles", "units_acked", "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -125,6 +125,7 @@ class StreamHalf:
         self._before: list[tuple[int, int]] = []
         """Ranges seen from before the start of the capture."""
         self._newest_id: int | None = None
+        self._ids = PacketIds()
         self._identities = SegmentHistory()
 
     # -- input -------------------------------------------------------------------------------------
@@ -136,6 +137,8 @@ class StreamHalf:
         flags = segment.flags
         counts = self.counts
         self.segments += 1
+        if segment.ip_id:
+            self._ids.take(segment.ip_id, self.last_ns, frame, time_ns)
         if time_ns - self.last_ns > PAUSE_NS and self.last_ns and self.on_pause is not None:
             self.on_pause(self.direction, frame, time_ns, (self.last_ns, self.last_frame))
         self.last_ns = time_ns
@@ -529,6 +532,7 @@ class StreamHalf:
             "partly_new": len(self.partly_new),
         }
         extra |= self.troubles.report(end_ns)
+        extra |= self._ids.report()
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(
@@ -549,5 +553,6 @@ class StreamHalf:
             max_copies=self.max_copies,
             rtt=self.rtt.summary(),
             added=self.lateness.summary(),
+            bursts=self._ids.bursts(),
             extra=extra,
         )

@@ -110,7 +110,13 @@ def announced(
     due = last_ns + int(rule.idle_ms * _MS)
     own, other = stamps[side], stamps[1 - side]
     silent_ms = 0.0
-    if rule.by_clock and own is not None and other is not None and other[1] == heard.last_ns:
+    if (
+        rule.by_clock
+        and own is not None
+        and other is not None
+        # What the peer has sent since that stamp may not have reached this side in time.
+        and (other[1] == heard.last_ns or now_ns - other[1] <= ANNOUNCE_SLACK_NS)
+    ):
         silent_ms = own[0] - other[0]
     if silent_ms >= rule.idle_ms:
         due = min(due, now_ns)
