@@ -131,6 +131,20 @@ def test_a_clock_that_is_set_by_ten_seconds(tmp_path: Path, span: int, which: in
             assert {frame: told for frame, told in mine.items() if told != was[frame]} == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "at"), [("eoudp/late_accept_lost_{}", 295), ("riptide/udp_2.2.1_burst_gap_{}leg", 252)]
+)
+def test_a_clock_that_is_set_while_much_is_on_its_way(tmp_path: Path, name: str, at: int) -> None:
+    """In the order of the other capture, old and new time stamps alternate around the step."""
+    client, server = (CAPTURES / f"{name.format(side)}.pcap" for side in SIDES)
+    stepping = rewritten(server, tmp_path / "stepped.pcap", stepped(at, 10 * S))
+    with join(str(client), stepping) as found:
+        ((capture, frame, by_ms),) = found.report.clock.steps
+        assert (capture, frame) == (1, at + 1)
+        assert abs(by_ms - 10_000) < 100
+        assert fates(found) == as_shipped((client, server))
+
+
 @pytest.mark.parametrize(("which", "span"), [(1, 10 * S), (0, -10 * S)])
 def test_a_clock_that_is_set_in_a_long_pause(tmp_path: Path, which: int, span: int) -> None:
     """With its pause of 3.5 s the jump was too far from the step, and no clock fitted."""

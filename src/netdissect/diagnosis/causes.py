@@ -29,6 +29,8 @@ _RECOVERED: Final = 50
 """Badness of a silence that passed."""
 _LOSSY: Final = 40
 """Badness of loss, or of a program that did not read."""
+_MIN_RESENT: Final = 3
+"""Retransmissions of a direction before they are mentioned: a busy program causes one or two."""
 _BRIEF_NS: Final = 1_000_000_000
 """A silence to the end that is shorter than this explains less than loss does."""
 
@@ -56,10 +58,9 @@ def cause_of(
         return _plain(report, ending, "quality", ending.confidence)
     if lossy:
         worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
-        alone = loss[1 - worst] if loss[worst].basis == "bound" else None
-        text = words.loss_text(worst, loss[worst], alone)
         back = loss[1 - worst]
-        if back.basis == "bound" and 100 * (back.share or 0.0) > limits.high_loss:
+        text = words.loss_text(worst, loss[worst], back if loss[worst].basis == "bound" else None)
+        if 100 * (back.share or 0.0) > limits.high_loss:
             text += f" {words.loss_text(1 - worst, back)}"
         limit = limit_of(report, worst, limits)
         if limit is not None:
@@ -124,7 +125,11 @@ def _stalled(
     bounded = [way for way in unknown if loss[way].basis == "bound"]
     late = sum(space.added.over_limit for space in report.spaces if space.added is not None)
     resent = [(way, *resent_of(report, way)) for way in unknown if way not in bounded]
-    resent = [each for each in resent if 100 * each[1] > limits.high_loss * each[2]]
+    resent = [
+        each
+        for each in resent
+        if each[1] >= _MIN_RESENT and 100 * each[1] > limits.high_loss * each[2]
+    ]
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
         calm=not bounded and not late and not resent,

@@ -15,7 +15,7 @@ from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
 __all__ = [
-    "MIN_SENT", "around_of", "closed_window", "crosses", "is_impatient", "is_lossless",
+    "MIN_SENT", "SEGMENTS", "around_of", "closed_window", "crosses", "is_impatient", "is_lossless",
     "is_notably_late", "lag_of", "limit_of", "loss_of", "resent_of", "spans",
 ]  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from netdissect.diagnosis.measures import MIN_SENT, spans
+from netdissect.diagnosis.measures import MIN_SENT, SEGMENTS, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -443,7 +443,7 @@ def _was_heard(report: ConnectionReport) -> bool:
 
 def late_text(report: ConnectionReport, units: int, limits: Limits) -> str:
     """Return a further sentence: how much of what was sent again was acknowledged late."""
-    unit = "segment" if report.transport == "tcp" else "message"
+    unit = "segment" if any(space.space == SEGMENTS for space in report.spaces) else "message"
     them = f"1 {unit} sent again was" if units == 1 else f"{units} {unit}s sent again were"
     return f" {them} acknowledged more than {limits.late_delivery} ms late."
 

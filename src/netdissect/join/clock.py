@@ -167,9 +167,18 @@ def find_steps(
     by_a = sorted(anchors)
     # Jumps are named by frames of their own capture, and reordering gives B another order than A.
     by_b = sorted(anchors, key=lambda anchor: anchor.frame_b)
-    changes = _lasting_changes([anchor.difference for anchor in by_a])
-    steps = [_locate(by_a, by_b, index, height, jumps) for index, height in changes]
-    return [step for step in steps if step is not None]
+    # In the order of the capture whose clock was not set, the datagrams that were on their way then
+    # blur the step. The clearer order explains more of the changes.
+    best: list[tuple[int, int, int]] = []
+    most: tuple[int, int] | None = None
+    for ordered in (by_a, by_b):
+        changes = _lasting_changes([anchor.difference for anchor in ordered])
+        steps = [_locate(by_a, by_b, ordered[index], height, jumps) for index, height in changes]
+        located = {step[:2]: step for step in steps if step is not None}
+        clear = (-steps.count(None), len(located))
+        if most is None or clear > most:
+            best, most = list(located.values()), clear
+    return best
 
 
 def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
@@ -217,20 +226,19 @@ def _best_split(differences: list[int], start: int, end: int, before: int, after
 def _locate(
     by_a: list[Anchor],
     by_b: list[Anchor],
-    index: int,
+    place: Anchor,
     step: int,
     jumps: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
 ) -> tuple[int, int, int] | None:
-    """Return the step that explains a lasting change at `by_a[index]`.
+    """Return the step that explains a lasting change at an anchor.
 
     The clock that was set is that of the capture whose time jumps by the step near that place.
     Return None if neither does: then the delays changed, not a clock.
     """
-    place = by_a[index]
-    in_b = by_b.index(place)
+    in_a, in_b = by_a.index(place), by_b.index(place)
     choices: list[tuple[bool, int, int, int, int]] = []
     # B minus A grows when B's clock is set forward, or A's back.
-    for capture, (ordered, at, sign) in enumerate(((by_a, index, -1), (by_b, in_b, 1))):
+    for capture, (ordered, at, sign) in enumerate(((by_a, in_a, -1), (by_b, in_b, 1))):
         # In an anchor, field 0 is the frame of A and field 2 that of B.
         low = ordered[max(at - _STEP_WINDOW, 0)][2 * capture]
         high = ordered[min(at + _STEP_WINDOW, len(ordered) - 1)][2 * capture]

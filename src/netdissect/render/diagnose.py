@@ -194,7 +194,8 @@ def loss_line(way: int, part: Loss) -> str:
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
     most = "at most " if part.is_limit else ""
     share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
-    return f"{arrow_of(Direction(way))} {most}{share} of {part.sent}, {LOSS_BASIS[part.basis]}"
+    sent = f"{part.sent} sent reliably" if part.basis == "bound" else f"{part.sent}"
+    return f"{arrow_of(Direction(way))} {most}{share} of {sent}, {LOSS_BASIS[part.basis]}"
 
 
 def _late(way: int, late: AddedDelay) -> str:
