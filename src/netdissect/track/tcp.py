@@ -125,8 +125,7 @@ class StreamHalf:
         self._before: list[tuple[int, int]] = []
         """Ranges seen from before the start of the capture."""
         self._newest_id: int | None = None
-        self._ids = PacketIds()
-        self._identities = SegmentHistory()
+        self._ids, self._identities = PacketIds(), SegmentHistory()
 
     # -- input -------------------------------------------------------------------------------------
 
