@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scapy.config import conf
 from scapy.fields import ConditionalField, Field, RawVal
@@ -121,9 +121,12 @@ def _can_write(pkt: Any, field: Any, value: Any) -> bool:
     return True
 
 
+_L = TypeVar("_L", bound="Layer")
+
+
 def make_layer(
-    names: dict[str, Any], title: str, base: type[Layer], text: str, **attributes: Any
-) -> Any:
+    names: dict[str, Any], title: str, base: type[_L], text: str | None, **attributes: Any
+) -> type[_L]:
     """Return a new layer class, and add it to a module, where pickle and Scapy look for it.
 
     Args:
@@ -134,9 +137,10 @@ def make_layer(
         attributes: its `fields_desc` and other attributes.
     """
     body = {"__doc__": text, "__module__": names["__name__"], **attributes}
-    made: Any = type(base)
-    names[title] = made(title, (base,), body)
-    return names[title]
+    make: Any = type(base)
+    made: type[_L] = make(title, (base,), body)
+    names[title] = made
+    return made
 
 
 class _DispatchingMeta(type(Packet)):  # type: ignore[misc]

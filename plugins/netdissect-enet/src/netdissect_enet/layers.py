@@ -69,11 +69,10 @@ def _command(number: int, flags: int, channel: int, *body: Any) -> type[EnetComm
     head = [field.copy() for field in EnetCommand.fields_desc]
     for field, value in zip(head, (flags >> 7, flags >> 6 & 1, 0, number, channel, 1), strict=True):
         field.default = value
-    made: type[EnetCommand] = make_layer(
+    return make_layer(
         globals(), LAYERS[number], EnetCommand, f"Command {number}.",
         name=NAMES[number], fields_desc=[*head, *body], number=number,
     )  # fmt: skip
-    return made
 
 
 def _data() -> list[Any]:

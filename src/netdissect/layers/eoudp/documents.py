@@ -103,7 +103,7 @@ def _layer(
     checks: tuple[Check, ...] = (),
 ) -> type[Layer]:
     """Return a new layer class."""
-    made: type[Layer] = make_layer(
+    made = make_layer(
         globals(),
         f"EoudpDoc{title}{suffix}",
         Layer,

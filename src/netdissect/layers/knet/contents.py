@@ -136,9 +136,9 @@ class KnetWrongSize2010(KnetWrongSize):
 
 
 def _control(
-    name: str, text: str, *fields: Any, dialect: str = "knet-2.x", base: type[Layer] = KnetContent,
-    prefix: str = "Knet", gens: Sequence[Gen] = (), checks: Sequence[Check] = (),
-) -> Any:  # fmt: skip
+    name: str, text: str, *fields: Any, dialect: str = "knet-2.x", prefix: str = "Knet",
+    base: type[KnetContent] = KnetContent, gens: Sequence[Gen] = (), checks: Sequence[Check] = (),
+) -> type[KnetContent]:  # fmt: skip
     """Return the layer of a control message, with the message ID that it has in a dialect."""
     number = next(number for number, known in CONTROLS[dialect].items() if known == name)
     return make_layer(
@@ -208,12 +208,12 @@ KnetConnectSyn, KnetConnectSynAck, KnetConnectAck = _DOCUMENT = [
     ), strict=True)
 ]  # fmt: skip
 
-_LAYERS: Mapping[str, type[Layer]] = {
+_LAYERS: Mapping[str, type[KnetContent]] = {
     PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
     DISCONNECT: KnetDisconnect, DISCONNECT_ACK: KnetDisconnectAck,
 }  # fmt: skip
-_MADE_2010: Mapping[str, type[Layer]] = {
+_MADE_2010: Mapping[str, type[KnetContent]] = {
     name: _control(
         name, f"{base.__doc__} ID of 2010.", *base.fields_desc[1:], dialect=LEGACY, base=base,
         prefix="Knet2010", gens=base.generated[1:], checks=base.checks,

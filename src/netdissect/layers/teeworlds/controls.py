@@ -153,7 +153,7 @@ def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
     gens += [_MAGIC] if "magic_octets" in names else []
     # A `Tail` leaves nothing for another one.
     tail = [] if fields and isinstance(fields[-1], Tail) else [OptionalTail()]
-    made: type[TwControl] = make_layer(
+    return make_layer(
         globals(),
         f"{prefix}Control{camel}",
         TwControl,
@@ -163,7 +163,6 @@ def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
         generated=tuple(gens),
         fields_desc=[ByteField("control_id", number), *fields, *tail],
     )
-    return made
 
 
 CONTROLS: dict[str, dict[int, type[TwControl]]] = {

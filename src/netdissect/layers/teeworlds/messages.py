@@ -372,7 +372,7 @@ def _camel(name: str) -> str:
 
 def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[TwMessage]:
     name = f"{prefix}{_camel(row.kind)}{_camel(row.name)}"
-    made: type[TwMessage] = make_layer(
+    made = make_layer(
         globals(),
         name,
         TwMessage,
