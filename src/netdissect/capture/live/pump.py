@@ -7,12 +7,15 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from netdissect.capture.live.limits import Autostop
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveSource
 from netdissect.model.packets import Frame
+
+if TYPE_CHECKING:
+    from netdissect.capture.live.shared import SharedQueue
 
 MAX_QUEUED_OCTETS = 64 * 1024 * 1024
 """Memory of the frames that wait for being parsed. Beyond that, further frames of an interface are
@@ -83,19 +86,6 @@ class FrameQueue:
             self._changed.notify_all()
 
 
-class Queue(Protocol):
-    """The writing end of a queue of frames."""
-
-    def put(self, batch: list[Frame]) -> None:
-        """Add frames."""
-
-    def count(self, packets: int) -> None:
-        """Store how many packets were captured so far."""
-
-    def close(self) -> None:
-        """End putting."""
-
-
 class Pump:
     """Reads a source until it ends, a limit is reached, or its `stop` is called."""
 
@@ -106,7 +96,7 @@ class Pump:
         sink: FileSink | None,
         autostop: Autostop,
         show: bool,
-        queue: Queue,
+        queue: FrameQueue | SharedQueue,
     ) -> None:
         """Create a pump.
 
