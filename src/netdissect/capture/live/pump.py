@@ -7,20 +7,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from netdissect.capture.live.limits import Autostop
+from netdissect.capture.live.shared import MAX_QUEUED_OCTETS, SharedQueue
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveSource
 from netdissect.model.packets import Frame
 
-if TYPE_CHECKING:
-    from netdissect.capture.live.shared import SharedQueue
-
-MAX_QUEUED_OCTETS = 64 * 1024 * 1024
-"""Memory of the frames that wait for being parsed. Beyond that, further frames of an interface are
-not parsed but counted (see `shared.py`), and reading a file waits.
-"""
 _FRAME_COST = 200
 """Memory of a frame besides its bytes, estimated."""
 

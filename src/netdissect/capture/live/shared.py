@@ -16,8 +16,12 @@ import os
 import select
 from contextlib import suppress
 
-from netdissect.capture.live.pump import MAX_QUEUED_OCTETS
 from netdissect.model.packets import Frame
+
+MAX_QUEUED_OCTETS = 64 * 1024 * 1024
+"""Memory of the frames that wait for being parsed. Beyond that, further frames of an interface are
+not parsed but counted (`SharedQueue`), and reading a file waits.
+"""
 
 _HEADER = 64  # bytes for the six numbers below, apart from the frames
 _PUT, _TAKEN, _PACKETS, _LOST, _GONE, _ENDED = range(6)
