@@ -95,6 +95,27 @@ def test_the_mouse_shows_a_span_and_sorts() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("width", "shown"), [(80, "[5 Find]"), (59, "[1 Conn]")])
+def test_a_click_on_the_name_of_a_view_shows_it(width: int, shown: str) -> None:
+    async def run() -> None:
+        app = app_of()
+        async with app.run_test(size=(width, 24)) as pilot:
+            await until(app, pilot, "losed by")
+            await pilot.click(offset=(width - 3, 0))
+            await pilot.pause()
+            assert shown in seen(app).splitlines()[0]
+            if width == 80:
+                await pilot.click(offset=(width - 8, 0))
+                assert "[5 Find]" in seen(app)
+                await pilot.click(offset=(width - 9, 0))
+                assert "[4 Plot]" in seen(app)
+                await pilot.click(offset=(2, 0))
+                assert "[4 Plot]" in seen(app)
+            await pilot.press("q")
+
+    asyncio.run(run())
+
+
 def test_a_file_is_read_again_with_another_rule() -> None:
     async def run() -> None:
         app = app_of()

@@ -204,10 +204,15 @@ class BrowserApp(App[int]):
 
     def on_click(self, event: events.Click) -> None:
         """Put the cursor on the line under the pointer. A double click opens it; a click on a
-        heading sorts.
+        heading sorts, one on the name of a view shows that view.
         """
         browser = self.browser
         width, height = self.size
+        view = layout.view_at(browser, event.x, event.y, width)
+        if view is not None:
+            browser.open(view)
+            self._after()
+            return
         number, line = layout.pane_at(browser, event.x, event.y, (width, height))
         pane = browser.panes[number]
         line -= len(pane.head(width))

@@ -55,11 +55,7 @@ def _left(browser: Browser, width: int) -> int:
 def _title(browser: Browser, width: int) -> Line:
     """Return the first line: the file and the views."""
     loaded = browser.backend.loaded
-    views: Line = []
-    for number, name in enumerate(VIEWS):
-        current = number == browser.view
-        text = f"[{number + 1} {name}]" if current else f" {number + 1} {name} "
-        views.append((text, "title" if current else "dim"))
+    views = _views(browser)
     if width < _ONE_PANE[0]:
         views = [views[browser.view]]
     size = sum(cells(text) for text, _ in views)
@@ -68,6 +64,28 @@ def _title(browser: Browser, width: int) -> Line:
         f"  reading{share}, so far")  # fmt: skip
     file: Line = [(f" {browser.backend.name}", "title"), (reading, "warn")]
     return [*padded(file, max(8, width - size - 1)), (" ", ""), *views]
+
+
+def _views(browser: Browser) -> Line:
+    """Return the names of the views."""
+    views: Line = []
+    for number, name in enumerate(VIEWS):
+        current = number == browser.view
+        text = f"[{number + 1} {name}]" if current else f" {number + 1} {name} "
+        views.append((text, "title" if current else "dim"))
+    return views
+
+
+def view_at(browser: Browser, column: int, row: int, width: int) -> int | None:
+    """Return the view whose name is at a place of the screen; None if there is none."""
+    end = width - sum(cells(text) for text, _ in _views(browser))
+    if row or width < _ONE_PANE[0]:
+        return None
+    for number, (text, _) in enumerate(_views(browser)):
+        end += cells(text)
+        if column < end:
+            return number if column >= end - cells(text) else None
+    return None
 
 
 def _filter(browser: Browser, width: int) -> list[Line]:
