@@ -479,3 +479,21 @@ def test_datagrams_of_hundreds_of_units_leave_early_only_a_few_at_a_time(tmp_pat
     assert 0 < len(early) < 12
     frames = [record.frame for record in islice(iter_records(path), len(early))]
     assert [each.record and each.record.frame for each in early] == frames
+
+
+@pytest.mark.parametrize("path", [*SAMPLE[:3], CAPTURES / "knet" / "knet2010_loss.client.pcap"])
+def test_a_waiting_datagram_scans_its_events_again(path: Path) -> None:
+    released = 0
+
+    class Seen(Records):
+        def seen(self, item) -> None:
+            nonlocal released
+            before = list(item.events)
+            super().seen(item)
+            released += item._events is None
+            assert item.events == before
+
+    records = Seen(lazy=True)
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    found = list(iter_both(str(path), records, pipeline, timeline=False))
+    assert (released > len(found) // 2) == ("tcp" not in path.name)

@@ -158,16 +158,16 @@ class DirectionHandler(DatagramHandler):
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Process one datagram."""
         connection, scanner = self.connection, self.scanner
+        hints = connection.hints
         try:
             if scanner is None:
-                events = self.scan(payload, self.direction, connection.hints)
+                events = self.scan(payload, self.direction, hints)
             elif self.flow.held:
-                events = scanner.events(payload, connection.hints)
+                events = scanner.events(payload, hints)
             else:
                 connection.at(self._lane, self._other, frame, time_ns, len(payload))
                 if self._recorder is not None:
                     self._recorder.touched.clear()
-                hints = connection.hints
                 told = scanner.scan(connection, payload, hints)
                 if told is None:
                     if scanner.parts:
@@ -183,7 +183,8 @@ class DirectionHandler(DatagramHandler):
                 return
             if self.flow.held:
                 self._intake.release(self.flow, self.direction)
-            self.track(connection, frame, time_ns, payload, events)
+            scanned_with = hints if scanner is None else None
+            self.track(connection, frame, time_ns, payload, events, scanned_with=scanned_with)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.bug(frame, time_ns, bug)
 
@@ -218,10 +219,12 @@ class DirectionHandler(DatagramHandler):
         offset: int = -1,
         frames: tuple[int, ...] = (),
         faults: tuple[Fault, ...] = (),
+        scanned_with: Hints | None = None,
     ) -> None:
         """Track, assemble and show a datagram, or a message if `offset` is not -1.
 
         `connection` differs from that of the handler if an earlier connection continues.
+        `scanned_with` are the hints with which a scan of the payload returned just these events.
         """
         direction, hints, recorder = self.direction, connection.hints, connection.recorder
         if recorder is not None:
@@ -235,6 +238,7 @@ class DirectionHandler(DatagramHandler):
         if self.observer is not None:
             item = self._seen(connection, frame, time_ns, payload)
             item.events, item.hints, item.frames, item.faults = events, hints, frames, faults
+            item.scanned = scanned_with is hints
             if offset >= 0:
                 item.stream = (self.flow.key_of(direction), self.flow.ordinal, offset)
             self.observer.seen(item)

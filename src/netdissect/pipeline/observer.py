@@ -19,8 +19,9 @@ class Datagram:
     """One datagram, or one message of a stream, as the pipeline has processed it."""
 
     __slots__ = (
-        "connection", "direction", "events", "faults", "findings", "frame", "frames", "hints",
-        "octets", "packet", "payload", "protocol", "stream", "time_ns", "touched",
+        "_events", "connection", "direction", "faults", "findings", "follows", "frame", "frames",
+        "hints", "octets", "packet", "payload", "protocol", "scanned", "stream", "time_ns",
+        "touched",
     )  # fmt: skip
 
     def __init__(self, frame: int, time_ns: int, payload: bytes) -> None:
@@ -32,7 +33,11 @@ class Datagram:
         self.connection: Connection | None = None
         self.protocol: GameProtocol | None = None
         self.direction = 0
-        self.events: list[Event] = []
+        self._events: list[Event] | None = None
+        self.scanned = False
+        """Whether `events` are exactly what a scan of the payload returns."""
+        self.follows = False
+        """Whether the inspector of its connection has to see it."""
         self.hints: Hints | None = None
         """The hints before this datagram."""
         self.frames: tuple[int, ...] = ()
@@ -46,6 +51,25 @@ class Datagram:
         """Faults that the framer of a stream has found in the message."""
         self.stream: tuple[FlowKey, int, int] | None = None
         """As `DatagramRecord.stream`."""
+
+    @property
+    def events(self) -> list[Event]:
+        """The events of the scan; scanned again if they were released."""
+        events = self._events
+        if events is not None:
+            return events
+        if not self.scanned or self.protocol is None or self.hints is None:
+            return []
+        return self.protocol.scan(self.payload, self.direction, self.hints)
+
+    @events.setter
+    def events(self, events: list[Event]) -> None:
+        self._events = events
+
+    def release_events(self) -> None:
+        """Free the memory of the events while the datagram waits, if a scan can restore them."""
+        if self.scanned:
+            self._events = None
 
 
 class Observer(Protocol):

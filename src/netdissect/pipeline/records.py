@@ -116,6 +116,8 @@ class Records:
         """Recent facts about connections, to share equal ones."""
         self._inspectors: dict[int, Inspector | None] = {}
         """Connection -> its inspector, oldest first."""
+        self._judges: dict[Protocol, Inspector | None] = {}
+        """Protocol -> an inspector that only says which datagrams matter to inspectors."""
         self._passed: dict[int, tuple[Connection, deque[DatagramRecord | _Unwanted]]] = {}
         """Connection -> datagrams that were not decoded yet but that its inspector needs."""
         self._passed_count = 0
@@ -128,10 +130,14 @@ class Records:
             mine = (finding for where, finding in self._findings if where == item.frame)
             item.findings = tuple(mine)
             self._findings.clear()
-        if self.held.needs is not None and not self._may_matter(item):
+        item.follows = self._follows(item)
+        unused = self.held.needs is not None and not self._may_matter(item)
+        if unused:
             # It only keeps its place in the order.
             item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)
+        if not self.held.live:
+            item.release_events()
 
     def _may_matter(self, item: Datagram) -> bool:
         """Return whether a datagram may be needed for its copies, or for decoding later ones. An
@@ -141,10 +147,19 @@ class Records:
         for _, copy in item.touched:
             if copy.kind != "original" or needs is None or None in needs or copy.kind in needs:
                 return True
-        if item.connection is None or item.protocol is None or item.protocol in self.held.alone:
+        return item.follows
+
+    def _follows(self, item: Datagram) -> bool:
+        """Return whether the inspector of a datagram's connection has to see it."""
+        protocol = item.protocol
+        if protocol is None:
             return False
-        inspector = self._inspector(item.connection, item.protocol)
-        return inspector is not None and inspector.wants(item.events)
+        if protocol not in self._judges:
+            self._judges[protocol] = protocol.inspector()
+            if self._judges[protocol] is None:
+                self.held.alone.add(protocol)
+        judge = self._judges[protocol]
+        return judge is not None and judge.wants(item.events)
 
     def other(self, packet: Packet) -> None:
         """Add a datagram of an unknown protocol to the queue."""
@@ -161,11 +176,10 @@ class Records:
         """Return the record of a datagram that leaves the queue; None if it is not needed."""
         if self._is_wanted(item) and not self._left_early(item.frame):
             return self.record_of(item)
-        if item.connection is not None and item.protocol is not None:
-            inspector = self._inspector(item.connection, item.protocol)
-            if inspector is not None and inspector.wants(item.events):
-                dialect = item.connection.hints.dialects[item.direction]
-                self._pass(item.connection, _Unwanted(item.frame, dialect, item))
+        if item.connection is not None and item.follows:
+            dialect = item.connection.hints.dialects[item.direction]
+            item.touched = ()  # its messages are never asked for
+            self._pass(item.connection, _Unwanted(item.frame, dialect, item))
         return None
 
     def _is_wanted(self, item: Datagram) -> bool:
@@ -235,12 +249,10 @@ class Records:
             kinds=tuple([copy.kind for _, copy in item.touched]),
             facts=self._facts_of(connection),
         )
-        inspector = self._inspector(connection, protocol)
-        follows = inspector is not None and inspector.wants(item.events)
-        record.decode = _Decoding(self, item, follows)
+        record.decode = _Decoding(self, item, item.follows)
         if not self.lazy:
             _ = record.messages
-        elif follows:
+        elif item.follows:
             self._pass(connection, record)
         return record
 
@@ -348,9 +360,7 @@ class Records:
         """Return the inspector of a connection. If there are too many, the oldest is dropped."""
         known = self._inspectors
         if connection.number not in known:
-            inspector = known[connection.number] = protocol.inspector()
-            if inspector is None:
-                self.held.alone.add(protocol)
+            known[connection.number] = protocol.inspector()
             if len(known) > MAX_INSPECTORS:
                 del known[next(iter(known))]
         return known[connection.number]

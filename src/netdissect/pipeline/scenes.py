@@ -77,6 +77,8 @@ class Scenes(Records):
             number, octets = item.connection.number, len(item.payload)
             self._told(number, item.direction, item.time_ns, item.frame, octets)
         if self._remember:
+            item.follows = self._follows(item)
+            item.release_events()
             self._recent.append(item)
 
     def other(self, packet: Packet) -> None:
