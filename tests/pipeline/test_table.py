@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from netdissect import lookup
 from netdissect.capture import open_capture
+from netdissect.export import json
 from netdissect.flow import Decapsulator
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.packets import PacketKind, reverse_key
@@ -24,9 +26,11 @@ from netdissect.pipeline import (
     stages,
     table,
 )
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.servers import Servers
 from netdissect.protocols.scanner import Scanner
 from netdissect.track.recorder import Recorder
+from netdissect.track.space import Space
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SECOND = 1_000_000_000
@@ -750,3 +754,27 @@ def test_what_is_set_aside_is_taken_up_again() -> None:
     pipeline.finish()
     assert not pipeline.recogniser._lone
     assert list(pipeline.reports) == list(run(made).reports)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["knet/knet2010_loss.client", "riptide/udp_2.2.1_lossy_clientleg", "eoudp/late_lossy_client"],
+)
+def test_smaller_tables_of_silent_connections_change_nothing(path: str, monkeypatch) -> None:
+    capture = CAPTURES / f"{path}.pcap"
+
+    def told() -> list[object]:
+        timeline = [repr(item) for item in iter_timeline(str(capture))]
+        records = [json.shown(record) for record in iter_records(str(capture))]
+        return [timeline, records, repr(analyze(str(capture)).connections[0])]
+
+    usual = told()
+    dozed: list[int] = []
+    each = Space.doze
+    monkeypatch.setattr(table, "DOZE_NS", 1)
+    if lookup.hot_path() != "compiled":
+        monkeypatch.setattr(
+            Space, "doze", lambda space: dozed.append(space.direction) or each(space)
+        )
+    assert told() == usual
+    assert dozed or lookup.hot_path() == "compiled"

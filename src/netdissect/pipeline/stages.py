@@ -530,6 +530,10 @@ class Pipeline(PacketSink):
     def _tidy(self, frame: int, now_ns: int) -> None:
         """Do the housekeeping: report the connections that have to leave the table."""
         self.now_ns = max(self.now_ns, now_ns)
+        if now_ns > self._table.doze_ns:
+            self._table.doze(frame, now_ns)
+        if now_ns <= self._table.round_ns:
+            return
         for flow in self._table.leaving(frame, now_ns):
             self._end(flow, now_ns)
         self.recogniser.forget_quiet(frame)

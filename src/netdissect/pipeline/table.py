@@ -16,6 +16,10 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 """Silence after which a connection that has ended is reported and leaves the table, ns."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """Packet time between two rounds of housekeeping, which looks for ended connections, ns."""
+DOZE_NS = 2_000_000_000
+"""Silence after which the tables of a connection are made smaller, and packet time between two
+looks for silent connections, ns.
+"""
 KEYS_A_FRAME: Final = 4
 """Table entries examined per frame at most, on average. Without this bound, a file whose time jumps
 with every frame would cause a round for every frame.
@@ -108,7 +112,13 @@ class FlowTable:
         """
         self.handlers = HandlerTable()
         self.due_ns = 0
+        """When `leaving` or `doze` is to be called next."""
+        self.round_ns = 0
         """Time of the next round of housekeeping, when `leaving` is to be called."""
+        self.doze_ns = 0
+        """When `doze` is to be called next."""
+        self._dozed_at = 0
+        """Frame of the last look for silent connections."""
         self.quiet_since = 0
         """A flow without a packet since this time is quiet; 0 before the first QUIET_ROUNDS."""
         self.flooded = False
@@ -154,6 +164,19 @@ class FlowTable:
         """Return every flow once."""
         return list(self._once)
 
+    def doze(self, frame: int, now_ns: int) -> None:
+        """Make the tables of silent connections smaller."""
+        self.doze_ns = now_ns + DOZE_NS
+        self.due_ns = min(self.round_ns, self.doze_ns)
+        if frame - self._dozed_at < len(self._flows) // KEYS_A_FRAME:
+            return
+        self._dozed_at = frame
+        for flow in self._once:
+            connection = flow.connection
+            if connection is not None and now_ns - connection.last_ns > DOZE_NS:
+                connection.lanes[0].doze()
+                connection.lanes[1].doze()
+
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
         """Do a round of housekeeping. Return the flows whose connections have ended and are idle,
         and those quiet longest if too many are quiet.
@@ -161,7 +184,8 @@ class FlowTable:
         if frame - self.looked_at < len(self._flows) // KEYS_A_FRAME:
             return []
         self.looked_at = frame
-        self.due_ns = now_ns + HOUSEKEEPING_NS
+        self.round_ns = now_ns + HOUSEKEEPING_NS
+        self.due_ns = min(self.round_ns, self.doze_ns)
         self._rounds.append(now_ns)
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
         self.quiet_since = since

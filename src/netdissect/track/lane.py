@@ -77,10 +77,10 @@ class Lane:
     """The state of one direction."""
 
     __slots__ = (
-        "_findings", "_here", "_numbered", "_probe_list", "_recorder", "_space_list", "_stated",
-        "carrier", "counters", "counts_by_index", "datagrams", "direction", "due_ns", "last_frame",
-        "last_ns", "load", "messages", "missing", "octets", "policy", "probes", "silent", "spaces",
-        "spaces_by_index", "timings", "trip",
+        "_dozed_ns", "_findings", "_here", "_numbered", "_probe_list", "_recorder", "_space_list",
+        "_stated", "carrier", "counters", "counts_by_index", "datagrams", "direction", "due_ns",
+        "last_frame", "last_ns", "load", "messages", "missing", "octets", "policy", "probes",
+        "silent", "spaces", "spaces_by_index", "timings", "trip",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +96,8 @@ class Lane:
         self.octets = 0
         self.last_ns = 0
         self.last_frame = 0
+        self._dozed_ns = 0
+        """`last_ns` when `doze` was called last."""
         self.messages: dict[str, TypeCount] = {}
         """Message type -> count."""
         self.missing = 0
@@ -146,6 +148,13 @@ class Lane:
             if space is self.carrier or (space.rule.consecutive and space.rule.resend is None):
                 return space
         return None
+
+    def doze(self) -> None:
+        """Take less memory until the next datagram."""
+        if self._dozed_ns != self.last_ns:
+            self._dozed_ns = self.last_ns
+            for space in self._space_list:
+                space.doze()
 
     def may_roll(self, time_ns: int) -> bool:
         """Return whether the current second of the load may end: it has enough datagrams, and there

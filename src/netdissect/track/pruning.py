@@ -6,7 +6,6 @@ wait behind unsettled ones.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from netdissect.model.units import UnitRecord
@@ -26,7 +25,7 @@ class Pruner:
 
     def prune(self, recorder: Recorder, before: int) -> None:
         """Process a packet; nobody asks for the records of frames before `before` any more. The
-        records are looked through when there are a quarter more than the last time left, or after
+        records are looked through when there are an eighth more than the last time left, or after
         that many packets.
         """
         pending, scribes = recorder.pending, recorder.scribes
@@ -43,7 +42,7 @@ class Pruner:
             ):
                 continue
             pending.append(item)
-        self._packets = max(_LEAST, len(pending) // 4)
+        self._packets = max(_LEAST, len(pending) // 8)
         self._due = len(pending) + self._packets
 
 
@@ -51,7 +50,7 @@ def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
     """Retire the records of acknowledged units that were sent once, before frame `before`. Nothing
     that comes later changes what was reported about them.
     """
-    left = deque[UnitRecord]()
+    left: list[UnitRecord] = []
     records, mask = space.records, space.mask
     for record in space.unemitted:
         if record.emitted:
@@ -71,6 +70,6 @@ def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
             record.emitted = True
         else:
             left.append(record)
-    space.unemitted = left
+    space.keep(left)
     if not records:
         records.clear()  # as in `SpaceRecorder.left`

@@ -17,7 +17,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
-from netdissect.track.gaps import Gaps
+from netdissect.track.gaps import Gaps, described
 from netdissect.track.outcomes import KIND, append_copy, record_acked, record_dropped
 from netdissect.track.retired import RetiredUnits, TypeNames, count_transmissions
 from netdissect.track.unit import Carried, Unit
@@ -31,8 +31,6 @@ MAX_PENDING = 65536
 """Records that wait at most; beyond this, the oldest is emitted unsettled."""
 MAX_COPIES = 256
 """Copies in one record; further copies go to another record."""
-RECENT: Final = 64
-"""A gap that turns out to be forged is looked up among this many of the newest records."""
 LINGER_NS: Final = 5_000_000_000
 """A settled unit waits this long after its last copy or acknowledgement for late copies, in ns."""
 HOLD_NS: Final = 60_000_000_000
@@ -241,8 +239,8 @@ class SpaceRecorder:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_order", "_parent", "_runs", "counted", "events", "keeps", "mask", "records",
-        "retired", "unemitted",
+        "_emitted", "_gaps", "_order", "_parent", "_runs", "counted", "events", "keeps", "mask",
+        "records", "retired", "unemitted",
     )  # fmt: skip
 
     def __init__(self, parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> None:
@@ -261,8 +259,10 @@ class SpaceRecorder:
         self._order = 0
         """Position of the newest unit in the order of delivery."""
         self._gaps = Gaps()
-        self.unemitted: deque[UnitRecord] = deque()
-        """The records that are not emitted yet, in order; emitted ones may follow the first."""
+        self.unemitted: list[UnitRecord] = []
+        """The records that are not emitted yet, in order, and few emitted ones."""
+        self._emitted = 0
+        """How many of them are emitted."""
         self._runs: deque[UnitRecord] | None = None
         """The same of records that several units share, by number; None before the first."""
 
@@ -280,9 +280,10 @@ class SpaceRecorder:
 
     def left(self, record: UnitRecord) -> None:
         """Forget an emitted record, except for what a late copy of its unit needs."""
-        records, unemitted, runs = self.records, self.unemitted, self._runs
-        while unemitted and unemitted[0].emitted:
-            unemitted.popleft()
+        records, runs = self.records, self._runs
+        self._emitted += 1
+        if 8 * self._emitted > len(self.unemitted):
+            self.keep([each for each in self.unemitted if not each.emitted])
         while runs and runs[0].emitted:
             runs.popleft()
         seq = record.seq
@@ -293,6 +294,15 @@ class SpaceRecorder:
             records.clear()  # frees the table, which deleting items does not
         if self.keeps:
             self.retired.retire(record)
+
+    def doze(self) -> None:
+        """Take less memory until the next unit."""
+        self.records = dict(self.records)  # without the room of what was deleted
+        self.retired.pack()
+
+    def keep(self, unemitted: list[UnitRecord]) -> None:
+        """Set the records that are not emitted yet."""
+        self.unemitted, self._emitted = unemitted, 0
 
     def _reopen(self, space: SpaceContext, seq: int) -> UnitRecord:
         """Open a record for a copy of a unit whose own record was emitted."""
@@ -510,11 +520,7 @@ class SpaceRecorder:
         self, space: SpaceContext, low: int, high: int, frame: int, time_ns: int, stride: int = 1
     ) -> None:
         """Record the gap of the skipped numbers from `low` to `high`, `stride` apart."""
-        text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
-        data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
-        if stride > 1:
-            data["step"] = stride
-        text += " not seen"
+        text, data = described(space.rule.name, low, high, stride)
         gap = self._parent.event("gap", time_ns, frame, space.direction, text, data)
         self.note_gap(gap, space)
 
@@ -525,13 +531,7 @@ class SpaceRecorder:
 
     def retract_gaps(self, last: int) -> None:
         """Take back the gaps after number `last`: the numbers there were forged."""
-        pending = self._parent.pending
-        for gap in self._gaps.take_after(last):
-            gap.came = gap.data["last_seq"] - gap.data["first_seq"] + 1
-            for index in range(1, min(len(pending), RECENT) + 1):
-                if pending[-index] is gap:
-                    del pending[-index]
-                    break
+        self._gaps.retract_after(last, self._parent.pending)
 
     def arrived_late(self, seq: int) -> None:
         """Count a skipped number that has come after all."""

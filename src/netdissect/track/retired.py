@@ -75,6 +75,10 @@ class RetiredUnits:
         """Change how many units are remembered, for another dialect."""
         self._ring.limit = most
 
+    def pack(self) -> None:
+        """Take less memory until the next use."""
+        self._ring.pack()
+
     def retire(self, record: UnitRecord) -> None:
         """Remember what a late copy needs of a record."""
         frame = record.extra.get("continued", record.copies[0].frame)

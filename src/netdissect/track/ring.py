@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import ABSENT, i64, mypyc_attr, vec
+from netdissect.model.native import (
+    ABSENT,
+    BytesWriter,
+    i64,
+    mypyc_attr,
+    read_i64_le,
+    vec,
+    write_i64_le,
+)
 
 FEW_ROWS: Final = 16
 """Rows allocated at first; most spaces never need more."""
+_SIZE_BITS: Final = 4
+"""Bits for the number of bytes of a packed word, 0 to 8."""
+_SIZE: Final = (1 << _SIZE_BITS) - 1
+_FAR: Final = 1 << 61
+"""Difference of two words that is not packed."""
+_PADDING: Final = bytes(8)
+"""Behind packed rows, so that eight bytes can be read at each."""
 
 
 @mypyc_attr(acyclic=True)
@@ -17,7 +32,7 @@ class Ring:
     the row of a newer number overwrites an older one.
     """
 
-    __slots__ = ("_bits", "cells", "limit")
+    __slots__ = ("_bits", "_packed", "_size", "cells", "limit")
 
     def __init__(self, width: i64, limit: i64) -> None:
         """Create a table with `width` words in a row and at most `limit` rows (powers of two)."""
@@ -27,19 +42,26 @@ class Ring:
             width >>= 1
         self.limit: i64 = limit
         self.cells = vec[i64]()
+        self._packed = b""
+        """The rows of a table that is not used at present (`pack`); `cells` is empty then."""
+        self._size: i64 = 0
+        """Words in that table."""
 
     def find(self, number: i64) -> i64:
         """Return the index in `cells` of the row of a number; -1 if it is forgotten."""
         cells = self.cells
         size: i64 = len(cells)
         if not size:
-            return -1
+            if not self._packed:
+                return -1
+            cells = self._unpack()
+            size = len(cells)
         place = (number << self._bits) & (size - 1)
         return place if cells[place] == number else -1
 
     def place(self, number: i64) -> i64:
         """Return the index in `cells` of the row to write for a number."""
-        cells = self.cells
+        cells = self._unpack() if self._packed else self.cells
         size: i64 = len(cells)
         place = (number << self._bits) & (size - 1)
         while not size or (cells[place] != number and cells[place] != ABSENT):
@@ -67,4 +89,76 @@ class Ring:
                 for at in range(width):
                     cells[place + at] = before[start + at]
             start += width
+        return cells
+
+    def pack(self) -> None:
+        """Take a third of the memory or less until the table is used again. A row of at most eight
+        words becomes a header with the size of each word, and the differences from the words of the
+        row before, from 1; 0 is ABSENT.
+        """
+        cells, out = self.cells, BytesWriter()
+        size: i64 = len(cells)
+        width: i64 = 1
+        width <<= self._bits
+        before = vec[i64]([0] * int(width))
+        codes = vec[i64]([0] * int(width))
+        written: i64 = 0
+        start: i64 = 0
+        while start < size:
+            if cells[start] != ABSENT:
+                header: i64 = 0
+                for at in range(width):
+                    code: i64 = 0
+                    word = cells[start + at]
+                    if word != ABSENT:
+                        step = word - before[at]
+                        if step >= _FAR or step <= -_FAR:
+                            return
+                        before[at] = word
+                        code = (step << 1) + 1 if step >= 0 else -step << 1
+                    codes[at] = code
+                    count: i64 = 0
+                    while code:
+                        count += 1
+                        code >>= 8
+                    header |= count << (_SIZE_BITS * at)
+                write_i64_le(out, header)
+                written += width * _SIZE_BITS >> 3
+                out.truncate(int(written))
+                for at in range(width):
+                    write_i64_le(out, codes[at])
+                    written += header & _SIZE
+                    header >>= _SIZE_BITS
+                    out.truncate(int(written))
+            start += width
+        if written:
+            self._packed, self._size, self.cells = out.getvalue() + _PADDING, size, vec[i64]()
+
+    def _unpack(self) -> vec[i64]:
+        """Restore the table; return its cells."""
+        packed, bits = self._packed, self._bits
+        cells = self.cells = vec[i64]([ABSENT] * int(self._size))
+        width: i64 = 1
+        width <<= bits
+        before = vec[i64]([0] * int(width))
+        end: i64 = len(packed) - len(_PADDING)
+        place: i64 = 0
+        offset: i64 = 0
+        while offset < end:
+            header = read_i64_le(packed, offset)
+            offset += width * _SIZE_BITS >> 3
+            for at in range(width):
+                count = header & _SIZE
+                header >>= _SIZE_BITS
+                if count:
+                    code = read_i64_le(packed, offset)
+                    if count < 8:  # noqa: PLR2004 - bytes of a word
+                        one: i64 = 1
+                        code &= (one << (count << 3)) - 1
+                    offset += count
+                    before[at] += code >> 1 if code & 1 else -(code >> 1)
+                if not at:
+                    place = (before[0] << bits) & (self._size - 1)
+                cells[place + at] = before[at] if count else ABSENT
+        self._packed = b""
         return cells

@@ -90,6 +90,12 @@ class Space(StrayedUnits):
         """How long its receiver holds acknowledgements back at least, in ns."""
         self.repeats.retime(None)
 
+    def doze(self) -> None:
+        """Take less memory until the next unit."""
+        self.store.outstanding = dict(self.store.outstanding)  # without the room of settled units
+        if self.recorder is not None:
+            self.recorder.doze()
+
     @property
     def rule(self) -> SpaceRule:
         """Return the rules of the space."""
