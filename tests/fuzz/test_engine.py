@@ -556,7 +556,7 @@ def test_a_target_that_stands_still_gets_no_more_than_its_system_holds_for_it() 
 
         server.handle = stopped  # type: ignore[method-assign]
         watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
-        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        sessions = Sessions(watch, FuzzReport((), ()))
         assert sessions.enter()
         held = sessions.held
         assert held is not None
@@ -590,7 +590,7 @@ def test_what_comes_of_a_mutant_is_waited_for_but_not_long(silent: bool) -> None
         server.handle = slow  # type: ignore[method-assign]
         watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
         watch.handshake = 0.01
-        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        sessions = Sessions(watch, FuzzReport((), ()))
         assert sessions.enter()
         held = sessions.held
         assert held is not None
@@ -621,7 +621,7 @@ def test_a_slow_server_gets_no_more_than_it_can_answer_soon(protocol: str) -> No
             return handle(data, peer, now)
 
         watch = Watch(driver, driver.dialects[0], target, monitors.Monitors([]))
-        sessions = Sessions(watch, FuzzReport((), ()), 1000)
+        sessions = Sessions(watch, FuzzReport((), ()))
         assert sessions.enter()
         held = sessions.held
         assert held is not None

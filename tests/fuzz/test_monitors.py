@@ -127,6 +127,22 @@ def test_what_ubsan_says_of_a_fatal_access_is_no_failure_of_its_own(tmp_path: Pa
     monitor.stop()
 
 
+def test_ubsan_is_not_reported_before_address_sanitizer_has_begun(tmp_path: Path) -> None:
+    """On a busy machine, the target is stopped between the two."""
+    stack = "    #0 0x1 in game::take(int) /src/game/a.cpp:13\n\n"
+    load = "/src/game/a.cpp:13:5: runtime error: load of null pointer of type 'int'\n" + stack
+    fatal = "==7==ERROR: AddressSanitizer: SEGV on unknown address 0x0 (pc 0x1 bp 0x2)\n" + stack
+    monitor = process(
+        tmp_path,
+        f"import time; print({load!r}, flush=True); time.sleep(0.05); print({fatal!r}); exit(1)",
+    )
+    monitor.start()
+    while (verdict := monitor.check()) is None:
+        time.sleep(0.001)
+    assert verdict.signature == "exit: AddressSanitizer: SEGV in game::take(int) a.cpp:13"
+    monitor.stop()
+
+
 def test_a_process_is_started_again_and_ended_by_its_id(tmp_path: Path) -> None:
     monitor = process(
         tmp_path, "import sys; sys.stdin.read(); import threading; threading.Event().wait()"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Crash", "CrashReader", "without_numbers"]
 
@@ -194,19 +195,30 @@ _OMITTED = re.compile(r"\s+\.\.\. \d+ more")
 _FAULT_END = re.compile(r" on (unknown )?address| on 0x| \(pid| \(0x|: | in thread|, |$")
 _EXCEPTION = r"(?:[\w$.`+]+\.)?[\w$]*(?:Exception|Error|Throwable)"
 _INNER = re.compile(rf" ---> (?P<fault>{_EXCEPTION})")
+_SANITIZER: dict[str, Any] = {
+    "frame": _native, "numbered": True,
+    "foreign": _NATIVE_FOREIGN, "foreign_place": _NATIVE_FOREIGN_PLACE,
+}  # fmt: skip
+_RUST: dict[str, Any] = {
+    "prefix": "panic: ",
+    "frame": _by(r"\s+\d+: +(?:0x[0-9a-f]+ - )?(?P<name>\S.*)$",
+                 r"\s+at (?P<place>\S+?:\d+)(?::\d+)?$"),
+    "foreign": re.compile(r"(core|std|alloc)::|<?(core|std|alloc)::|_*rust"),
+    "foreign_place": re.compile(r"/rustc/|.*/\.cargo/registry/|.*/rustlib/"),
+}  # fmt: skip
 _FORMATS: tuple[_Format, ...] = (
     _Format(
         re.compile(r"(?:==\d+==)?(?:ERROR|WARNING): (?P<fault>(?!Leak)\w+Sanitizer: .+)"),
-        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        **_SANITIZER,
     ),
     _Format(
         re.compile(r"Direct (?P<fault>leak) of \d+ byte"), prefix="LeakSanitizer: ", ends=False,
-        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        **_SANITIZER,
     ),
     _Format(
         re.compile(r"(?P<place>\S+:\d+:\d+): runtime error: (?P<fault>.+)"),
         prefix="UBSan: ", ends=False,
-        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        **_SANITIZER,
     ),
     _Format(
         re.compile(r"(?P<fault>panic: .+|fatal error: .+|unexpected fault address .+)"),
@@ -217,19 +229,11 @@ _FORMATS: tuple[_Format, ...] = (
     ),
     _Format(
         re.compile(r"thread '.*?'(?: \(\d+\))? panicked at (?P<place>\S+:\d+):\d+:$"),
-        prefix="panic: ", message=re.compile(r"(?P<fault>.+)"), slack=3,
-        frame=_by(r"\s+\d+: +(?:0x[0-9a-f]+ - )?(?P<name>\S.*)$",
-                  r"\s+at (?P<place>\S+?:\d+)(?::\d+)?$"),
-        foreign=re.compile(r"(core|std|alloc)::|<?(core|std|alloc)::|_*rust"),
-        foreign_place=re.compile(r"/rustc/|.*/\.cargo/registry/|.*/rustlib/"),
+        message=re.compile(r"(?P<fault>.+)"), slack=3, **_RUST,
     ),
     _Format(
         re.compile(r"thread '.*?' panicked at '(?P<fault>.*)', (?P<place>\S+:\d+):\d+$"),
-        prefix="panic: ", slack=2,
-        frame=_by(r"\s+\d+: +(?:0x[0-9a-f]+ - )?(?P<name>\S.*)$",
-                  r"\s+at (?P<place>\S+?:\d+)(?::\d+)?$"),
-        foreign=re.compile(r"(core|std|alloc)::|<?(core|std|alloc)::|_*rust"),
-        foreign_place=re.compile(r"/rustc/|.*/\.cargo/registry/|.*/rustlib/"),
+        slack=2, **_RUST,
     ),
     _Format(
         re.compile(

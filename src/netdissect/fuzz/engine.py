@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
+from netdissect.dissect.schema import Schema
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
@@ -21,7 +23,7 @@ from netdissect.fuzz.target import Pacer
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
-__all__ = ["Engine", "Plan"]
+__all__ = ["Engine", "Part", "RunOptions"]
 
 REPEAT_LIMIT = 20_000
 """The run ends after this many generated cases in a row that had all been sent before."""
@@ -36,6 +38,12 @@ sessions because it is gone."""
 _GRACE_SECONDS = 0.5
 """Time allowed after the end of a run, in addition to one answer timeout, to judge the last cases.
 """
+_LOOK_EVERY = 20
+"""Cases between two checks of the target."""
+_FRAGILE_CASES, _FRAGILE_LOOK_EVERY = 200, 5
+"""Number of cases after a failure during which the target counts as fragile, and cases between two
+checks of it then. Each of these requires an answer, so that a frequent failure does not hide one
+that shows later."""
 STEP_LIMIT = 12_000
 """Latest steps kept for the folder of a failure."""
 _REFRESH_SECONDS = 2.0
@@ -49,50 +57,73 @@ _SHORT_OCTETS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to send, how much and how fast."""
+class RunOptions:
+    """Options of a run."""
 
-    cases: int | None = 1000
-    """Cases to send; None = no limit."""
-    seconds: float | None = None
-    """Time after which the run ends; None = no limit."""
+    dialect: str | None = None
+    """Dialect to speak; None = the driver's first one."""
+    transport: str | None = None
+    """`udp` or `tcp`; None = the dialect's usual one."""
+    captures: Sequence[str | Path] = ()
+    """Capture files whose messages are mutated; empty = default messages of the layers."""
+    seed: int = 1
+    """Seed of the random generator: it determines every mutation."""
+    cases: int | None = None
+    """Cases to send; None = 1,000 where no duration is given, else no limit."""
+    duration: float | None = None
+    """Seconds after which to stop; None = no limit."""
     rate: float = 1000.0
-    """Messages a second at most; 0 = no limit."""
-    look_every: int = 20
-    """Cases between two checks of the target."""
-    fragile_cases: int = 200
-    """Number of cases after a failure during which the target counts as fragile."""
-    fragile_look_every: int = 5
-    """Cases between two checks of a fragile target. Each check requires an answer, so that a
-    frequent failure does not hide one that shows later."""
-    session_cases: int = 10_000
-    """Cases after which the main session is replaced, so that the steps of a session stay few
-    enough to be kept for a failure."""
+    """Messages a second at most, of each worker; 0 = no limit."""
     failures: int = 10
-    """The run ends after this many kinds of failure."""
+    """Kinds of failure after which to stop."""
     examples: int = 3
     """Failures of one kind that are saved; further ones are only counted."""
-    masked: tuple[str, ...] = ()
-    """Known kinds of failure: short names, or parts of signatures. They are not saved and do not
-    count toward `failures`."""
-    types: tuple[str, ...] = ()
-    """Patterns of message types to mutate; empty = all. Controls, which are sent unchanged to
-    measure what the target accepts, are not affected."""
-    mutators: tuple[str, ...] = ()
-    """Patterns of mutators to use; empty = all."""
-    parts: int = 1
-    """Number of workers that share the cases. A case belongs to one worker by the hash of what it
-    sends, so that no two workers send the same."""
-    part: int = 0
-    """Index of this worker, from 0."""
+    masked: Sequence[str] = ()
+    """Known kinds of failure to ignore: short names, or parts of signatures."""
+    types: Sequence[str] = ()
+    """Types of messages to mutate (`*` matches anything); empty = all."""
+    mutators: Sequence[str] = ()
+    """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); empty = all."""
+    dictionaries: Sequence[str | Path] = ()
+    """Dictionaries in AFL's format: byte strings that have a meaning to the target."""
+    schema: Schema | None = None
+    """Schema of user messages (`dissect.schema.load_schema`), whose values are mutated in place."""
+    corpus: Path | None = None
+    """Folder of cases that brought something new, shared with other runs; None = `corpus` in the
+    folder of the run."""
+    feedback: bool = True
+    """Keep cases that brought something new, and mutate them again."""
+    traffic: bool = False
+    """Write all traffic to `traffic.pcapng`, each message with its case."""
+    resume: bool = False
+    """Continue the run in the folder, which must have the same protocol, dialect and seed. `cases`
+    includes those that it has already sent."""
+    workers: int = 1
+    """Processes that share the cases. Worker N sends to the port of the target plus N."""
+    monitors: Sequence[str] = ()
+    """`exec:COMMAND`, `pid:N`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`.
+    `{port}` is replaced by the port of the worker's target."""
+    answer_seconds: float = 2.0
+    """A target that does not answer for this long has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One worker's part of a run."""
+
+    cases: int | None
+    """Cases to send; None = no limit."""
+    facts: Mapping[str, Any]
+    """Facts about the run that a failure folder records: protocol, dialect, seed, monitors."""
+    number: int = 0
+    """Index of the worker. A case belongs to one of them by the hash of what it sends, so that no
+    two send the same."""
     past: PastRun | None = None
     """What a resumed run had already sent."""
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Facts about the run that a failure folder records: protocol, dialect, seed, monitors."""
 
 
 class Engine:
-    """Runs one plan against one target."""
+    """Runs the part of one worker against one target."""
 
     def __init__(
         self,
@@ -100,7 +131,8 @@ class Engine:
         watch: Watch,
         store: Store,
         report: FuzzReport,
-        plan: Plan,
+        options: RunOptions,
+        part: Part,
         *,
         progress: Callable[[FuzzReport], None] = lambda _report: None,
         feedback: Feedback | None = None,
@@ -113,33 +145,34 @@ class Engine:
         self._generator = generator
         self._watch = watch
         self._store = store
-        self._plan = plan
+        self._options = options
+        self._part = part
         self._progress = progress
-        self._sessions = Sessions(watch, report, plan.session_cases)
+        self._sessions = Sessions(watch, report)
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
         self._known: dict[bytes, None] = {}
         self._number = 0
-        if plan.past is not None:
-            self._known = dict.fromkeys(plan.past.keys)
-            self._number = plan.past.next_number
+        if part.past is not None:
+            self._known = dict.fromkeys(part.past.keys)
+            self._number = part.past.next_number
         self._waiting: deque[Case] = deque()
         self._suspects: set[bytes] = set()
         self._fragile_until = 0
         self._end = math.inf
         self._sent_at = 0.0
-        self._pacer = Pacer(plan.rate, time.monotonic())
+        self._pacer = Pacer(options.rate, time.monotonic())
         self.report = report
         """Results so far."""
 
     def run(self) -> FuzzReport:
-        """Send cases until the plan is fulfilled or the run has to end; return the report.
+        """Send cases until all are sent or the run has to end; return the report.
 
         Raises:
             UsageError: the target does not accept the first session.
         """
         started = self._sent_at = time.monotonic()
-        if self._plan.seconds is not None:
-            self._end = started + self._plan.seconds
+        if self._options.duration is not None:
+            self._end = started + self._options.duration
         try:
             self._watch.monitors.start()
             self._cases()
@@ -167,7 +200,7 @@ class Engine:
             )
         # Only now: a target may take its time to start up, however short the run.
         self._watch.finish(self._end + self._watch.answer_seconds + _GRACE_SECONDS)
-        while self._plan.cases is None or self.report.cases < self._plan.cases:
+        while self._part.cases is None or self.report.cases < self._part.cases:
             if time.monotonic() >= self._end:
                 self._time_over()
                 return
@@ -186,7 +219,7 @@ class Engine:
             self._sent_at = time.monotonic()
             self.report.cases += 1
             self._check_if_due(case.number)
-            if len(self.report.findings) >= self._plan.failures:
+            if len(self.report.findings) >= self._options.failures:
                 self.report.ended = "as many kinds of failure as asked for"
                 return
 
@@ -209,8 +242,8 @@ class Engine:
         """Every few cases, check the target, extend the corpus and report progress."""
         sent = self.report.cases
         fragile = sent <= self._fragile_until
-        every = self._plan.fragile_look_every if fragile else self._plan.look_every
-        last = sent == self._plan.cases
+        every = _FRAGILE_LOOK_EVERY if fragile else _LOOK_EVERY
+        last = sent == self._part.cases
         if last or sent % every == 0 or self._watch.shut_out or self._sessions.is_late:
             self._look(number, certain=last or fragile)
             if self._sessions.held is not None:
@@ -246,7 +279,7 @@ class Engine:
         sent.
         """
         key = case.key()
-        if int.from_bytes(key[:4], "big") % self._plan.parts != self._plan.part:
+        if int.from_bytes(key[:4], "big") % self._options.workers != self._part.number:
             return True
         if key in self._known:
             self.report.repeats += 1
@@ -258,13 +291,14 @@ class Engine:
 
     def _wanted(self, case: Case) -> bool:
         """Return whether the user's choice of types and mutators includes the case."""
-        plan = self._plan
+        options = self._options
         if case.is_control:
             return True
         name = case.mutation.partition(" ")[0].rstrip(",")
-        return (not plan.mutators or any(fnmatchcase(name, each) for each in plan.mutators)) and (
-            not plan.types
-            or any(fnmatchcase(step.type, each) for step in case.steps for each in plan.types)
+        mutated = not options.mutators or any(fnmatchcase(name, each) for each in options.mutators)
+        return mutated and (
+            not options.types
+            or any(fnmatchcase(step.type, each) for step in case.steps for each in options.types)
         )
 
     def _ready(self) -> bool:
@@ -375,7 +409,7 @@ class Engine:
         self._sessions.close()
         if self._feedback is not None:
             self._feedback.drop()
-        self._fragile_until = self.report.cases + self._plan.fragile_cases
+        self._fragile_until = self.report.cases + _FRAGILE_CASES
         latest = list(self._steps)[-_SUSPECT_STEPS:]
         octets = {each.step.octets for each in latest if len(each.step.octets) <= _SHORT_OCTETS}
         self._suspects |= octets - self._generator.originals
@@ -387,17 +421,17 @@ class Engine:
     def _keep(self, verdict: Verdict, number: int) -> None:
         signature = verdict.signature
         described = f"{signature}\n{verdict.detail}"
-        if any(each == kind_key(signature) or each in described for each in self._plan.masked):
+        if any(each == kind_key(signature) or each in described for each in self._options.masked):
             self.report.masked[signature] += 1
             return
         findings = self.report.findings
         finding = findings.setdefault(signature, Finding(verdict, number))
         finding.count += 1
-        if len(finding.folders) >= self._plan.examples:
+        if len(finding.folders) >= self._options.examples:
             return
         latest = {each.session for each in list(self._steps)[-_SUSPECT_STEPS:]}
         steps = [each for each in self._steps if each.session in latest]
-        facts = {**self._plan.facts, "case": number, "target": str(self._watch.target)}
+        facts = {**self._part.facts, "case": number, "target": str(self._watch.target)}
         facts["learnt"] = {name: value.hex() for name, value in self._watch.learnt.items()}
         folder = self._store.write_failure(
             verdict,

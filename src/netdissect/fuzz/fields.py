@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from scapy.fields import ConditionalField
@@ -85,8 +86,12 @@ class Edit:
 
 
 FieldMutator: TypeAlias = Callable[[Any, Seed, Chance, Sequence[Seed]], Edit | None]
-"""Called with the dissected packet, its seed, a `Chance` and the pool to splice from; None if it
-does not apply."""
+"""Called with the dissected packet, its seed, a `Chance` and the pool to splice from; it returns
+None, or raises `_NoPlaceError`, if it does not apply."""
+
+
+class _NoPlaceError(Exception):
+    """The message has no field of the kind that a mutator changes."""
 
 
 def reread(seed: Seed) -> Any:
@@ -113,11 +118,11 @@ def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:
         packet = packet.payload
 
 
-def _some(packet: Any, wanted: Callable[[Place], bool], chance: Chance) -> Place | None:
-    found = [
-        place for place, _ in zip(places(packet), range(PLACE_LIMIT), strict=False) if wanted(place)
-    ]
-    return chance.choice(found) if found else None
+def _some(packet: Any, wanted: Callable[[Place], bool], chance: Chance) -> Place:
+    found = [place for place in islice(places(packet), PLACE_LIMIT) if wanted(place)]
+    if not found:
+        raise _NoPlaceError
+    return chance.choice(found)
 
 
 def number_range(place: Place) -> tuple[int, int] | None:
@@ -148,10 +153,10 @@ def is_length(place: Place) -> bool:
 
 def _number(
     packet: Any, chance: Chance, wanted: Callable[[Place], bool] = lambda _place: True
-) -> tuple[Place, int, int] | None:
+) -> tuple[Place, int, int]:
     """Choose a numeric field; return it and its range."""
     place = _some(packet, lambda place: number_range(place) is not None and wanted(place), chance)
-    return None if place is None else (place, *(number_range(place) or (0, 0)))
+    return place, *(number_range(place) or (0, 0))
 
 
 def _one_of(
@@ -173,8 +178,6 @@ def _done(packet: Any, note: str, place: Place) -> Edit:
 def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Set a number to a boundary: an end of its range, a power of two, a change of sign."""
     number = _number(packet, chance)
-    if number is None:
-        return None
     _, low, high = number
     edges = {low, low + 1, high - 1, high, 0, 1, -1}
     edges |= {
@@ -186,8 +189,6 @@ def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
 def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Set an enumeration to a neighbouring or another name, any other number to a near one."""
     number = _number(packet, chance)
-    if number is None:
-        return None
     place = number[0]
     names = getattr(place.field, "names", None) or getattr(place.field, "i2s", None)
     known = sorted(key for key in names if isinstance(key, int)) if isinstance(names, dict) else []
@@ -200,8 +201,6 @@ def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -
 def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Invert one bit of a number."""
     number = _number(packet, chance)
-    if number is None:
-        return None
     place, low, high = number
     changed = place.value ^ (1 << chance.below(max(1, (high - low).bit_length())))
     if not low <= changed <= high:
@@ -213,8 +212,6 @@ def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) 
 def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Set a flag that makes fields present, and set these to ends of their ranges."""
     place = _some(packet, lambda place: number_range(place) == (0, 1) and not place.value, chance)
-    if place is None:
-        return None
     owner = place.packet
     absent = [
         outer
@@ -233,8 +230,6 @@ def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
 def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Make a length or count differ from what is there."""
     number = _number(packet, chance, is_length)
-    if number is None:
-        return None
     place, low, high = number
     value, whole = place.value, len(seed.octets)
     lies = {value + by for by in (-1, 1, value, 256)} | {0, whole, whole + 1}
@@ -245,8 +240,6 @@ def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -
 def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Set a floating-point field to a special number."""
     place = _some(packet, lambda place: isinstance(place.value, float), chance)
-    if place is None:
-        return None
     place.put(chance.choice(_FLOATS))
     return _done(packet, "special float", place)
 
@@ -254,8 +247,6 @@ def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed
 def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Change bytes or a string; lengths are recomputed, or left wrong."""
     place = _some(packet, lambda place: isinstance(place.value, (bytes, str)), chance)
-    if place is None:
-        return None
     old = place.value
     data = octets_of(old)
     if chance.one_in(3):
@@ -277,8 +268,6 @@ def size(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit
     lengths.
     """
     place = _some(packet, lambda place: isinstance(place.value, bytes), chance)
-    if place is None:
-        return None
     wanted, whole = chance.choice(_SIZES), chance.one_in(2)
     old = bytes(place.value)
     room = wanted - (len(seed.octets) - len(old) if whole else 0)
@@ -332,20 +321,18 @@ def _rewritten(packet: Any, place: Place, copies: int, note: str) -> Edit | None
 def remove_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Omit one field, so that everything behind it moves up."""
     place = _some(packet, lambda _place: True, chance)
-    return None if place is None else _rewritten(packet, place, 0, "without")
+    return _rewritten(packet, place, 0, "without")
 
 
 def duplicate_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Write one field twice."""
     place = _some(packet, lambda _place: True, chance)
-    return None if place is None else _rewritten(packet, place, 2, "twice")
+    return _rewritten(packet, place, 2, "twice")
 
 
 def items(packet: Any, _seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
     """Remove, duplicate, multiply, swap or import items of a list."""
     place = _some(packet, lambda place: isinstance(place.value, list) and bool(place.value), chance)
-    if place is None:
-        return None
     values = list(place.value)
     at = chance.below(len(values))
     how = chance.choice(("remove", "double", "multiply", "swap", "import"))
@@ -380,8 +367,6 @@ def splice(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edi
     """Replace a field by the same field, or bytes by the bytes, of another message."""
     other = chance.choice(pool)
     place = _some(packet, lambda place: not isinstance(place.value, list), chance)
-    if place is None:
-        return None
     if other.layer is not None:
         same = [twin for twin in places(reread(other)) if twin.name == place.name]
         if same and same[0].value != place.value:
@@ -400,7 +385,8 @@ def _guarded(mutator: FieldMutator) -> FieldMutator:
     def guarded(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
         try:
             edit = mutator(packet, seed, chance, pool)
-        except (struct.error, ValueError, TypeError, OverflowError, AttributeError, IndexError):
+        except (_NoPlaceError, struct.error, ValueError, TypeError, OverflowError, AttributeError,
+                IndexError):  # fmt: skip
             return None
         return None if edit is None else Edit(edit.octets[:SIZE_LIMIT], edit.note, edit.touched)
 

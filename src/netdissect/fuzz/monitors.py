@@ -60,6 +60,8 @@ _QUIET_SECONDS = 1.0
 """A stack trace counts as complete after this long without output."""
 _NAMES_SECONDS = 10.0
 """The same for a sanitizer, which reads the program's debug information before it prints names."""
+_SAME_SECONDS = 0.1
+"""Time after a report of UBSan in which AddressSanitizer begins to report the same access."""
 _TURN_SECONDS = 0.02  # between two reads of a process's output
 _IN_A_ROW = 3
 """Consecutive measurements beyond a limit that make a failure: one may be due to this machine."""
@@ -198,6 +200,10 @@ class ProcessMonitor(Monitor):
             return None
         ended = self._process.poll() is not None
         self._read(final=ended)
+        if not ended and self._found and not self._found[-1].ends and self._found[-1].looks_up:
+            # AddressSanitizer may begin to say the same only now.
+            ended = self._wait(_SAME_SECONDS)
+            self._read(final=ended)
         # A process that is printing a fatal trace does not answer; the trace is the failure.
         while not (ended or self._survives) and (crash := self._crashes.open) and crash.ends:
             ended = self._wait(_TURN_SECONDS)
@@ -216,8 +222,7 @@ class ProcessMonitor(Monitor):
 
     def died(self) -> Verdict | None:
         """Return the same as `check`, after waiting for a process that is about to end."""
-        if self._process is not None:
-            self._wait(self.exit_seconds)
+        self._wait(self.exit_seconds)
         return self.check()
 
     def _wait(self, seconds: float) -> bool:
@@ -313,8 +318,7 @@ class LogMonitor(Monitor):
         except (re.error, OverflowError, RecursionError, UnicodeEncodeError) as error:
             raise UsageError(f"log pattern {quoted(pattern)}: {reason(error)}") from error
         self.path = path
-        self._at = 0
-        self._rest = b""
+        self._at, self._rest = 0, b""
 
     def start(self) -> None:
         """Skip what the file already holds."""
@@ -365,18 +369,14 @@ class MemoryMonitor(Monitor):
         """Measure the memory from which growth is counted."""
         # Only once: otherwise each new session would hide the growth until then.
         if self._base is None:
-            self._base = self._resident()
+            self._base = resident_octets(_pid(self._process))
 
     def check(self) -> Verdict | None:
         """Return a `memory` verdict if the process has grown by more than the limit."""
-        now = self._resident()
+        now = resident_octets(_pid(self._process))
         if now is None or self._base is None or now - self._base <= self._limit:
             return None
         return Verdict("memory", f"resident memory grew by {(now - self._base) // _MEBI} MiB")
-
-    def _resident(self) -> int | None:
-        pid = _pid(self._process)
-        return None if pid is None else resident_octets(pid)
 
 
 class CpuMonitor(Monitor):
@@ -396,7 +396,7 @@ class CpuMonitor(Monitor):
     def check(self) -> Verdict | None:
         """Return a `cpu` verdict if usage exceeded the limit in three consecutive windows."""
         pid, now = _pid(self._process), time.monotonic()
-        used = None if pid is None else cpu_seconds(pid)
+        used = cpu_seconds(pid)
         if pid is None or used is None:
             self._last = None
         elif self._last is None or self._last[0] != pid:
@@ -512,8 +512,8 @@ class Monitors:
             monitor.close()
 
 
-def resident_octets(pid: int) -> int | None:
-    """Return the resident memory of a process in bytes; None if it has ended."""
+def resident_octets(pid: int | None) -> int | None:
+    """Return the resident memory of a process in bytes; None if there is none any more."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
     except OSError:
@@ -523,8 +523,8 @@ def resident_octets(pid: int) -> int | None:
     return octets or None
 
 
-def cpu_seconds(pid: int) -> float | None:
-    """Return the processor time of a process in seconds; None if it has ended."""
+def cpu_seconds(pid: int | None) -> float | None:
+    """Return the processor time of a process in seconds; None if there is none any more."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

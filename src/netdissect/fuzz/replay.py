@@ -15,6 +15,8 @@ from netdissect.fuzz.watch import Watch
 __all__ = ["Replayer"]
 
 _STAGE_SECONDS = 2.0
+_RATE = 1000.0
+"""Maximum number of messages per second."""
 _REPORTS_LIMIT = 100
 """Maximum number of reports of one replay that are searched for the expected failure."""
 
@@ -25,14 +27,10 @@ class Replayer:
 
     watch: Watch
     """Opens sessions and checks the target."""
-    rate: float = 1000.0
-    """Maximum messages per second; 0 = no limit."""
     exact: bool = False
     """Whether to send the recorded bytes, without live values."""
     wanted: str = ""
     """Signature of the expected failure, in case a target that keeps running shows several."""
-    sent: int = 0
-    """Messages sent so far, in all replays."""
 
     def fresh_target(self) -> bool:
         """Restart the target if we run it; return whether it accepts a session."""
@@ -46,7 +44,7 @@ class Replayer:
     def run(self, steps: Sequence[Sent]) -> tuple[Verdict | None, list[bytes]]:
         """Send the steps; return (failure or None, messages sent)."""
         sessions: dict[int, Driver] = {}
-        pacer = Pacer(self.rate, time.monotonic())
+        pacer = Pacer(_RATE, time.monotonic())
         octets: list[bytes] = []
         final = {each.session: index for index, each in enumerate(steps)}
         for index, each in enumerate(steps):
@@ -62,7 +60,6 @@ class Replayer:
             data, key = (each.octets, None) if self.exact else session.stamp(each.step)
             session.send(data, key)
             octets.append(data)
-            self.sent += 1
             if index == final[each.session] and index + 1 < len(steps):
                 # Close the session as the run did: targets limit the sessions of one address.
                 sessions.pop(each.session).close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,10 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from netdissect.craft.layers import message_types
-from netdissect.dissect.schema import Schema
 from netdissect.fuzz.corpus import Corpus
 from netdissect.fuzz.drivers import Driver, driver_class
-from netdissect.fuzz.engine import Engine, Plan
+from netdissect.fuzz.engine import Engine, Part, RunOptions
 from netdissect.fuzz.feedback import COVERAGE_VARIABLE, Coverage, Feedback
 from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
 from netdissect.fuzz.generator import Generator, check_mutators
@@ -83,57 +82,6 @@ def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | P
     return pool
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """Options of a run."""
-
-    dialect: str | None = None
-    """Dialect to speak; None = the driver's first one."""
-    transport: str | None = None
-    """`udp` or `tcp`; None = the dialect's usual one."""
-    captures: Sequence[str | Path] = ()
-    """Capture files whose messages are mutated; empty = default messages of the layers."""
-    seed: int = 1
-    """Seed of the random generator: it determines every mutation."""
-    cases: int | None = None
-    """Cases to send; None = 1,000 where no duration is given, else no limit."""
-    duration: float | None = None
-    """Seconds after which to stop; None = no limit."""
-    rate: float = 1000.0
-    """Messages a second at most, of each worker; 0 = no limit."""
-    failures: int = 10
-    """Kinds of failure after which to stop."""
-    examples: int = 3
-    """Failures of one kind that are saved; further ones are only counted."""
-    masked: Sequence[str] = ()
-    """Known kinds of failure to ignore: short names, or parts of signatures."""
-    types: Sequence[str] = ()
-    """Types of messages to mutate (`*` matches anything); empty = all."""
-    mutators: Sequence[str] = ()
-    """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); empty = all."""
-    dictionaries: Sequence[str | Path] = ()
-    """Dictionaries in AFL's format: byte strings that have a meaning to the target."""
-    schema: Schema | None = None
-    """Schema of user messages (`dissect.schema.load_schema`), whose values are mutated in place."""
-    corpus: Path | None = None
-    """Folder of cases that brought something new, shared with other runs; None = `corpus` in the
-    folder of the run."""
-    feedback: bool = True
-    """Keep cases that brought something new, and mutate them again."""
-    traffic: bool = False
-    """Write all traffic to `traffic.pcapng`, each message with its case."""
-    resume: bool = False
-    """Continue the run in the folder, which must have the same protocol, dialect and seed. `cases`
-    includes those that it has already sent."""
-    workers: int = 1
-    """Processes that share the cases. Worker N sends to the port of the target plus N."""
-    monitors: Sequence[str] = ()
-    """`exec:COMMAND`, `pid:N`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`.
-    `{port}` is replaced by the port of the worker's target."""
-    answer_seconds: float = 2.0
-    """A target that does not answer for this long has failed."""
-
-
 def fuzz_target(
     protocol: str,
     target: Target,
@@ -166,7 +114,7 @@ def fuzz_target(
     _check_types(driver, name, pool, options.types)
     generator = _generator(driver, name, pool, options)
     seeded(pool)
-    run = _Run(driver, name, pool, generator, _planned(driver, name, options), options)
+    run = _Run(driver, name, pool, generator, options)
     if options.workers == 1:
         return run.start(target, out, out, 0, progress)
     if target.port + options.workers > _PORTS:
@@ -203,28 +151,6 @@ def _generator(
     return generator
 
 
-def _planned(driver: type[Driver], dialect: str, options: RunOptions) -> Plan:
-    cases = options.cases
-    return Plan(
-        cases=USUAL_CASES if cases is None and options.duration is None else cases,
-        seconds=options.duration,
-        rate=options.rate,
-        failures=options.failures,
-        examples=options.examples,
-        masked=tuple(options.masked),
-        types=tuple(options.types),
-        mutators=tuple(options.mutators),
-        parts=options.workers,
-        facts={
-            "protocol": driver.protocol,
-            "dialect": dialect,
-            "transport": driver.transport,
-            "seed": options.seed,
-            "monitors": list(options.monitors),
-        },
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """A prepared run; each worker starts it with a target and a folder of its own."""
@@ -233,7 +159,6 @@ class _Run:
     dialect: str
     pool: SeedPool
     generator: Generator
-    plan: Plan
     options: RunOptions
 
     def start(
@@ -245,27 +170,36 @@ class _Run:
         progress: Callable[[FuzzReport], None],
     ) -> FuzzReport:
         """Run worker `number`, whose folder is `out`; `whole` is the folder of the whole run."""
-        plan = self.plan
-        if plan.cases is not None:
+        options, cases = self.options, self.options.cases
+        if cases is None and options.duration is None:
+            cases = USUAL_CASES
+        if cases is not None:
             # The workers share the cases equally.
-            plan = replace(plan, cases=len(range(number, plan.cases, plan.parts)))
-        store = Store(out, resume=self.options.resume)
+            cases = len(range(number, cases, options.workers))
+        facts: dict[str, Any] = {
+            "protocol": self.driver.protocol,
+            "dialect": self.dialect,
+            "transport": self.driver.transport,
+            "seed": options.seed,
+            "monitors": list(options.monitors),
+        }
+        store = Store(out, resume=options.resume)
         report = _empty_report(self.driver, self.dialect, self.pool)
         past = None
-        if self.options.resume:
-            past = _past(store, plan, report)
+        if options.resume:
+            past = _past(store, facts, report)
         else:
-            _write_run(store, plan, target, self.options)
-        named = [each.replace("{port}", str(target.port)) for each in plan.facts["monitors"]]
-        facts = {**plan.facts, "monitors": named}
-        plan = replace(plan, part=number, past=past, facts=facts)
-        monitors = parse_monitors(named, out)
-        watch = Watch(self.driver, self.dialect, target, monitors, self.options.answer_seconds)
+            _write_run(store, facts, cases, target, options)
+        facts["monitors"] = [each.replace("{port}", str(target.port)) for each in options.monitors]
+        monitors = parse_monitors(facts["monitors"], out)
+        watch = Watch(self.driver, self.dialect, target, monitors, options.answer_seconds)
         feedback = self._feedback(monitors, whole, out)
-        with _all_traffic(out, watch) if self.options.traffic else nullcontext():
+        part = Part(cases, facts, number, past)
+        with _all_traffic(out, watch) if options.traffic else nullcontext():
             return Engine(
-                self.generator, watch, store, report, plan, progress=progress, feedback=feedback
-            ).run()
+                self.generator, watch, store, report, options, part,
+                progress=progress, feedback=feedback,
+            ).run()  # fmt: skip
 
     def _feedback(self, monitors: Monitors, whole: Path, out: Path) -> Feedback | None:
         if not self.options.feedback:
@@ -293,7 +227,7 @@ def _all_traffic(out: Path, watch: Watch) -> Iterator[None]:
             writer.close()
 
 
-def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
+def _past(store: Store, given: Mapping[str, Any], report: FuzzReport) -> PastRun:
     """Read what the run to resume has sent, and add it to `report`.
 
     Raises:
@@ -301,10 +235,10 @@ def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
     """
     facts = store.read_run()
     for name in ("protocol", "dialect", "transport", "seed"):
-        if facts.get(name) != plan.facts[name]:
+        if facts.get(name) != given[name]:
             raise UsageError(
                 f"the run in {store.folder} has {name} {quoted(facts.get(name))}, not "
-                f"{quoted(plan.facts[name])}: give the options that it was started with"
+                f"{quoted(given[name])}: give the options that it was started with"
             )
     past = store.past()
     report.cases = past.cases
@@ -319,17 +253,19 @@ def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
     return past
 
 
-def _write_run(store: Store, plan: Plan, target: Target, options: RunOptions) -> None:
+def _write_run(
+    store: Store, facts: Mapping[str, Any], cases: int | None, target: Target, options: RunOptions
+) -> None:
     """Record the options of the run."""
     store.write_run(
         {
-            **plan.facts,
+            **facts,
             "target": str(target),
-            "cases": plan.cases,
-            "duration": plan.seconds,
-            "masked": list(plan.masked),
-            "types": list(plan.types),
-            "mutators": list(plan.mutators),
+            "cases": cases,
+            "duration": options.duration,
+            "masked": list(options.masked),
+            "types": list(options.types),
+            "mutators": list(options.mutators),
             "captures": [str(each) for each in options.captures],
             "dictionaries": [str(each) for each in options.dictionaries],
         }

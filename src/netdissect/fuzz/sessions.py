@@ -23,6 +23,9 @@ __all__ = ["Sessions"]
 _DRAIN_SECONDS = 0.6
 """Minimum time given to a target to acknowledge the last messages of the held session, including
 retransmissions."""
+_HELD_CASES = 10_000
+"""Cases after which the held session is replaced, so that the steps of a session stay few enough to
+be kept for a failure."""
 _LINGER_SECONDS = 0.05
 """Time given to a target to answer a case before its session is closed."""
 _PART_SECONDS = 0.5
@@ -84,13 +87,10 @@ class _Spare:
 class Sessions:
     """Opens, holds and closes the sessions with one target."""
 
-    def __init__(self, watch: Watch, report: FuzzReport, limit: int) -> None:
-        """Open nothing yet; `limit` is the number of cases after which the held session is
-        replaced.
-        """
+    def __init__(self, watch: Watch, report: FuzzReport) -> None:
+        """Open nothing yet."""
         self._watch = watch
         self._report = report
-        self._limit = limit
         self._cases = 0
         self.held: Driver | None = None
         """The held session, used for most cases; None if there is none."""
@@ -178,7 +178,7 @@ class Sessions:
 
     def renew(self) -> bool:
         """Return whether a session is held; one that has ended is replaced by a spare."""
-        if self.held is not None and (not self.held.is_open or self._cases >= self._limit):
+        if self.held is not None and (not self.held.is_open or self._cases >= _HELD_CASES):
             self.release()
         if self.held is None and (spare := self._pop_spare()) is not None:
             self.adopt(spare)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import pickle
-import selectors
 import signal
 import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
 
 from netdissect.fuzz.report import FuzzReport
 from netdissect.model.errors import NetdissectError
@@ -20,7 +18,6 @@ __all__ = ["run_workers"]
 
 _TELL_SECONDS = 0.5
 """Interval at which a worker sends its report."""
-_HEAD = 4
 
 Run = Callable[[int, Callable[[FuzzReport], None]], FuzzReport]
 """Runs worker N and calls the given function with the report so far."""
@@ -31,26 +28,20 @@ class _Worker:
     """A forked process and the pipe on which it sends reports."""
 
     pid: int
-    pipe: int
-    rest: bytearray = field(default_factory=bytearray)
+    pipe: Connection
     report: FuzzReport | None = None
     error: str | None = None
     done: bool = False
 
     def read(self) -> bool:
-        """Read what has arrived; return False at the end of the pipe."""
-        data = os.read(self.pipe, 1 << 16)
-        self.rest += data
-        while len(self.rest) >= _HEAD:
-            size = int.from_bytes(self.rest[:_HEAD], "big")
-            if len(self.rest) < _HEAD + size:
-                break
-            # Safe to unpickle: it comes from our own process, over a pipe that nobody else has
-            # open.
-            found = pickle.loads(bytes(self.rest[_HEAD : _HEAD + size]))  # noqa: S301
-            del self.rest[: _HEAD + size]
-            self.done, self.report, self.error = found[0], found[1] or self.report, found[2]
-        return bool(data)
+        """Read what has been sent; return False at the end of the pipe."""
+        try:
+            # Safe to unpickle: nobody but our own process has the pipe open.
+            self.done, report, self.error = self.pipe.recv()
+        except (EOFError, OSError):
+            return False
+        self.report = report or self.report
+        return True
 
 
 def run_workers(
@@ -62,21 +53,18 @@ def run_workers(
         NetdissectError: a worker failed to run; the others are stopped.
     """
     workers = [_start(number, run) for number in range(count)]
-    chooser = selectors.DefaultSelector()
-    for each in workers:
-        chooser.register(each.pipe, selectors.EVENT_READ, each)
+    left = {each.pipe: each for each in workers}
     try:
-        while chooser.get_map():
+        while left:
             try:
-                _take(chooser, workers, progress)
+                _take(left, workers, progress)
             except KeyboardInterrupt:
                 # A signal from the keyboard has reached them already; another one does no harm.
                 _end(workers)
     finally:
         _end(workers)
-        chooser.close()
         for each in workers:
-            os.close(each.pipe)
+            each.pipe.close()
             os.waitpid(each.pid, 0)
     failed = next((each for each in workers if each.error or not each.done), None)
     if failed is not None:
@@ -85,14 +73,11 @@ def run_workers(
 
 
 def _take(
-    chooser: selectors.BaseSelector,
-    workers: list[_Worker],
-    progress: Callable[[FuzzReport], None],
+    left: dict[Connection, _Worker], workers: list[_Worker], progress: Callable[[FuzzReport], None]
 ) -> None:
-    for key, _events in chooser.select(_TELL_SECONDS):
-        worker: _Worker = key.data
+    for worker in [left[pipe] for pipe in wait(list(left), _TELL_SECONDS)]:  # type: ignore[index]
         if not worker.read():
-            chooser.unregister(worker.pipe)
+            del left[worker.pipe]
             if worker.error or not worker.done:
                 _end(workers)
     if any(each.report for each in workers):
@@ -115,18 +100,18 @@ def _end(workers: list[_Worker]) -> None:
 
 
 def _start(number: int, run: Run) -> _Worker:
-    receive, send = os.pipe()
+    receive, send = Pipe(duplex=False)
     # Buffered output would be written by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
     pid = os.fork()
     if pid:
-        os.close(send)
+        send.close()
         return _Worker(pid, receive)
     status = 1
     try:
-        os.close(receive)
+        receive.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _work(number, run, send, parent)
         status = 0
@@ -135,7 +120,7 @@ def _start(number: int, run: Run) -> _Worker:
         os._exit(status)
 
 
-def _work(number: int, run: Run, send: int, parent: int) -> None:
+def _work(number: int, run: Run, pipe: Connection, parent: int) -> None:
     told = 0.0
 
     def progress(report: FuzzReport) -> None:
@@ -145,7 +130,7 @@ def _work(number: int, run: Run, send: int, parent: int) -> None:
             raise KeyboardInterrupt
         if time.monotonic() - told >= _TELL_SECONDS:
             told = time.monotonic()
-            _tell(send, (False, report, None))
+            pipe.send((False, report, None))
 
     try:
         row: tuple[bool, FuzzReport | None, str | None] = (True, run(number, progress), None)
@@ -153,11 +138,4 @@ def _work(number: int, run: Run, send: int, parent: int) -> None:
         row = (True, None, f"worker {number}: {error}")
     except KeyboardInterrupt:
         row = (True, None, f"worker {number}: interrupted before its first case")
-    _tell(send, row)
-
-
-def _tell(send: int, row: Any) -> None:
-    data = pickle.dumps(row)
-    data = len(data).to_bytes(_HEAD, "big") + data
-    while data:
-        data = data[os.write(send, data) :]
+    pipe.send(row)

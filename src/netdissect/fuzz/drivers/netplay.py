@@ -24,6 +24,7 @@ from netdissect.wire.netplay import (
     LENGTH_OCTETS,
     SHORTEST,
     chunk_spans,
+    frame_spans,
     split_frame,
 )
 
@@ -97,14 +98,10 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
 
 def frames(stream: bytes) -> Iterable[bytes]:
     """Split whole binary frames off the start of a stream."""
-    at = 0
-    while at + LENGTH_OCTETS <= len(stream):
-        size = int.from_bytes(stream[at : at + LENGTH_OCTETS], "big")
-        end = at + LENGTH_OCTETS + size
-        if size < SHORTEST or end > len(stream):
+    for start, end, length in frame_spans(stream):
+        if length < SHORTEST or end > len(stream):
             return
-        yield stream[at:end]
-        at = end
+        yield stream[start:end]
 
 
 def chunked(stream: bytes) -> Iterable[bytes]:

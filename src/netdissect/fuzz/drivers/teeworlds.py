@@ -8,7 +8,6 @@ Source: docs/protocols/teeworlds.md sections 6 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -255,35 +254,22 @@ class TeeworldsDriver(Driver):
         layer = message_layer(message, self._form.family)
         self.answered(_type_of(layer, "unknown"))
         name = str(getattr(getattr(layer, "row", None), "name", ""))
-        reaction: Callable[[bytes], None] | None = {
-            "map_change": self._on_map,
-            "con_ready": self._on_ready,
-            "sv_ready_to_enter": self._on_enter,
-            "ping": lambda _message: self._say(self._message("SysPingReply"), vital=False),
-            "ping_reply": self._on_pong,
-        }.get(name, self._on_snap if name.startswith("snap") else None)
-        if reaction is not None:
-            reaction(message)
-
-    def _on_map(self, _message: bytes) -> None:
-        self._say(self._message("SysReady"))
-
-    def _on_ready(self, _message: bytes) -> None:
-        self._say(self._message("GameClStartInfo", name_=b"netdissect", skin=b"default")
-                  if self._form.family == "0.6"
-                  else self._message("GameClStartInfo", name_=b"netdissect"))  # fmt: skip
-
-    def _on_enter(self, _message: bytes) -> None:
-        self._say(self._message("SysEnterGame"))
-        if self.state == "connecting":
-            self.state = CONNECTED
-
-    def _on_pong(self, _message: bytes) -> None:
-        self._pongs += 1
-
-    def _on_snap(self, message: bytes) -> None:
-        packet: Any = message_layer(message, self._form.family)(message)
-        self._tick = max(self._tick, getattr(packet, "tick", None) or 0)
+        if name == "map_change":
+            self._say(self._message("SysReady"))
+        elif name == "con_ready":
+            more = {"skin": b"default"} if self._form.family == "0.6" else {}
+            self._say(self._message("GameClStartInfo", name_=b"netdissect", **more))
+        elif name == "sv_ready_to_enter":
+            self._say(self._message("SysEnterGame"))
+            if self.state == "connecting":
+                self.state = CONNECTED
+        elif name == "ping":
+            self._say(self._message("SysPingReply"), vital=False)
+        elif name == "ping_reply":
+            self._pongs += 1
+        elif name.startswith("snap"):
+            tick: int | None = getattr(layer(message), "tick", None)
+            self._tick = max(self._tick, tick or 0)
 
     # --- reliability --------------------------------------------------------------------------
 
@@ -301,9 +287,13 @@ class TeeworldsDriver(Driver):
                 if key is not None:
                     self.acknowledged(key)
 
+    def _waiting(self) -> set[int]:
+        """Return the numbers that were sent and are not acknowledged."""
+        return self._outbox.keys() - set(chain.from_iterable(self._unsent.values()))
+
     def _resend(self, now: float) -> None:
         """Send what is not acknowledged again; a harmless message in place of each mutant."""
-        waiting = self._outbox.keys() - set(chain.from_iterable(self._unsent.values()))
+        waiting = self._waiting()
         if now - self._resent < RESEND_SECONDS or not waiting:
             return
         self._resent = now
@@ -423,6 +413,9 @@ class TeeworldsDriver(Driver):
         self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
     ) -> None:
         """Send what `stamp` returned; from now on it is also sent again."""
+        if not self._waiting():
+            # The server has its time from now on, not from what it acknowledged last.
+            self._progress = self.clock()
         self._unsent.pop(octets, None)
         super().send(octets, key, kind, note)
 
