@@ -17,7 +17,7 @@ from netdissect.browse.connections import answer
 from netdissect.cli import cli
 from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.session import Choices
-from netdissect.render.units import Clock
+from netdissect.render.units import Clock, duration
 from twocaptures import Change, goes_on, interleaved, rewritten, with_port
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -72,6 +72,10 @@ def hold_together(path: Path) -> list[str]:
         lines = answer(report, Clock("r", 0), 5000)
         browsed = "\n".join(text for line in lines for text, _ in line)
         shown = run("connections", str(path), str(number), "--width", "5000")
+        if (usual := found["lag"]["path_ms"]) is not None:
+            trip = duration(usual)
+            assert f"RTT {trip}" in run("connections", str(path), "--width", "80")
+            assert f"round-trip time {trip}" in text
         verdict, cause = found["verdict"], found["cause"]
         for view in (text, shown, browsed, page):
             assert verdict in view
@@ -90,6 +94,11 @@ def test_views_agree_on_connections_of_one_server(name: str, tmp_path: Path) -> 
     assert ("it kept sending to c" in said) == (name == "silent")
     assert ("lost almost nothing" in said) == (name == "lossy")
     assert ("or it continued from another port" in said) == (name == "moved")
+
+
+def test_views_agree_on_the_round_trip_time() -> None:
+    """Probes of one side that are answered at once, and units of the other that wait for a reply."""
+    hold_together(CAPTURES / "teeworlds" / "ddnet_mixed.pcap")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
-from netdissect.model.packets import SIDES, Direction
+from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
 from netdissect.render.columns import Columns
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
@@ -32,8 +32,6 @@ _TABLE_FROM = 120
 """Minimum screen width for the table, which is still only used if it fits."""
 _REASON_COLUMNS = 16
 """Columns for the reason why a connection ended, if the table does not fit otherwise."""
-_FEW = 4
-"""A space needs 1/4 of the samples of the largest space to represent the connection's RTT."""
 _VALUE_COLUMNS = 16
 """Maximum width of a value in a space's column; longer ones are printed below the table."""
 
@@ -125,34 +123,25 @@ def _resent(report: ConnectionReport) -> str:
     return f"{again} ({percent(share(again, copies))})" if again else "0"
 
 
-def best_rtt(report: ConnectionReport) -> RttSummary | None:
-    """Return the round-trip times that represent the path best.
-
-    Probes are preferred, as they are answered immediately, then the space with most samples. In a
-    capture next to one side, only that side's measurements cover the whole path, and the space
-    that is acknowledged fastest is closest to the path's own delay.
+def round_trips(report: ConnectionReport) -> RttSummary | None:
+    """Return the round-trip times that the diagnosis takes for those of the path; without a
+    diagnosis, the shortest ones.
     """
-    probes = [probe.rtt for probe in report.probes if _whole(report, probe)]
-    spaces = [space.rtt for space in report.spaces if _whole(report, space)]
-    most = max(probes or spaces, key=lambda rtt: rtt.samples, default=None)
-    if most is None or report.vantage not in {"client", "server"}:
-        return most
-    many = (rtt for rtt in probes or spaces if rtt.samples * _FEW >= most.samples)
-    return min(many, key=lambda rtt: rtt.p50 or 0.0)
-
-
-def _whole(report: ConnectionReport, measured: ProbeReport | SpaceReport) -> bool:
-    """Return whether there are samples, and the capture was not taken next to their receiver."""
-    return bool(measured.rtt.samples) and report.vantage != SIDES[1 - measured.direction]
+    every = [*(each.rtt for each in report.probes), *(each.rtt for each in report.spaces)]
+    measured = [rtt for rtt in every if rtt.samples]
+    if report.diagnosis is None:
+        return min(measured, key=lambda rtt: rtt.p50 or 0.0, default=None)
+    path_ms = report.diagnosis.lag.path_ms
+    return next((rtt for rtt in measured if rtt.p50 == path_ms), None)
 
 
 def _rtt_text(report: ConnectionReport) -> str:
-    best = best_rtt(report)
+    best = round_trips(report)
     return "-" if best is None else rtt_range(best.minimum, best.p50, best.maximum)
 
 
 def _median(report: ConnectionReport) -> str:
-    best = best_rtt(report)
+    best = round_trips(report)
     return "-" if best is None or best.p50 is None else duration(best.p50)
 
 
@@ -207,7 +196,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         yield from brief_lines(report.diagnosis)
     for direction in Direction:
         yield from _direction_lines(report, direction, screen.width)
-    best = best_rtt(report)
+    best = round_trips(report)
     if best or any(report.anomalies.values()):
         found = _found(report, words=True)
         yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("; findings: ", "dim"), *found]

@@ -9,7 +9,7 @@ from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import Anomaly, ConnectionReport, SpaceReport, UnitRecord
 from netdissect.plot.history import took_ms
 from netdissect.plot.markup import Child, Html, join, tag
-from netdissect.render.connections import best_rtt
+from netdissect.render.connections import round_trips
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
     COPIES,
@@ -95,7 +95,7 @@ def _both(spaces: Sequence[SpaceReport], name: str, sign: str) -> tuple[str, str
 
 
 def _round_trip(report: ConnectionReport) -> tuple[str, str]:
-    best = best_rtt(report)
+    best = round_trips(report)
     if best is None or best.p50 is None:
         return "–", "not to be seen from here"
     value, _, more = rtt_range(best.minimum, best.p50, best.maximum).partition(" (")
