@@ -242,7 +242,7 @@ class Layer(_Base):  # type: ignore[misc]
         return found, text + self.ambiguity, needed
 
     @property
-    def title(self) -> str:
+    def _title(self) -> str:
         """Return what `show` calls the packet, without its dialect."""
         return str(self.name)
 
@@ -251,7 +251,7 @@ class Layer(_Base):  # type: ignore[misc]
         title: Any = self
         dialect = (self.knowledge and self.knowledge.dialect) or self.certain
         name = title.name
-        title.name = f"{self.title}, {dialect}" if dialect else self.title + self.ambiguity
+        title.name = f"{self._title}, {dialect}" if dialect else self._title + self.ambiguity
         try:
             return super()._show_or_dump(*args, **kwargs)
         finally:

@@ -81,14 +81,14 @@ class NetplayFrame(_WithLength):
         return cls
 
     @property
-    def title(self) -> str:
+    def _title(self) -> str:
         """Return the name with the type."""
         number = self.int_value("type")
         return f"{self.name} of {'no type' if number is None else f'type {number}'}"
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        return self.title
+        return self._title
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

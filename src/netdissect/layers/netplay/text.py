@@ -37,7 +37,7 @@ class NetplayText(Layer):
     fields_desc = [Line("class_name", private=CLASS_LINE), Line("body", b"{}", private=JSON)]
 
     @property
-    def title(self) -> str:
+    def _title(self) -> str:
         """Return the name with that of the class; control characters are escaped."""
         value = self.class_name
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
