@@ -11,6 +11,7 @@ from typing import Final
 
 from netdissect.diagnosis.measures import MIN_SENT, SEGMENTS, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
+from netdissect.model.figures import tenths
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
@@ -43,6 +44,7 @@ MIN_UNANSWERED: Final = 6
 """With this many unanswered requests, the requests and not only their answers were lost."""
 MIN_MISSING: Final = 3
 """Numbers missing after a silence from which on its side must have kept sending."""
+_SECOND: Final = 1_000_000_000
 _MIN_SHOWN_NS: Final = 1_000_000_000
 """A shorter silence to the end of the capture is shown without its duration."""
 _MIN_SHARE: Final = 0.005
@@ -494,4 +496,4 @@ def second_capture(report: ConnectionReport, cause: Cause) -> str:
 
 
 def _seconds(span_ns: int) -> str:
-    return f"{span_ns / 1e9:.1f} s"
+    return f"{tenths(span_ns, _SECOND)} s"

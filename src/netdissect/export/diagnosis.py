@@ -7,6 +7,7 @@ from typing import Final
 
 from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.diagnosis import AddedDelay, Cause, Diagnosis, LateUnit, Loss
+from netdissect.model.figures import digits
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
@@ -34,7 +35,7 @@ def quiet(span: QuietSpan) -> str:
         f'{{"kind":{text(span.kind)},"direction":{text(label(span.direction))},'
         f'"from_ns":{span.from_ns},"to_ns":{figure(span.to_ns)},'
         f'"frames":[{figure(span.from_frame)},{figure(span.to_frame)}],'
-        f'"basis":{text(span.basis)},"asked":{span.unanswered}}}'
+        f'"basis":{text(span.basis)},"asked":{digits(span.unanswered)}}}'
     )
 
 
@@ -61,7 +62,7 @@ def parts(found: Diagnosis) -> tuple[str, str, str]:
         f',"loss":{_losses(found.loss)},"around":{spans},'
         f'"lag":{{"path_ms":{figure(lag.path_ms)},"p95_ms":{figure(lag.p95_ms)},'
         f'"added":{pair(_late(lag.added[0]), _late(lag.added[1]))}}},'
-        f'"badness":{found.badness},"ruled_out":',
+        f'"badness":{digits(found.badness)},"ruled_out":',
         f',"second_capture":{text(found.settles)},'
         f'"names":{pair(text(found.names[0]), text(found.names[1]))}}}',
     )
@@ -83,15 +84,15 @@ def _losses(parts: tuple[Loss, Loss]) -> str:
 
 def _loss(part: Loss) -> str:
     return (
-        f'{{"sent":{part.sent},"lost":{part.lost},"share":{figure(part.share)},'
+        f'{{"sent":{digits(part.sent)},"lost":{digits(part.lost)},"share":{figure(part.share)},'
         f'"basis":{text(part.basis)}}}'
     )
 
 
 def _late(late: AddedDelay) -> str:
     return (
-        f'{{"units":{late.units},"p50_ms":{figure(late.p50)},"p95_ms":{figure(late.p95)},'
-        f'"max_ms":{figure(late.maximum)},"late":{late.over_limit},'
+        f'{{"units":{digits(late.units)},"p50_ms":{figure(late.p50)},"p95_ms":{figure(late.p95)},'
+        f'"max_ms":{figure(late.maximum)},"late":{digits(late.over_limit)},'
         f'"worst":{rows([_worst(each) for each in late.worst])}}}'
     )
 
@@ -99,5 +100,5 @@ def _late(late: AddedDelay) -> str:
 def _worst(each: LateUnit) -> str:
     return (
         f'{{"space":{text(each.space)},"seq":{each.seq},"frame":{each.frame},'
-        f'"added_ms":{figure(each.added_ms)},"copies":{each.copies}}}'
+        f'"added_ms":{figure(each.added_ms)},"copies":{digits(each.copies)}}}'
     )

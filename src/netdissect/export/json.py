@@ -17,6 +17,7 @@ from netdissect.export.jsonline import dump, figure, text
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.dissection import Dissection
+from netdissect.model.figures import digits
 from netdissect.model.intervals import Interval
 from netdissect.model.policy import split_space_name
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
@@ -148,7 +149,7 @@ def rtt(summary: RttSummary) -> str:
         return _NO_SAMPLES  # as nearly half of them are
     # All values are whole nanoseconds divided by 1e6, so there is no noise to round off.
     return (
-        f'{{"samples":{summary.samples},"ambiguous":{summary.ambiguous},'
+        f'{{"samples":{digits(summary.samples)},"ambiguous":{digits(summary.ambiguous)},'
         f'"min":{figure(summary.minimum)},"p50":{figure(summary.p50)},'
         f'"p95":{figure(summary.p95)},"max":{figure(summary.maximum)}}}'
     )
@@ -167,13 +168,14 @@ def _space(space: SpaceReport) -> str:
     return (
         # The key is written only for the few spaces that have one.
         f'{{"space":{text(space.space)},{key}'
-        f'"direction":{text(label(space.direction))},"units":{space.units},'
-        f'"copies":{space.copies},"retransmissions":{space.retransmissions},'
-        f'"duplicates":{space.duplicates},"acked":{space.acked},"unacked":{space.unacked},'
-        f'"unknown":{space.unknown},"never_seen":{space.never_seen},'
-        f'"out_of_order":{space.out_of_order},"given_up":{space.given_up},'
+        f'"direction":{text(label(space.direction))},"units":{digits(space.units)},'
+        f'"copies":{digits(space.copies)},"retransmissions":{digits(space.retransmissions)},'
+        f'"duplicates":{digits(space.duplicates)},"acked":{digits(space.acked)},'
+        f'"unacked":{digits(space.unacked)},'
+        f'"unknown":{digits(space.unknown)},"never_seen":{digits(space.never_seen)},'
+        f'"out_of_order":{digits(space.out_of_order)},"given_up":{digits(space.given_up)},'
         f'"first_seq":{figure(space.first_seq)},"last_seq":{figure(space.last_seq)},'
-        f'"max_copies":{space.max_copies},"rtt_ms":{rtt(space.rtt)}'
+        f'"max_copies":{digits(space.max_copies)},"rtt_ms":{rtt(space.rtt)}'
         f"{',' if space.extra else ''}{further[1:]}"
     )
 
@@ -181,7 +183,7 @@ def _space(space: SpaceReport) -> str:
 def _probe(probe: ProbeReport) -> str:
     return (
         f'{{"kind":{text(probe.kind)},"direction":{text(label(probe.direction))},'
-        f'"sent":{probe.sent},"answered":{probe.answered},"rtt_ms":{rtt(probe.rtt)},'
+        f'"sent":{digits(probe.sent)},"answered":{digits(probe.answered)},"rtt_ms":{rtt(probe.rtt)},'
         f'"declared_rtt_ms":{rtt(probe.declared)}}}'
     )
 
@@ -244,7 +246,7 @@ def _undiagnosed(report: ConnectionReport) -> str:
         f'"handshake":{text(report.handshake)},"reject_reason":{dump(report.reject_reason)},'
         f'"state":{text(report.state)},"state_name":{text(report.state_name)},'
         f'"close":{dump(report.close)},"identity":{dump(report.identity)},'
-        f'"datagrams":{pair(str(report.datagrams[0]), str(report.datagrams[1]))},'
+        f'"datagrams":{pair(digits(report.datagrams[0]), digits(report.datagrams[1]))},'
         f'"octets":{pair(str(report.octets[0]), str(report.octets[1]))},'
         f'"messages":{pair(dump(report.messages[0]), dump(report.messages[1]))},'
         f'"spaces":{rows([_space(space) for space in report.spaces])},'

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, Final
 
+from netdissect.model.figures import decimal, digits
 from netdissect.model.native import i64
 from netdissect.model.text import escape_surrogates
 
@@ -20,7 +21,6 @@ this: there are few different ones, and they recur all the time.
 
 _KEYS: Final[dict[str, str]] = {}
 _WORDS: Final[dict[str, str]] = {}
-_MILLION: Final = 1_000_000
 _LEAST: Final = 1e-4
 _MOST: Final = 1e9
 """Between _LEAST and this, a number has no exponent and at most 15 digits."""
@@ -55,8 +55,8 @@ def figure(value: Any) -> str:
     """Return a number as JSON; None is null."""
     if value is None:
         return "null"
-    if type(value) is int:  # lets mypyc use its fast `str`
-        return str(value)
+    if type(value) is int:
+        return digits(value)
     return _written(value) if isinstance(value, float) else str(value)
 
 
@@ -70,14 +70,7 @@ def _written(value: float) -> str:
     if _LEAST <= value < _MOST:
         number: i64 = int(value * 1e6 + 0.5)
         if int(number) / 1e6 == value:
-            whole, part = int(number // _MILLION), number % _MILLION
-            if not part:
-                return f"{whole}.0"
-            scale: i64 = _MILLION
-            while part % 10 == 0:
-                part //= 10
-                scale //= 10
-            return f"{whole}.{str(scale + part)[1:]}"
+            return decimal(number)
     # The difference is NaN for infinity and NaN, else 0: one test for both.
     return repr(value) if value - value == 0.0 else _UNBOUNDED.get(value, '"NaN"')
 
@@ -93,7 +86,7 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
     elif isinstance(value, bool):
         out.append("true" if value else "false")
     elif isinstance(value, int):
-        out.append(str(value))
+        out.append(digits(int(value)))
     elif isinstance(value, float):
         out.append(figure(value))
     elif not deep:
@@ -108,7 +101,7 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             out.append("{" + known[1:] if first else known)
             first = False
             if type(item) is int:  # numbers and texts are the most frequent: save a call
-                out.append(str(item))
+                out.append(digits(item))
             elif type(item) is str:
                 out.append(text(item))
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.figures import tenths
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import (
@@ -61,6 +62,7 @@ LOST_BY: Final = {
     "MAX_IDENTITY": "further facts of the connection are not recorded",
 }
 """Bound of the tracker -> what is unknown once it is reached."""
+_SECOND: Final = 1_000_000_000
 SILENCE_SHARE: Final = 0.5
 """A peer that is silent for this share of the idle timeout may be gone."""
 
@@ -448,7 +450,8 @@ def _silence_findings(connection: Connection, end_ns: int) -> None:
     for span in connection.silence.spans:
         until_ns = span.to_ns or over_ns
         side = SIDES[span.direction]
-        lasted = f"{(until_ns - span.from_ns) / 1e9:.1f} s" + ("" if span.to_ns else ", to the end")
+        lasted = f"{tenths(until_ns - span.from_ns, _SECOND)} s"
+        lasted += "" if span.to_ns else ", to the end"
         if span.kind == "one-way":
             text = f"what the {side} sent was not answered for {lasted}"
         else:

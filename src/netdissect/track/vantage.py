@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.figures import tenths
 from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.packets import SIDES
 
@@ -45,6 +46,9 @@ MANY_ANSWERS: Final = 60
 """This many slow answers of the far side suffice in any case."""
 MIN_DISORDER: Final = 5
 """Units out of order or missing from which on a network is concluded."""
+
+
+_MS: Final = 1_000_000
 
 
 @mypyc_attr(acyclic=True)
@@ -181,7 +185,7 @@ def _units(count: i64) -> str:
 
 
 def _ms(time_ns: i64) -> str:
-    return f"{int(time_ns) / 1e6:.1f} ms"
+    return f"{tenths(time_ns, _MS)} ms"
 
 
 def _far(side: Evidence, other: Evidence, tick_ns: i64) -> bool:
