@@ -46,7 +46,7 @@ def send(lane: Lane, number: int, first: int, count: int, ms: int, content: byte
     outer, inner = spaces(lane)
     outer.unit(number, None, content or bytes([number & 255]), None, ms, ms * MS)
     if count:
-        inner.run(first, ["m"] * count, ms, ms * MS)
+        inner.run(first, count, "m", None, ms, ms * MS)
 
 
 def finish(lane: Lane, ms: int) -> tuple[Any, Any]:
@@ -128,13 +128,13 @@ def test_order_asked_for_in_vain() -> None:
     ):
         outer.unit(number, None, content, None, number, number * MS)
         inner.ordered(ordered, number, number * MS)
-        inner.run(first, ["m"] * max(1, len(ordered)), number, number * MS)
+        inner.run(first, max(1, len(ordered)), "m", None, number, number * MS)
     # Number 1 came behind 4; 2 did not ask. Further copies and what nobody reads change nothing.
     outer.unit(3, None, b"c", None, 6, 6 * MS)
     inner.ordered([1], 6, 6 * MS)
     outer.unit(7, None, b"f", None, 7, 7 * MS)
     inner.ordered([1], 7, 7 * MS)
-    inner.run(1, ["m"], 7, 7 * MS)
+    inner.run(1, 1, "m", None, 7, 7 * MS)
     assert inner.disordered == 1
     assert finish(lane, 20)[1].extra["disordered"] == 1
 
@@ -251,7 +251,7 @@ def test_messages_by_one_and_in_runs_give_the_same() -> None:
         for number, first in ((1, 0), (2, 3), (3, 1)):
             outer.unit(number, None, bytes([number]), None, number, number * 5100 * MS)
             if lane is one:
-                inner.run(first, ["m"] * 3, number, number * 5100 * MS)
+                inner.run(first, 3, "m", None, number, number * 5100 * MS)
             else:
                 for index in range(3):
                     inner.unit(first + index, None, None, "m", number, number * 5100 * MS)

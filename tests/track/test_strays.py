@@ -131,7 +131,7 @@ def test_forged_bases_of_messages_change_nothing_for_the_others(base: int, count
         bases[10:10] = [base + 2 * number for number in range(forged)]
         for number, first in enumerate(bases):
             carrier.unit(number, None, bytes([number]), None, number, number * MS)
-            carried.run(first, ["m", "m"], number, number * MS)
+            carried.run(first, 2, "m", None, number, number * MS)
         carrier.end_all(500 * MS, 0)
         carried.end_all(500 * MS, 0)
         report = carried.report()

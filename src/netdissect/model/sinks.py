@@ -126,6 +126,10 @@ class EventSink:
         """Process a RUN."""
         raise NotImplementedError
 
+    def same_run(self, type_: i64, space: i64, wire_seq: i64, count: i64) -> None:
+        """Process a RUN of `count` messages of one type."""
+        raise NotImplementedError
+
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Process a NUMBERED."""
         raise NotImplementedError

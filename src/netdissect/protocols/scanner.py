@@ -61,6 +61,10 @@ class Events(EventSink):
         """Append a RUN."""
         self.listed.append((Ev.RUN, self._spaces[space], wire_seq, types))
 
+    def same_run(self, type_: i64, space: i64, wire_seq: i64, count: i64) -> None:
+        """Append a RUN."""
+        self.run(space, wire_seq, [self._types[type_]] * int(count))
+
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Append a NUMBERED."""
         self.listed.append((Ev.NUMBERED, self._types[type_], self._spaces[space], wire_seq))

@@ -86,11 +86,13 @@ class CarriedSpace(Space):
     def _by(self) -> CarrierSpace:
         return cast("CarrierSpace", self.carrier)
 
-    def run(self, wire_seq: i64, types: list[str], frame: int, time_ns: int) -> None:
-        """Process consecutive messages, one of each type in `types`."""
+    def run(
+        self, wire_seq: i64, count: i64, same: str | None, types: list[str] | None, frame: int,
+        time_ns: int,
+    ) -> None:  # fmt: skip
+        """Process consecutive messages. Their types are `types`, or `same` if that is None."""
         numbers = self.numbers
         by = self._by
-        count: i64 = len(types)
         last = numbers.newest
         if last == ABSENT:
             last = numbers.begin(wire_seq)
@@ -101,7 +103,8 @@ class CarriedSpace(Space):
             recorder.counted and (wire_seq & numbers.mask) + count <= numbers.modulus
         )
         if not together or not 0 < ahead <= self.context.rule.reach or by.copied:
-            for index, type_ in enumerate(types):
+            for index in range(count):
+                type_ = same if types is None else types[index]
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
         start: i64 = last + ahead

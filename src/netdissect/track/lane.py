@@ -66,7 +66,7 @@ class TypeCount:
     def __init__(self) -> None:
         self.count = self.time_ns = self.frame = 0
 
-    def add(self, count: int, time_ns: int, frame: int) -> None:
+    def add(self, count: i64, time_ns: int, frame: int) -> None:
         """Add messages of one datagram."""
         self.count += count
         self.time_ns = time_ns

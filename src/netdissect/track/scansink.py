@@ -43,14 +43,19 @@ class ScanSink(EventSink):
 
     def message(self, type_: i64) -> None:
         """Count a message."""
+        self._count(type_, 1)
+
+    def _count(self, type_: i64, number: i64) -> None:
+        """Count messages of one type."""
         lane = self._lane
         counts = lane.counts_by_index
         cell = counts[type_] if type_ < len(counts) else None
         if cell is None:
-            lane.count(self._types[type_], self._time_ns, self._frame)
+            for _ in range(number):
+                lane.count(self._types[type_], self._time_ns, self._frame)
             lane.index_count(type_, self._types[type_])
         else:
-            cell.add(1, self._time_ns, self._frame)
+            cell.add(number, self._time_ns, self._frame)
 
     def _counted(self, type_: i64) -> str | None:
         """Count a unit as a message; return its type if types are recorded."""
@@ -75,18 +80,21 @@ class ScanSink(EventSink):
         """Process consecutive messages that the datagram carries."""
         self.carry(self._lane.spaces_by_index[space], wire_seq, types)
 
+    def same_run(self, type_: i64, space: i64, wire_seq: i64, count: i64) -> None:
+        """Process consecutive messages of one type that the datagram carries."""
+        self._count(type_, count)
+        target = self._lane.spaces_by_index[space]
+        if isinstance(target, CarriedSpace):
+            name = None if self.recorder is None else self._types[type_]
+            target.run(wire_seq, count, name, None, self._frame, self._time_ns)
+
     def carry(self, space: Space, wire_seq: i64, types: list[str]) -> None:
         """Count and process consecutive messages of a space."""
         lane, frame, time_ns = self._lane, self._frame, self._time_ns
-        first, count = types[0], len(types)
-        cell = lane.messages.get(first)
-        if cell is not None and (count == 1 or types.count(first) == count):
-            cell.add(count, time_ns, frame)
-        else:
-            for type_ in types:
-                lane.count(type_, time_ns, frame)
+        for type_ in types:
+            lane.count(type_, time_ns, frame)
         if isinstance(space, CarriedSpace):
-            space.run(wire_seq, types, frame, time_ns)
+            space.run(wire_seq, len(types), None, types, frame, time_ns)
 
     def numbered(self, type_: i64, space: i64, wire_seq: i64) -> None:
         """Process a message that uses a number but is not a unit."""

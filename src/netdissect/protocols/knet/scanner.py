@@ -50,7 +50,7 @@ _SPACES: Final = ("datagram", "reliable")
 class _Form:
     """The message IDs of one byte in a dialect."""
 
-    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply", "single")
+    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply")
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -58,10 +58,6 @@ class _Form:
         indices = {name: index for index, name in enumerate(_TYPES)}
         self.indices = bytes(indices[name] for name in reader.types)
         """Message ID -> index in `_TYPES`."""
-        self.single = [[name] for name in reader.types]
-        """Message ID -> the types of a run of one message. Most runs are; they share these lists,
-        because events never change.
-        """
         self.ack: i64 = reader.types.index(PACKET_ACK)
         self.ping: i64 = reader.types.index(PING_REQUEST)
         self.reply: i64 = reader.types.index(PING_REPLY)
@@ -143,7 +139,7 @@ class KnetScanner(Scanner):
             return scan(payload, self._direction, hints)
         self._begin(sink, payload, number)
         if self._uniform and not self._identifying:
-            sink.run(_MESSAGES, base + self._first, self._run_types())
+            self._report_run(sink, base)
         else:
             self._report(sink, payload, position, base)
         return None
@@ -224,12 +220,10 @@ class KnetScanner(Scanner):
         self._uniform = self._same >= 0 and count == total and not in_order
         return position == size
 
-    def _run_types(self) -> list[str]:
-        """Return the types of the reliable messages, which are all the same. Do not change it."""
-        form = self._form
-        if self._count == 1:
-            return form.single[self._same]
-        return [form.reader.types[self._same]] * int(self._count)
+    def _report_run(self, sink: EventSink, base: i64) -> None:
+        """Report the reliable messages, which all have the same type."""
+        type_: i64 = self._form.indices[self._same]
+        sink.same_run(type_, _MESSAGES, base + self._first, self._count)
 
     def _begin(self, sink: EventSink, payload: bytes, number: i64) -> None:
         """Report the datagram itself."""
@@ -252,9 +246,7 @@ class KnetScanner(Scanner):
         names = reader.types
         candidates: list[Candidate] | None = [] if self._identifying else None
         same = self._same
-        types: list[str] | None = None
-        if self._count:
-            types = self._run_types() if same >= 0 else []
+        types: list[str] | None = [] if self._count and same < 0 else None
         ordered: list[int] | None = [] if self._in_order else None
         number = base + self._first
         size: i64 = len(payload)
@@ -286,7 +278,7 @@ class KnetScanner(Scanner):
             if flags & _RELIABLE:
                 if ordered is not None and flags & (_IN_ORDER | _START) == _IN_ORDER:
                     ordered.append(number)
-                if same < 0 and types is not None:
+                if types is not None:
                     is_long = message_id > _MAX_SHORT
                     type_ = type_of(message_id, reader) if is_long else names[message_id]
                     types.append(f"{type_}(first fragment)" if flags & _START else type_)
@@ -304,7 +296,9 @@ class KnetScanner(Scanner):
             position = after
         if ordered is not None:
             sink.event((Ev.ORDERED, "reliable", ordered, self._in_order))
-        if types is not None:
+        if same >= 0:
+            self._report_run(sink, base)
+        elif types is not None:
             sink.run(_MESSAGES, base + self._first, types)
         if candidates is not None and self._hints is not None:
             learned = learn(candidates, self._direction, self._hints)
