@@ -16,6 +16,7 @@ from zlib import crc32
 from netdissect.diagnosis import words
 from netdissect.diagnosis.measures import is_lossless
 from netdissect.model.diagnosis import Cause, Diagnosis
+from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["About", "Neighbours", "State"]
@@ -50,8 +51,8 @@ class About(NamedTuple):
         return cls(report.connection, _route(report), _hash(report.server), *times)
 
 
-# A row of a connection: hash of the server, first frame, first and last time, flags, number. The
-# values are read one by one: a tuple for each row would take ten times as many instructions.
+# A row of a connection: hash of the server, first frame, first and last time, flags, number. They
+# are machine integers because each silence looks at the rows of up to MAX_NEIGHBOURS others.
 _STRIDE: Final = 6
 _FRAME: Final = 1
 _FIRST_NS: Final = 2
@@ -81,7 +82,7 @@ class Neighbours:
         """
         self._began = array("q")
         """First frame of each connection in that order."""
-        self._rows = array("q")
+        self._rows = vec[i64]()
         """A row per connection of some duration."""
         self._of_server = array("q")
         """Indices of rows in order of server and first frame, built on demand."""
@@ -107,10 +108,12 @@ class Neighbours:
         for way in (0, 1):
             flags |= _PRESENT[way] if report.datagrams[way] else 0
             flags |= _LOSSLESS[way] if is_lossless(found.loss[way]) else 0
-        self._rows.extend((
-            _hash(report.server), report.first_frame, report.first_time_ns, report.last_time_ns,
-            flags, report.connection,
-        ))  # fmt: skip
+        rows = append(self._rows, _hash(report.server))
+        rows = append(rows, report.first_frame)
+        rows = append(rows, report.first_time_ns)
+        rows = append(rows, report.last_time_ns)
+        rows = append(rows, flags)
+        self._rows = append(rows, report.connection)
         for span in report.quiet:
             if span.kind == "silence":
                 self._silences.extend(
@@ -119,12 +122,14 @@ class Neighbours:
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""
-        for at in range(_NUMBER, len(self._rows), _STRIDE):
-            self._rows[at] = numbers[self._rows[at] - 1]
+        rows = self._rows
+        for at in range(_NUMBER, len(rows), _STRIDE):
+            rows[at] = numbers[rows[at] - 1]
 
     def state(self) -> State:
         """Return everything, for `extend` in another process."""
-        return self._frames, self._routes, self._rows, self._silences
+        rows = array("q", [self._rows[at] for at in range(len(self._rows))])
+        return self._frames, self._routes, rows, self._silences
 
     def extend(self, state: State, numbers: Sequence[int]) -> None:
         """Add the state of another process, whose connection n is `numbers[n - 1]` here."""
@@ -132,9 +137,9 @@ class Neighbours:
         self._frames.extend(frames)
         self._routes.extend(routes)
         self._silences.extend(silences)
-        for at in range(_NUMBER, len(rows), _STRIDE):
-            rows[at] = numbers[rows[at] - 1]
-        self._rows.extend(rows)
+        for at, value in enumerate(rows):
+            known = numbers[value - 1] if at % _STRIDE == _NUMBER else value
+            self._rows = append(self._rows, known)
 
     @staticmethod
     def concern(found: Diagnosis) -> bool:
@@ -212,24 +217,26 @@ class Neighbours:
         """Return the other connections of a server that were present throughout a silence, or that
         lost almost nothing while this one lost much.
         """
-        rows, found = self._rows, []
+        rows = self._rows
+        found: list[int] = []
+        number: i64 = about.number
+        start_ns, end_ns = cause.from_ns or 0, cause.to_ns or about.last_ns
         for place in self._rows_of(about.server):
-            if rows[place + _NUMBER] == about.number:
+            if rows[place + _NUMBER] == number:
                 continue
             if cause.what == "silence":
-                shows = self._kept_sending(place, about, cause, way)
+                shows = self._kept_sending(place, way, start_ns, end_ns)
             else:
                 shows = self._was_lossless(place, about, way)
             if shows:
                 found.append(rows[place + _NUMBER])
         return found
 
-    def _kept_sending(self, place: int, about: About, cause: Cause, way: int) -> bool:
+    def _kept_sending(self, place: i64, way: int, start_ns: i64, end_ns: i64) -> bool:
         """Return whether a side of another connection was present throughout a silence."""
         rows = self._rows
         if not rows[place + _FLAGS] & _PRESENT[way]:
             return False
-        start_ns, end_ns = cause.from_ns or 0, cause.to_ns or about.last_ns
         if rows[place + _FIRST_NS] > start_ns or rows[place + _LAST_NS] < end_ns:
             return False
         for side, from_ns, to_ns in self._silences_of().get(rows[place + _FRAME], ()):
@@ -237,7 +244,7 @@ class Neighbours:
                 return False
         return True
 
-    def _was_lossless(self, place: int, about: About, way: int) -> bool:
+    def _was_lossless(self, place: i64, about: About, way: int) -> bool:
         """Return whether another connection overlaps most of this one and lost almost nothing."""
         rows = self._rows
         if not rows[place + _FLAGS] & _LOSSLESS[way]:
