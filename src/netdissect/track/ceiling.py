@@ -131,15 +131,22 @@ class Load:
         self._rows = vec[i64]([rows[at] for at in range(cut, len(rows))])
 
     def _may_have_limit(self, column: i64) -> bool:
-        """Return whether enough seconds have losses in a column. In a stretch at least every other
-        one has, and this check is much cheaper than the search for a stretch.
+        """Return whether a column of losses has a stretch as in `_stretches`. Most have none, which
+        this finds out without an object per second.
         """
         rows = self._rows
-        lossy: i64 = 0
-        while column < len(rows):
-            lossy += rows[column] > 0
+        run: i64 = 0
+        before = False
+        end: i64 = len(rows)
+        while column < end:
+            after = column + _WIDTH < end and rows[column + _WIDTH] > 0
+            lossy = rows[column] > 0
+            run = run + 1 if lossy or (before and after) else 0
+            if run >= LEAST_STRETCH + 2:
+                return True
+            before = lossy
             column += _WIDTH
-        return lossy > LEAST_STRETCH // 2
+        return False
 
     def judge(self) -> None:
         """Search for a limit in the remembered seconds."""
