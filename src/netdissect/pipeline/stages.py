@@ -504,6 +504,7 @@ class Pipeline(PacketSink):
             )
             told.add(key)
         report.anomalies = connection.findings.totals()
+        report.codes = connection.findings.repeats
         self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:
             self.options.on_report(report)

@@ -28,6 +28,16 @@ class _Kind:
         self.place = int(row.severity)
 
 
+class _Tally:
+    """A code that a connection has, and how often."""
+
+    __slots__ = ("kind", "times")
+
+    def __init__(self, kind: _Kind) -> None:
+        self.kind = kind
+        self.times = 0
+
+
 _KINDS: Final = {row.code: _Kind(row) for row in code_rows("track")}
 
 
@@ -53,8 +63,8 @@ class Findings:
     """The findings of one connection (None: of data outside all connections)."""
 
     __slots__ = (
-        "_connection", "_longest_held_ns", "_rows", "_sink", "bounds", "by_severity",
-        "close_resends", "directions", "every", "held_ns", "late", "late_ms", "misses", "repeats",
+        "_connection", "_longest_held_ns", "_rows", "_sink", "_tallies", "bounds", "by_severity",
+        "close_resends", "directions", "every", "held_ns", "late", "late_ms", "misses",
     )  # fmt: skip
 
     def __init__(
@@ -73,7 +83,7 @@ class Findings:
         """Called with the same for findings that are concluded after their frame has passed."""
         self.late_ms = (limits or Limits()).late_delivery
         """A unit that is delayed by more than this is late, milliseconds."""
-        self.repeats: dict[str, int] = {}
+        self._tallies: dict[str, _Tally] = {}
         """Code -> occurrences."""
         self.misses = False
         """Whether the capture is known to miss frames, so that "not seen" proves nothing: something
@@ -94,6 +104,11 @@ class Findings:
         self.by_severity = [0, 0, 0, 0]
         """Occurrences, indexed by `Severity`."""
 
+    @property
+    def repeats(self) -> dict[str, int]:
+        """Return code -> occurrences."""
+        return {code: tally.times for code, tally in self._tallies.items()}
+
     def hold(self, direction: int, held_ns: int) -> None:
         """Note that the network has held a datagram back for this long."""
         longest_ns = self._longest_held_ns[direction]
@@ -102,14 +117,21 @@ class Findings:
 
     def reclassify(self, before: str, after: str, count: int = 1) -> None:
         """Count findings under another code of the same severity, now that more is known."""
-        repeats = self.repeats
-        left = repeats.get(before, 0) - count
-        if left < 0:
+        tally = self._tallies.get(before)
+        if tally is None or tally.times < count:
             return
-        repeats[before] = left
-        if not left:
-            del repeats[before]
-        repeats[after] = repeats.get(after, 0) + count
+        tally.times -= count
+        if not tally.times:
+            del self._tallies[before]
+        self._tally(after).times += count
+
+    def _tally(self, code: str) -> _Tally:
+        """Return the occurrences of a code, which may be the first."""
+        tally = self._tallies.get(code)
+        if tally is None:
+            kind = _KINDS.get(code)
+            tally = self._tallies[code] = _Tally(_Kind(self._rows[code]) if kind is None else kind)
+        return tally
 
     def hit(self, limit: str, direction: int, space: str = "", times: int = 1) -> None:
         """Count that a bound was reached at the current packet."""
@@ -129,7 +151,7 @@ class Findings:
     @property
     def repeated(self) -> bool:
         """Return whether any unit may have come more than once."""
-        repeats = self.repeats
+        repeats = self._tallies
         return (
             "retransmission" in repeats
             or "duplicate" in repeats
@@ -166,19 +188,17 @@ class Findings:
             always: report it whatever its number is.
 
         """
-        kind = _KINDS.get(code)
-        if kind is None:
-            kind = _Kind(self._rows[code])
-        row = kind.row
-        self.by_severity[kind.place] += 1
+        tally = self._tally(code)
+        row = tally.kind.row
+        self.by_severity[tally.kind.place] += 1
         if self.every is not None:
             self.every(code, row.severity, frame)
         if concluded_ns is not None and frame is not None and self.late is not None:
             self.late(code, row.severity, frame)
-        repeats = self.repeats.get(code, 0) + 1
-        if repeats > 1 or len(self.repeats) < MAX_CODES:
-            self.repeats[code] = repeats
-        else:
+        tally.times += 1
+        repeats = tally.times
+        if repeats == 1 and len(self._tallies) > MAX_CODES:
+            del self._tallies[code]
             self.hit("MAX_CODES", direction or 0)
         if self._sink is None or not (always or repeats in REPORTED):
             return
