@@ -9,7 +9,7 @@ from netdissect.model.native import i64, mypyc_attr, vec
 MAX_MARKS = 4096
 """Datagrams per direction whose hash is remembered."""
 _FEW: Final = 64
-"""Entries allocated at first; the table doubles when it is full."""
+"""Entries allocated at first; the table grows fourfold when two numbers meet."""
 _NUMBER: Final = 0x7FFF_FFFF
 _CONTENT: Final = 0xFFFF_FFFF
 
@@ -55,9 +55,9 @@ class DatagramHashes:
         return size > 0 and words[number & (size - 1)] == _word(number, content)
 
     def _grow(self) -> vec[i64]:
-        """Double the table."""
+        """Make the table four times as large: the fewer the steps, the less is copied."""
         before = self._words
-        size: i64 = max(_FEW, 2 * len(before))
+        size: i64 = max(_FEW, 4 * len(before))
         words = self._words = vec[i64]([0] * int(size))
         for place in range(len(before)):
             word = before[place]

@@ -228,7 +228,6 @@ class Repeats:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
-
     def _judge(
         self,
         seq: int,
@@ -438,16 +437,7 @@ class Repeats:
             if not same:
                 self.report_reuse(seq, frame, time_ns)
         if self.counted is not None:
-            if copy is not None:
-                copy.doubtful = True
-            if not self.counted.add(
-                gap_ns,
-                lambda made: self._apply_counted_verdict(seq, copy, copied, made),
-                time_ns,
-                copied=copied is True,
-                soon=gap_ns < NETWORK_COPY_NS,
-            ):
-                context.hit("MAX_COUNTED")
+            self._leave_to_next_number(self.counted, seq, copy, copied, gap_ns, time_ns)
         elif self._depends_on_vantage:
             memory = self._copy_memory()
             if len(memory.doubtful) < MAX_DOUBTFUL:
@@ -457,6 +447,22 @@ class Repeats:
             else:
                 memory.unlisted[self._gap_class] += 1
                 context.hit("MAX_DOUBTFUL")
+
+    def _leave_to_next_number(
+        self, counted: CountedCopies, seq: int, copy: Copy | None, copied: bool | None,  # noqa: FBT001
+        gap_ns: int, time_ns: int,
+    ) -> None:  # fmt: skip
+        """Have the next number judge a copy."""
+        if copy is not None:
+            copy.doubtful = True
+        if not counted.add(
+            gap_ns,
+            lambda made: self._apply_counted_verdict(seq, copy, copied, made),
+            time_ns,
+            copied=copied is True,
+            soon=gap_ns < NETWORK_COPY_NS,
+        ):
+            self._context.hit("MAX_COUNTED")
 
     def report_reuse(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""

@@ -331,13 +331,15 @@ class SilenceDetector:
                 given_up += [gave_up_ns] * MANY_QUESTIONS
         for track in lane.probes.values():
             if track.answered:
-                times += track.unanswered()
+                times.extend(track.unanswered())
         if self.stream is not None:
             half = self.stream.halves[side]
             for segment in half.outstanding:
                 times += _evenly_spaced(
                     segment.first_ns, half.last_ns, segment.copies, since_ns, until_ns
                 )
+        if not times:
+            return given_up
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
         return _distinct(sorted(inside)) + given_up
 

@@ -23,7 +23,8 @@ _MAX_LISTED: Final = 12
 _ANY: Final = -1
 """Stands for the reliable number of a first fragment where numbers do not tell transfers apart."""
 
-_DATAGRAMS: Final = (Ev.UNIT, Ev.PLAIN_UNIT)
+_UNIT: Final = Ev.UNIT
+_PLAIN_UNIT: Final = Ev.PLAIN_UNIT
 _PART: Final = Ev.PART
 _OUTCOMES: Final = {
     "early": ("knet-orphan-fragment", "early_fragments"),
@@ -124,7 +125,7 @@ class Transfers:
         is_read = True
         for event in events:
             kind: int = event[0]
-            if kind in _DATAGRAMS and event[2] == "datagram":
+            if kind in (_UNIT, _PLAIN_UNIT) and event[2] == "datagram":
                 is_read = sender.receiver.accept_datagram(event[3])
             if kind != _PART:
                 continue

@@ -131,13 +131,15 @@ def _hypotheses(
     """Yield (packing, claim, messages that it can read) of each hypothesis that makes a claim."""
     search = final or len(sample) in _EARLY_SEARCHES or not len(sample) % _SEARCH_EVERY
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
-        framed = list(sample)
+        framed: Sequence[Sample] = sample
         if transport == "tcp":
             framed = messages_of(sample, PREFIXES[packing], search=search)
         if not framed:
             continue
         for client in (0, 1):
             messages = _messages(framed, packing, client)
+            if not messages:
+                continue
             claim = _judge(framed, messages, packing, client, transport, final=final)
             if claim is not None:
                 yield packing, claim, len(messages)
