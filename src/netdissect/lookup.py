@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import get_data
 from typing import TYPE_CHECKING, Any
 
 from netdissect.dissect.foreign import LOAD_SECONDS, Overrun, attempt, disable, fault_of, faults
@@ -331,8 +331,10 @@ def hot_path() -> str:
 
 def _not_compiled() -> str:
     """Return why the hot path could not be compiled at installation; "" if unknown."""
-    reason = resources.files("netdissect") / "data" / "not-compiled.txt"
-    said = reason.read_text(encoding="utf-8").split() if reason.is_file() else []
+    try:
+        said = (get_data("netdissect", "data/not-compiled.txt") or b"").decode().split()
+    except OSError:  # there is no such file
+        said = []
     # The compiler's message on one line.
     return f": it could not be compiled, {' '.join(said)[:200]}" if said else ""
 
@@ -395,8 +397,8 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
 
     The table of our own protocols is shipped; that of a plug-in is derived from its layers.
     """
-    text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
-    shipped = json.loads(text)
+    # `importlib.resources` would import a dozen modules for this.
+    shipped = json.loads(get_data("netdissect", "data/fields.json") or b"")
     return {
         protocol.name: {
             name: FieldInfo.parse(name, text) for name, text in shipped[protocol.name].items()
