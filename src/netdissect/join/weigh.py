@@ -298,12 +298,17 @@ def _mark_doubts(
 ) -> None:
     """Mark the datagrams and arrivals about which possible assignments disagree."""
     total: float = 0.0
+    top: float = 0.0
     for place in range(len(weights)):
-        total += weights[place]
+        weight: float = weights[place]
+        total += weight
+        if weight > top:  # noqa: PLR1730 - the builtin would cost more
+            top = weight
     least: float = RULED_OUT * total
+    if total - top < least:
+        return  # all others together are ruled out
     if len(assignments) == 2:  # noqa: PLR2004 - three quarters of all cases
-        if weights[0] >= least and weights[1] >= least:
-            _mark_differences(assignments[0], assignments[1], doubt_sent, doubt_arrived)
+        _mark_differences(assignments[0], assignments[1], doubt_sent, doubt_arrived)
     else:
         _mark_spread(assignments, weights, least, doubt_sent, doubt_arrived)
 
