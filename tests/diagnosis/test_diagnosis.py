@@ -187,6 +187,41 @@ def test_one_late_acknowledgement_is_no_proof_that_all_was_well() -> None:
         assert "1 message sent again was acknowledged more than 200 ms late." in found.cause.text
 
 
+def test_two_captures_name_both_sides_of_a_blackout() -> None:
+    """The cause was "silence of the {}", and the loss of the whole was "before the silence"."""
+    sides = [str(CAPTURES / "knet" / f"udp_blackout_both.{side}.pcap") for side in SIDES]
+    result = CliRunner().invoke(cli, ["diagnose", *sides], prog_name="netdissect")
+    text = " ".join(result.stdout.split())
+    assert "nothing came from either side for 15.3 s, starting at 5.7 s" in text
+    assert "cause silence of both sides from 5.675014" in text
+    assert "lost everything that both sides sent" in text
+    assert "from both captures before the silence" not in text
+
+
+def test_two_captures_name_the_loss_of_both_directions() -> None:
+    sides = [str(CAPTURES / "teeworlds" / f"tw07_loss_{side}_side.pcap") for side in SIDES]
+    result = CliRunner().invoke(cli, ["diagnose", *sides, "--json"], prog_name="netdissect")
+    assert json.loads(result.stdout.splitlines()[0])["cause"]["text"] == (
+        "The network lost 9.7% of what the server sent and 8.1% of what the client sent, as both"
+        " captures show."
+    )
+
+
+def test_two_captures_do_not_call_a_late_acknowledgement_no_problem() -> None:
+    sides = [str(CAPTURES / "knet" / f"udp_connect_lost.{side}.pcap") for side in SIDES]
+    result = CliRunner().invoke(cli, ["diagnose", *sides, "--json"], prog_name="netdissect")
+    text = json.loads(result.stdout.splitlines()[0])["cause"]["text"]
+    assert "no problem" not in text
+    assert "1 message sent again was acknowledged more than 200 ms late." in text
+
+
+def test_what_was_lost_before_a_one_way_span_is_not_claimed() -> None:
+    """What was lost in it was counted as lost before it."""
+    path = CAPTURES / "knet" / "udp_blackout_c2s_zombie.server.pcap"
+    found = analyze(str(path)).connections[0].diagnosis
+    assert (found.cause.what, found.around) == ("one-way", None)
+
+
 def test_a_loss_is_in_the_verdict_whatever_the_cause() -> None:
     path = CAPTURES / "eoudp" / "rfc02_lossy_server.pcap"
     found = analyze(str(path)).connections[0].diagnosis

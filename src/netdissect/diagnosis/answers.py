@@ -25,7 +25,8 @@ def diagnose(report: ConnectionReport, limits: Limits = _DEFAULTS) -> Diagnosis:
     loss = (loss_of(report, 0), loss_of(report, 1))
     lag = lag_of(report)
     cause = cause_of(report, ending, loss, limits)
-    span = deciding(report) if cause.what in ("silence", "one-way") else None
+    # What was lost before a one-way span is not known: numbers were counted until its end.
+    span = deciding(report) if cause.what == "silence" else None
     return Diagnosis(
         ending,
         cause,
@@ -49,7 +50,9 @@ def reworded(report: ConnectionReport) -> ConnectionReport:
     cause = found.cause
     known = all(part.basis == "joined" for part in found.loss)
     if known and cause.what in ("none", "closed"):
-        cause = replace(cause, text=words.plain_cause(report, found.ending, cause.what))
+        late = words.late_text(report)
+        text = words.plain_cause(report, found.ending, cause.what, calm=not late) + late
+        cause = replace(cause, text=text.strip())
     return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
 
 

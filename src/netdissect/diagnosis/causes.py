@@ -123,7 +123,7 @@ def _stalled(
     what = "closed" if ending.how in ("said", "reset") else "none"
     unknown = _unknown_losses(report, loss, limits)
     bounded = [way for way in unknown if loss[way].basis == "bound"]
-    late = sum(space.added.over_limit for space in report.spaces if space.added is not None)
+    late = words.late_text(report)
     resent = [(way, *resent_of(report, way)) for way in unknown if way not in bounded]
     resent = [
         each
@@ -134,9 +134,7 @@ def _stalled(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
         calm=not bounded and not late and not resent,
     )  # fmt: skip
-    text = found.text + words.one_way_only(report)
-    if late:
-        text += words.late_text(report, late, limits)
+    text = found.text + words.one_way_only(report) + late
     text += "".join(f" {words.loss_text(way, loss[way])}" for way in bounded)
     text += "".join(f" {words.resent_text(way, again, sent)}" for way, again, sent in resent)
     text += words.unknown_loss([way for way in unknown if way not in bounded])

@@ -130,7 +130,8 @@ def line(report: ConnectionReport) -> str:
     if cause.what in ("silence", "one-way"):
         start_ns, until_ns = cause.from_ns or 0, cause.to_ns or report.last_time_ns
         what = "silent" if cause.what == "silence" else "unanswered"
-        bad = f"{SIDES[cause.direction or 0]} {what} for {_seconds(until_ns - start_ns)}"
+        who = "both sides" if cause.direction is None else SIDES[cause.direction]
+        bad = f"{who} {what} for {_seconds(until_ns - start_ns)}"
     elif cause.what == "loss":
         shares = _shares(found.loss, "→←", "<=")
         bad = f"lost {shares}" if shares else "rate limited"
@@ -204,13 +205,13 @@ def _silence_clause(report: ConnectionReport, cause: Cause) -> str:
     """Return what did not come, or was not answered, and for how long."""
     start_ns = cause.from_ns or report.first_time_ns
     until_ns = cause.to_ns or report.last_time_ns
-    side = SIDES[cause.direction or 0]
+    side = "either side" if cause.direction is None else f"the {SIDES[cause.direction]}"
     lasted, at = _seconds(until_ns - start_ns), _seconds(start_ns - report.first_time_ns)
     if cause.what == "one-way":
-        return f"nothing that the {side} sent was answered for {lasted}, starting at {at}"
+        return f"nothing that {side} sent was answered for {lasted}, starting at {at}"
     if cause.to_ns is None and until_ns - start_ns < _MIN_SHOWN_NS:
-        return f"nothing came from the {side} after {at}"  # nor for longer from the other side
-    return f"nothing came from the {side} for {lasted}, starting at {at}"
+        return f"nothing came from {side} after {at}"  # nor for longer from the other side
+    return f"nothing came from {side} for {lasted}, starting at {at}"
 
 
 def span_text(span: QuietSpan, confidence: str) -> str:
@@ -443,11 +444,17 @@ def _was_heard(report: ConnectionReport) -> bool:
     )
 
 
-def late_text(report: ConnectionReport, units: int, limits: Limits) -> str:
-    """Return a further sentence: how much of what was sent again was acknowledged late."""
+def late_text(report: ConnectionReport) -> str:
+    """Return a further sentence: how much of what was sent again was acknowledged late; "" if
+    nothing was.
+    """
+    late = [space.added for space in report.spaces if space.added and space.added.over_limit]
+    if not late:
+        return ""
+    units = sum(added.over_limit for added in late)
     unit = "segment" if any(space.space == SEGMENTS for space in report.spaces) else "message"
     them = f"1 {unit} sent again was" if units == 1 else f"{units} {unit}s sent again were"
-    return f" {them} acknowledged more than {limits.late_delivery} ms late."
+    return f" {them} acknowledged more than {late[0].limit_ms} ms late."
 
 
 def resent_text(direction: int, resent: int, sent: int) -> str:

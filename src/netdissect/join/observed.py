@@ -189,8 +189,7 @@ class Observed:
                 from_frame=None,
                 to_frame=None,
                 confidence="certain",
-                text=f"The network lost {100 * (loss[worst].share or 0):.1f}% of what the "
-                f"{SIDES[worst]} sent, as both captures show."
+                text=self._lost(shares)
                 + ("" if limit is None else f" The rate was limited: {limit.text}."),
             )
         elif cause.what in {"silence", "one-way"}:
@@ -209,6 +208,15 @@ class Observed:
             settles=None,
         )
         return reworded(replace(report, diagnosis=diagnosis))
+
+    def _lost(self, shares: list[float]) -> str:
+        """Return how much was lost per direction, the worst first."""
+        parts = sorted(zip(shares, SIDES, strict=True), reverse=True)
+        high = [each for each in parts if 100 * each[0] > self._limits.high_loss]
+        lost = " and ".join(
+            f"{100 * share:.1f}% of what the {side} sent" for share, side in high or parts[:1]
+        )
+        return f"The network lost {lost}, as both captures show."
 
     def _around(self, conversation: int, cause: Cause) -> SilenceLoss:
         """Return what was lost before the span of a cause and during it."""
@@ -287,7 +295,9 @@ def _duration(burst: Burst) -> int:
 def _dark(dark: list[tuple[Burst, int]]) -> Cause:
     """Return the cause if the network lost everything of a direction for a while."""
     burst, direction = max(dark, key=lambda item: _duration(item[0]))
-    both = len(dark) > 1
+    both = len(dark) > 1 and all(
+        other.start_ns < burst.end_ns and burst.start_ns < other.end_ns for other, _ in dark
+    )
     who = "both sides" if both else f"the {SIDES[direction]}"
     span = _duration(burst) / 1e9
     return Cause(

@@ -104,7 +104,7 @@ def _facts(
     }
     yield "loss", "; ".join(
         loss_line(way, part)
-        + (" before the silence" if way in dark and part.share is not None else "")
+        + (" before the silence" if way in dark and part.is_seen else "")
         for way, part in enumerate(found.loss)
     )
     if found.around is not None:
@@ -143,7 +143,7 @@ _HOW = {
     "said": "closed",
     "timed-out": "timed out",
     "silent": "fell silent",
-    "quality": "closed without notice for poor quality",
+    "quality": "closed without notice",
     "gave-up": "given up",
     "never-answered": "never answered",
     "info-only": "no connection",
@@ -154,12 +154,12 @@ _HOW = {
 }
 """`Ending.how` -> phrase."""
 _WHAT = {
-    "silence": "silence of the {}",
-    "one-way": "no answer to what the {} sent",
+    "silence": "silence of {}",
+    "one-way": "no answer to what {} sent",
     "no-answer": "no answer",
     "slow-receiver": "receiver does not read",
     "quality": "poor quality",
-    "none": "none seen",
+    "none": "none known",
 }
 """`Cause.what` -> phrase."""
 
@@ -177,8 +177,8 @@ def _how(ending: Ending) -> str:
 def _cause(cause: Cause, clock: Clock) -> str:
     head = _WHAT.get(cause.what, cause.what)
     if cause.what in ("silence", "one-way"):
-        if cause.direction is not None:
-            head = head.format(SIDES[cause.direction])
+        side = None if cause.direction is None else SIDES[cause.direction]
+        head = head.format("both sides" if side is None else f"the {side}")
         if cause.from_ns is not None:
             until = "the end" if cause.to_ns is None else clock.show(cause.to_ns)
             head += f" from {clock.show(cause.from_ns)} to {until}"
