@@ -114,7 +114,8 @@ class Feedback:
         for session, sign in self._noticed:
             self._note(self._last.get(session, []), sign)
         self._noticed.clear()
-        for sign in (*self._log_lines(), *self._edges()):
+        edges = [] if self.coverage is None else self.coverage.new_edges()
+        for sign in (*self._log_lines(), *(f"edge {edge}" for edge in edges)):
             if sign not in self._known and len(self._known) < _SIGNS_LIMIT:
                 self._known.add(sign)
                 self._note(self._latest, sign)
@@ -168,7 +169,3 @@ class Feedback:
                 self._lines += 1
                 signs.append(sign)
         return signs
-
-    def _edges(self) -> list[str]:
-        edges = [] if self.coverage is None else self.coverage.new_edges()
-        return [f"edge {edge}" for edge in edges]

@@ -250,8 +250,7 @@ class Generator:
         return "none", tuple(Step(seed.octets, seed.type) for seed in seeds)
 
     def _field_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        seed = self._pick(chance)
-        mutation, step = self._mutant(seed, chance)
+        mutation, step = self._mutant(self._pick(chance), chance)
         return mutation, (step,)
 
     def _mutant(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
@@ -274,15 +273,12 @@ class Generator:
 
     def _octets(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
         octets = seed.octets
-        names = self._octet_names(chance)
+        count = chance.choice((1, 1, 1, 2, 4))
+        names = [chance.choice(list(OCTET_MUTATORS)) for _ in range(count)]
         for name in names:
             octets = OCTET_MUTATORS[name](octets, chance)
         hold = self._traits.live if chance.one_in(2) else ()
         return f"octets:{'+'.join(names)}", Step(octets, seed.type, hold)
-
-    @staticmethod
-    def _octet_names(chance: Chance) -> list[str]:
-        return [chance.choice(list(OCTET_MUTATORS)) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
 
     def _word_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         """Insert a word of a dictionary, or overwrite bytes with it."""
@@ -330,28 +326,25 @@ class Generator:
         first = self._numbered(chance)
         if _matches(first.type, self._traits.closing):
             return "order:once", (first,)
-        again = Step(first.octets, first.type, (), (("sequence", -1),), 0)
+        again = replace(first, shift=(("sequence", -1),), advance=0)
         return "order:repeat", (first, *[again] * chance.choice(_REPEATS))
 
     def _reorder(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         late, early = self._numbered(chance), self._numbered(chance)
         return "order:swap", (
-            Step(early.octets, early.type, (), (("sequence", 1),), 1),
-            Step(late.octets, late.type, (), (("sequence", -1),), 1),
+            replace(early, shift=(("sequence", 1),)),
+            replace(late, shift=(("sequence", -1),)),
         )
 
     def _drop(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         missing = chance.choice((1, 2, 5))
-        step = self._numbered(chance)
-        after = Step(step.octets, step.type, (), (("sequence", missing),), 0)
+        after = replace(self._numbered(chance), shift=(("sequence", missing),), advance=0)
         return f"order:drop {missing}", (after,)
 
     def _jump(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         step = self._numbered(chance)
         jump = self._distance(chance)
-        return f"order:sequence {jump:+d}", (
-            Step(step.octets, step.type, (), (("sequence", jump),), 0),
-        )
+        return f"order:sequence {jump:+d}", (replace(step, shift=(("sequence", jump),), advance=0),)
 
     def _stale_ack(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         step = self._pick(chance)

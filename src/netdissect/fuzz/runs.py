@@ -184,7 +184,9 @@ class _Run:
             "monitors": list(options.monitors),
         }
         store = Store(out, resume=options.resume)
-        report = _empty_report(self.driver, self.dialect, self.pool)
+        known = _known_types(self.driver, self.dialect, self.pool)
+        counts = len(self.pool.seeds), len(self.pool.raw)
+        report = FuzzReport(known, self.driver.traits.stages, *counts)
         past = None
         if options.resume:
             past = _past(store, facts, report)
@@ -286,12 +288,6 @@ def _check_types(
         if not any(fnmatchcase(each, pattern) for each in known):
             near = did_you_mean(pattern, known) or f"; there are {', '.join(known)}"
             raise UsageError(f"--type: {dialect} has no message type {quoted(pattern)}{near}")
-
-
-def _empty_report(driver: type[Driver], dialect: str, pool: SeedPool) -> FuzzReport:
-    """Return the report of a run that has sent nothing yet."""
-    known = _known_types(driver, dialect, pool)
-    return FuzzReport(known, driver.traits.stages, len(pool.seeds), len(pool.raw))
 
 
 @contextmanager

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from netdissect.fuzz.cases import CONNECTED, Case, Step
+from netdissect.fuzz.cases import CONNECTED, Case
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.watch import Watch
@@ -218,8 +217,9 @@ class Sessions:
 
         This waits only for a target that accepts sessions quickly.
         """
-        if case.stage == CONNECTED and not self._ends(case.steps):
-            return None if self.held is None else (self.held, CONNECTED)
+        held = self.held
+        if case.stage == CONNECTED and not (held and any(map(held.risks, case.steps))):
+            return None if held is None else (held, CONNECTED)
         shake = self._watch.handshake
         end = time.monotonic() + (_WAIT_SECONDS if shake < _FAST_SECONDS else 0.0)
         while True:
@@ -306,9 +306,6 @@ class Sessions:
         if self.held is not None:
             self.held.pump()
         self._see_off(time.monotonic())
-
-    def _ends(self, steps: Sequence[Step]) -> bool:
-        return self.held is not None and any(self.held.risks(step) for step in steps)
 
     # --- leaving sessions ---------------------------------------------------------------------
 
