@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from netdissect.pipeline.messages import reliability
 from netdissect.track import recorder as module
 from netdissect.track.pruning import Pruner
@@ -103,9 +105,16 @@ def test_a_space_without_records_keeps_no_memory_for_them() -> None:
         assert sys.getsizeof(records) == sys.getsizeof({})
 
 
-def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:
+@pytest.mark.parametrize("outcome", ["acked", "given_up"])
+def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was(outcome: str) -> None:
     pruner = Pruner()
-    pruned, plain = (filled((1, 2, 3, 4), (2, 3, 4)) for _ in range(2))
+    acked = (2, 3, 4) if outcome == "acked" else (3, 4)
+    pruned, plain = (filled((1, 2, 3, 4), acked) for _ in range(2))
+    for _, made in (pruned, plain):
+        unit = made.store.pop_outstanding(2)
+        if unit is not None:
+            made.recorder.dropped(unit, outcome, lost=True)
+            made.store.settle(2, unit)
     pruner._packets = 1
     pruner.prune(pruned[0], before=4)
     assert [record.seq for record in pruned[0].pending] == [1, 4]  # open, and of a later frame
@@ -114,8 +123,10 @@ def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was() -> None:
     told = []
     for recorder, _ in (pruned, plain):
         record = next(item for item in recorder.rest() if item.seq == 2)
-        told.append(reliability(record, record.copies[1], reliable=True).values())
+        shown = reliability(record, record.copies[1], reliable=True).values()
+        told.append((*shown, record.outcome, record.lost, record.settled_ns))
     assert told[0] == told[1]
+    assert told[0][-3] == outcome
 
 
 def test_shelved_records_do_not_pile_up_behind_an_open_one() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from netdissect.model.reports import Copy, UnitRecord
 
@@ -15,12 +15,13 @@ KIND: Final[dict[bool | None, str]] = {
 def record_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
     """Record the first acknowledgement; an ambiguous one gives no round trip."""
     record.acked_frame = frame
-    record.acked_time_ns = time_ns
+    moment: Any = time_ns  # compiled, one object for both times
+    record.acked_time_ns = moment
     record.rtt_ambiguous = ambiguous
     if not ambiguous:
         record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
     record.outcome = "acked"
-    record.settled_ns = time_ns
+    record.settled_ns = moment
 
 
 def record_reclassified(record: UnitRecord) -> None:

@@ -34,7 +34,7 @@ class Pruner:
             return
         for scribe in scribes.values():
             for space in scribe.spaces.values():
-                _retire_acknowledged(space, before)
+                _retire_settled(space, before)
         for _ in range(len(pending)):
             item = pending.popleft()
             if isinstance(item, UnitRecord) and (
@@ -46,9 +46,9 @@ class Pruner:
         self._due = len(pending) + self._packets
 
 
-def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
-    """Retire the records of acknowledged units that were sent once, before frame `before`. Nothing
-    that comes later changes what was reported about them.
+def _retire_settled(space: SpaceRecorder, before: int) -> None:
+    """Retire the records of settled units that were sent once, before frame `before`. Nothing that
+    comes later changes what was reported about them.
     """
     left: list[UnitRecord] = []
     records, mask = space.records, space.mask
@@ -57,7 +57,7 @@ def _retire_acknowledged(space: SpaceRecorder, before: int) -> None:
             continue
         seq = record.seq
         if (
-            record.outcome == "acked"
+            record.settled_ns is not None
             and len(record.copies) == 1
             and record.copies[0].frame < before
             and not record.extra

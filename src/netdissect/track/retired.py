@@ -101,14 +101,18 @@ class RetiredUnits:
         cells[at + _RTT_NS] = ABSENT if rtt_ms is None else round(rtt_ms * 1e6)
 
     def retire_fully(self, record: UnitRecord) -> bool:
-        """Remember the whole record of a unit that was sent once and acknowledged, except for its
-        order of delivery; return False if its type does not fit into the table.
+        """Remember the whole record of a settled unit that was sent once, except for its order of
+        delivery; return False if its type does not fit into the table, or if it was not settled by
+        its first acknowledgement or, without one, at its copy.
         """
+        sent_ns, acked_ns = record.copies[0].time_ns, record.acked_time_ns
         if record.type is not None and not self._types.number(record.type):
+            return False
+        if record.settled_ns != (sent_ns if acked_ns is None else acked_ns):
             return False
         self.retire(record)
         at = self._ring.find(record.seq)
-        self._ring.cells[at + _FIRST_NS] = record.copies[0].time_ns
+        self._ring.cells[at + _FIRST_NS] = sent_ns
         self._ring.cells[at + _FACTS] |= _WHOLE
         return True
 
@@ -123,7 +127,8 @@ class RetiredUnits:
             del record.extra["continued"]
             first = Copy(int(cells[at + _FRAME]), int(cells[at + _FIRST_NS]), "original")
             record.copies.append(first)
-            record.settled_ns = _value(cells[at + _ACKED_NS])
+            acked_ns = _value(cells[at + _ACKED_NS])
+            record.settled_ns = first.time_ns if acked_ns is None else acked_ns
         else:
             record.extra["continued"] = int(cells[at + _FRAME])
         record.type = self._types.name(facts >> _TYPE_BIT)
