@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from netdissect.dissect.engine import Request, dissect, layer_module
+from netdissect.dissect import dissect
+from netdissect.dissect.engine import Request, layer_module
 
 
 def test_a_bug_of_a_layer_is_reported_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
