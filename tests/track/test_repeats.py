@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from netdissect.track import copymemory
-from netdissect.track import repeats as module
 from netdissect.track.space import Space
 from tracking import MS, RESEND, rule, space
 
@@ -108,7 +107,7 @@ def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, copied
 @pytest.mark.parametrize("bound", [0, 256])
 def test_much_sooner_than_its_sender_could(near, gap_ms, copied, late, bound, monkeypatch) -> None:
     """A third of what the sender waits at least counts only where that is known to be far."""
-    monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     if not late:
         made.repeats.set_vantage(*near)
@@ -127,7 +126,7 @@ def test_a_network_that_brings_resends_close_leaves_no_copy_that_is_surely_its_o
 ) -> None:
     """A copy sooner than the sender's timer of 50 ms allows was its sender's all the same, as the
     one before it was held back: another one that comes soon, before it or after, may be, too."""
-    monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=25.0))
     made.repeats.set_vantage(sender_near=False, receiver_near=True)
     for seq, gap in ((1, 3), (2, gap_ms), (3, 3)):
@@ -136,6 +135,41 @@ def test_a_network_that_brings_resends_close_leaves_no_copy_that_is_surely_its_o
     found = verdicts(made)
     assert found.count(copied) >= 2
     assert (True in found) is (copied is True)
+
+
+@pytest.mark.parametrize(
+    ("beside", "common"), [((14,), True), ((14, 6), True), ((14, 6, 9), False)]
+)
+@pytest.mark.parametrize("held", [False, True])
+def test_copies_that_always_come_as_soon_are_the_networks(beside, common, held) -> None:
+    """Retransmissions come close behind delayed copies here, but with all gaps; ten copies came
+    within a tenth of the time.
+    """
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=25.0))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    if held:
+        made.context.findings.held_ns[0] = 49 * MS
+    for seq, gap in enumerate((*beside, *(2.7 + n / 10 for n in range(10))), start=1):
+        made.unit(seq, None, b"x", "Thing", 2 * seq, 100 * seq * MS)
+        made.unit(seq, None, b"x", "Thing", 2 * seq + 1, 100 * seq * MS + int(gap * MS))
+    assert made.repeats.duplicates == 0
+    unknown = len(beside) + 10 * (not common)
+    assert verdicts(made) == [True] * (10 * common) + [None] * unknown
+    gaps = made.context.findings.copy_gaps[0]
+    assert gaps == ((True, 2_700_000, 3_600_000) if common else (True, 0, 0))
+
+
+def test_copies_with_the_gap_of_the_networks_are_not_surely_released_by_a_stall() -> None:
+    """Where little is sent, two copies that the network made look like a burst after a silence."""
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    for seq in range(1, 41):
+        send(made, seq, 200 * seq)
+        if seq % 4 == 0 or seq == 40:
+            send(made, seq, 200 * seq + 3)
+    send(made, 41, 8005)
+    send(made, 41, 8008)
+    assert verdicts(made) == [True] * 9 + [None] * 2
 
 
 @pytest.mark.parametrize(("at_ms", "copied"), [(100, True), (98, True), (210, True), (130, None)])
@@ -167,7 +201,7 @@ def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
 def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.context.findings.close_resends = (close, close)
+    made.context.findings.copy_gaps = ((close, 0, 0), (close, 0, 0))
     made.repeats.set_vantage(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):
@@ -310,7 +344,7 @@ def test_a_unit_resent_again_and_again_after_its_ack_is_reported_once() -> None:
 
 def test_bound_of_doubtful_copies() -> None:
     made, _ = space()
-    for frame in range(module.MAX_DOUBTFUL + 10):
+    for frame in range(copymemory.MAX_DOUBTFUL + 10):
         made.unit(1, None, b"x", "Thing", frame, MS)
     assert made.context.findings.limits()["MAX_DOUBTFUL"] > 0
 
@@ -330,7 +364,7 @@ def test_copies_of_forgotten_units_are_counted_and_said() -> None:
 
 def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -> None:
     made, _ = space()
-    count = module.MAX_DOUBTFUL + 10
+    count = copymemory.MAX_DOUBTFUL + 10
     for frame in range(count + 1):
         made.unit(1, None, b"x", "Thing", frame, MS)
     made.repeats.set_vantage(sender_near=True, receiver_near=False)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from netdissect.model.annotations import Severity
 from netdissect.model.diagnosis import AddedDelay, Burst, Ceiling, Diagnosis
 from netdissect.model.pickling import pickle_by_fields
-from netdissect.model.units import ConnectionEvent, Copy, UnitRecord
+from netdissect.model.units import NO_GAPS, ConnectionEvent, Copy, CopyGaps, UnitRecord
 
 __all__ = [
     "Anomaly",
@@ -369,8 +369,8 @@ class ConnectionReport:
     """True if the capture is known to miss frames of the connection, so that a number missing from
     it proves nothing.
     """
-    close_resends: tuple[bool, bool]
-    """By direction: whether the network delivers retransmissions close to the copy before them."""
+    copy_gaps: tuple[CopyGaps, CopyGaps]
+    """By direction: what gaps tell of the copies that the network made."""
 
     def __init__(
         self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
@@ -390,7 +390,7 @@ class ConnectionReport:
         near: tuple[bool | None, bool | None] = (None, None),
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
-        close_resends: tuple[bool, bool] = (False, False),
+        copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS),
     ) -> None:  # fmt: skip
         self.connection = connection
         self.protocol = protocol
@@ -432,7 +432,7 @@ class ConnectionReport:
         self.near = near
         self.ceilings = ceilings
         self.misses_frames = misses_frames
-        self.close_resends = close_resends
+        self.copy_gaps = copy_gaps
 
 
 @dataclass(slots=True)

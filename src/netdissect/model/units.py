@@ -7,10 +7,18 @@ A capture has as many of them as datagrams. Their `__init__` is therefore writte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from netdissect.model.native import mypyc_attr
 from netdissect.model.pickling import pickle_by_fields
+
+CopyGaps: TypeAlias = tuple[bool, int, int]
+"""What the gap between a copy and the one before it tells, in one direction: whether the network
+delivers retransmissions so close behind delayed copies that a short gap does not show a network
+copy, and the (shortest, longest) gap in ns that it leaves before its own copies, (0, 0) = unknown.
+"""
+NO_GAPS: Final[CopyGaps] = (False, 0, 0)
+"""Nothing is known of the gaps of a direction."""
 
 
 @mypyc_attr(acyclic=True)

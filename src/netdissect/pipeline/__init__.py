@@ -205,7 +205,7 @@ def with_placements(
     reports = found.connections if reports is None else reports
     known = ByConnection[Placement]()
     for report in reports:
-        known.put(report.connection, (*report.near, report.misses_frames, report.close_resends))
+        known.put(report.connection, (*report.near, report.misses_frames, report.copy_gaps))
     return replace(options, near=known, begins=found.begins)
 
 

@@ -442,8 +442,8 @@ class Pipeline(PacketSink):
         """Set the placement of a connection, if a first pass has found it."""
         if self.options.near is not None:
             known = self.options.near.get(connection.number, UNKNOWN_PLACEMENT)
-            client, server, misses, close = known
-            connection.set_vantage((client, server), misses=misses, close_resends=close)
+            client, server, misses, gaps = known
+            connection.set_vantage((client, server), misses=misses, copy_gaps=gaps)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
         """Report the connection of a claimed flow, and begin a new one on the same flow."""

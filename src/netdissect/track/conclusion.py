@@ -15,6 +15,7 @@ from netdissect.model.reports import (
     SpaceReport,
     TimeoutVerdict,
 )
+from netdissect.model.units import CopyGaps
 from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
@@ -78,11 +79,11 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
 
 def conclude_vantage(
     connection: Connection,
-) -> tuple[bool | None, bool | None, bool, tuple[bool, bool]]:
+) -> tuple[bool | None, bool | None, bool, tuple[CopyGaps, CopyGaps]]:
     """Release the connection after a first pass; return what the second pass needs.
 
     This is (client near, server near; None = unknown), whether the capture misses frames, and
-    `Findings.close_resends`.
+    `Findings.copy_gaps`.
     """
     connection.judge()
     if _detect_missed_frames(connection):
@@ -90,10 +91,13 @@ def conclude_vantage(
     stream = connection.stream
     if stream is not None:
         connection.vantage.update(stream.evidence(0), stream.evidence(1))
+    for lane in connection.lanes:
+        for space in lane.spaces.values():
+            space.repeats.find_common_gaps()
     connection.release()
     near = connection.vantage.near
     findings = connection.findings
-    return near[0], near[1], findings.misses, findings.close_resends
+    return near[0], near[1], findings.misses, findings.copy_gaps
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
@@ -260,7 +264,7 @@ def _report(
         ended_ns=_ended_ns(connection),
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
-        close_resends=connection.findings.close_resends,
+        copy_gaps=connection.findings.copy_gaps,
     )
 
 

@@ -10,6 +10,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
+from netdissect.model.units import NO_GAPS, CopyGaps
 from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -494,13 +495,13 @@ class Connection(ScanSink):
         near: tuple[bool | None, bool | None],
         *,
         misses: bool = False,
-        close_resends: tuple[bool, bool] = (False, False),
+        copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS),
     ) -> None:
         """Apply the conclusions of a first pass over the whole capture: the vantage, whether the
-        capture misses frames, and `Findings.close_resends`.
+        capture misses frames, and `Findings.copy_gaps`.
         """
         self.findings.misses = misses
-        self.findings.close_resends = close_resends
+        self.findings.copy_gaps, self.findings.gaps_known = copy_gaps, True
         self.vantage.settle(near)
         self._spread_vantage()
         self.finish_vantage()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 
+MAX_DOUBTFUL = 256
+"""Copies per space whose verdict is revised one by one when more becomes known."""
 MAX_HELD = 256
 """Units per space whose newest copy is remembered as delayed by the network."""
 MAX_LATE = 256
@@ -20,6 +22,55 @@ STALL_SHARE: Final = 3
 """A burst after a silence shows a stalled network only if at least 1/3 of its units came too soon
 for their sender: networks copy datagrams now and then, not most of them at a time.
 """
+RELEASED_NS: Final = 1_000_000
+"""Datagrams that a stalled network releases at once come this close together, in ns. Shorter gaps
+do not tell them from network copies.
+"""
+COMMON_SPAN_NS: Final = 2_000_000
+"""The gaps of a network's copies are common to them if they lie within this span, in ns. In
+captures of real programs, a relay that delivered its copies 3 ms later did so within 1 ms of that.
+"""
+MIN_COMMON: Final = 6
+"""At least this many copies show which gaps they have in common."""
+COMMON_RATIO: Final = 5
+"""There are at least this many copies in the span for each copy beside it. Retransmissions behind
+delayed copies have all gaps, so that at most one in 30 copies in the span is such a one.
+"""
+
+WITHIN_GUARD: Final = 0
+"""The gap is shorter than any that the sender leaves between two transmissions of a unit."""
+WITHIN_FAR_GUARD: Final = 1
+"""The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
+"""
+WITHIN_NETWORK_DELAY: Final = 2
+"""The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
+AFTER_TIMER: Final = 3
+"""The gap is longer than those."""
+
+
+class EarlyCopy:
+    """A copy that came before its sender's timer, or several of the same kind."""
+
+    __slots__ = (
+        "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, gap_class: int, gap_ns: int, *, held: bool, released: bool) -> None:
+        self.gap_class = gap_class
+        """How its gap compares with the sender's guard and timer, as one of the classes above."""
+        self.gap_ns = gap_ns
+        """Time since the copy before it; `ABSENT` if it is not listed."""
+        self.held = held
+        """Whether the network was seen to delay datagrams for so long that the sender's timer may
+        have expired before this copy.
+        """
+        self.released = released
+        """Whether a stalled network released it together with others."""
+        self.verdict: bool | None = None
+        self.count = 1
+        self.seq = 0
+        self.copy: Copy | None = None
+        self.record: UnitRecord | None = None
 
 
 class CopyMemory:
@@ -31,12 +82,10 @@ class CopyMemory:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.doubtful: list[tuple[int, Copy | None, UnitRecord | None, int]] = []
-        """(number, copy, record of its unit, class of its gap) of the copies whose verdict depends
-        on the vantage.
-        """
-        self.unlisted = [0, 0, 0]
-        """Class of gaps -> how many such copies are counted, but not in `doubtful`."""
+        self.doubtful: list[EarlyCopy] = []
+        """The copies whose verdict depends on the vantage and on what is learnt of the network."""
+        self.unlisted: list[EarlyCopy] = []
+        """Such copies beyond `MAX_DOUBTFUL`, counted by kind."""
         self.delays: dict[int, int] = {}
         """Number -> how much too late its newest copy came, in ns, by the arrival of later numbers
         or by its sender's timer.
@@ -66,6 +115,44 @@ class CopyMemory:
         found = seq in self._repeat_seqs
         self._repeat_seqs.add(seq)
         return found
+
+    def keep(
+        self, early: EarlyCopy, seq: int, copy: Copy | None, record: UnitRecord | None
+    ) -> bool:
+        """Remember a copy whose verdict may be revised; return False if it is only counted."""
+        if early.gap_ns != ABSENT:
+            early.seq, early.copy, early.record = seq, copy, record
+            if copy is not None:
+                copy.by_place = True
+            self.doubtful.append(early)
+            return True
+        for other in self.unlisted:
+            alike = other.gap_class == early.gap_class and other.verdict is early.verdict
+            if alike and other.held == early.held and other.released == early.released:
+                other.count += 1
+                return False
+        self.unlisted.append(early)
+        return False
+
+    def common_gaps(self) -> tuple[int, int]:
+        """Return the (shortest, longest) gap in ns of the copies that the network makes in always
+        the same time; (0, 0) if there are none, or if their verdicts do not depend on that.
+        """
+        early = [each for each in self.doubtful if each.gap_ns >= RELEASED_NS]
+        gaps = sorted([each.gap_ns for each in early if not each.released])
+        most = first = start = 0
+        for end, gap_ns in enumerate(gaps):
+            while gap_ns - gaps[start] > COMMON_SPAN_NS:
+                start += 1
+            if end + 1 - start > most:
+                most, first = end + 1 - start, start
+        if most < MIN_COMMON or most < COMMON_RATIO * (len(gaps) - most):
+            return 0, 0
+        low, high = gaps[first], gaps[first + most - 1]
+        for each in early:
+            if each.verdict is not True and low <= each.gap_ns <= high:
+                return low, high
+        return 0, 0
 
     def in_stall(self, time_ns: int, silence_ns: int, units: int, guard_ns: i64) -> bool:
         """Process a copy that came too soon; return whether the network has held its burst back.

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from netdissect.model.annotations import CodeRow, Severity, code_rows
 from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import Anomaly
+from netdissect.model.units import NO_GAPS, CopyGaps
 
 MAX_CODES = 256
 """Codes counted per connection; findings of further codes count by severity only."""
@@ -64,7 +65,7 @@ class Findings:
 
     __slots__ = (
         "_connection", "_longest_held_ns", "_rows", "_sink", "_tallies", "bounds", "by_severity",
-        "close_resends", "directions", "every", "held_ns", "late", "late_ms", "misses",
+        "copy_gaps", "directions", "every", "gaps_known", "held_ns", "late", "late_ms", "misses",
     )  # fmt: skip
 
     def __init__(
@@ -93,10 +94,10 @@ class Findings:
         """Direction -> the second longest time that the network has held a datagram back."""
         self._longest_held_ns = [0, 0]
         """Direction -> the longest such time, which may be an outlier."""
-        self.close_resends = (False, False)
-        """Direction -> whether retransmissions arrive so close behind delayed copies that the gap
-        does not tell them from network copies.
-        """
+        self.copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS)
+        """Direction -> what gaps tell of the copies that the network made."""
+        self.gaps_known = False
+        """Whether a first pass over the whole capture has found them."""
         self.directions: Sequence[LastPacket] = ()
         """The connection's directions, to find the current frame."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}
@@ -114,6 +115,16 @@ class Findings:
         longest_ns = self._longest_held_ns[direction]
         self._longest_held_ns[direction] = max(longest_ns, held_ns)
         self.held_ns[direction] = max(self.held_ns[direction], min(longest_ns, held_ns))
+
+    def gaps_of(self, direction: int) -> CopyGaps:
+        """Return what gaps tell of the copies that the network made in a direction."""
+        client, server = self.copy_gaps
+        return server if direction else client
+
+    def learn_gaps(self, direction: int, gaps: CopyGaps) -> None:
+        """Note what gaps tell of the copies that the network made in a direction."""
+        client, server = self.copy_gaps
+        self.copy_gaps = (client, gaps) if direction else (gaps, server)
 
     def reclassify(self, before: str, after: str, count: int = 1) -> None:
         """Count findings under another code of the same severity, now that more is known."""

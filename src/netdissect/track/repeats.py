@@ -15,7 +15,8 @@ first. So the gap between a copy and the one before it decides:
 5. A network that delays datagrams makes a retransmission look like a network copy. Therefore the
    module remembers how late each unit came (`CopyMemory.delays`), whether everything was held up
    and released at once (`CopyMemory.in_stall`), and whether retransmissions come close behind
-   delayed copies (`Findings.close_resends`). In these cases it does not call a copy the network's.
+   delayed copies. In these cases it does not call a copy the network's, unless all network copies
+   have about the same gap (`Findings.copy_gaps`).
 
 A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
 are revised when the vantage changes. In spaces where each transmission takes a number, the numbers
@@ -26,12 +27,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
+from netdissect.track import copymemory
 from netdissect.track.context import SpaceContext
 from netdissect.track.copies import CountedCopies
-from netdissect.track.copymemory import CopyMemory
+from netdissect.track.copymemory import (
+    AFTER_TIMER,
+    WITHIN_FAR_GUARD,
+    WITHIN_GUARD,
+    WITHIN_NETWORK_DELAY,
+    CopyMemory,
+    EarlyCopy,
+)
 from netdissect.track.lateness import resend_timers
 from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, record_reclassified
@@ -40,8 +49,6 @@ from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
-MAX_DOUBTFUL = 256
-"""Copies per space whose verdict is revised one by one when the vantage becomes known."""
 LATE_COPIES: Final = 3
 """A unit that is sent again this many times after its acknowledgement is reported as
 `acked-yet-resent`.
@@ -61,17 +68,6 @@ OVERTAKEN_BY: Final = 32
 """How many of the numbers after a unit are looked up to find out how late the unit is."""
 
 _MS: Final = 1_000_000
-WITHIN_GUARD: Final = 0
-"""The gap is shorter than any that the sender leaves between two transmissions of a unit."""
-WITHIN_FAR_GUARD: Final = 1
-"""The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
-"""
-WITHIN_NETWORK_DELAY: Final = 2
-"""The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
-AFTER_TIMER: Final = 3
-"""The gap is longer than those."""
-EARLY: Final = (WITHIN_GUARD, WITHIN_FAR_GUARD, WITHIN_NETWORK_DELAY)
-"""The classes of gaps for which the vantage decides who made the copy."""
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
 }  # fmt: skip
@@ -82,7 +78,7 @@ class Repeats:
     """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_context", "_depends_on_vantage", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
+        "_context", "_early", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
         "_recorder", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
         "retransmissions", "undecided",
     )  # fmt: skip
@@ -106,8 +102,8 @@ class Repeats:
         """
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
-        self._depends_on_vantage = False
-        """Whether the verdict on the current copy depends on where the capture was taken."""
+        self._early: EarlyCopy | None = None
+        """The current copy, if its verdict may be revised."""
         self._gap_class = WITHIN_GUARD
         """Gap between the current copy and the one before it, as one of the four classes above."""
         self.counted: CountedCopies | None = None
@@ -248,7 +244,7 @@ class Repeats:
         the other transmission was lost.
         """
         context = self._context
-        self._depends_on_vantage = False
+        self._early = None
         memory = self._copy_memory()
         if memory.repeats_in_datagram(seq, frame) or frame == first_frame:
             return False
@@ -273,15 +269,16 @@ class Repeats:
 
     def _judge_early(self, gap_ns: int, time_ns: int) -> bool | None:
         """Return the verdict on a copy that came before its sender's timer."""
-        copied = self._verdict_here(self._gap_class)
-        if self.far_guard_ns and self._too_soon_here(self._gap_class):
-            if self._released_by_stall(time_ns):
-                return False
-            context = self._context
-            if gap_ns + context.findings.held_ns[context.direction] >= self._far_timer_ns:
-                return None  # this network has held datagrams back for long enough
-        self._depends_on_vantage = True
-        return copied
+        context = self._context
+        released = held = False
+        if self.far_guard_ns:
+            released = self._too_soon_here(self._gap_class) and self._released_by_stall(time_ns)
+            held = gap_ns + context.findings.held_ns[context.direction] >= self._far_timer_ns
+        if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
+            gap_ns = ABSENT
+        early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
+        early.verdict = self._verdict_here(early)
+        return early.verdict
 
     def _classify(self, gap_ns: int) -> int:
         """Return the class of a gap, as a comparison with the sender's guard and timer."""
@@ -294,17 +291,23 @@ class Repeats:
         return AFTER_TIMER
 
     def _note_close_resend(self) -> None:
-        """Note that in this direction retransmissions arrive close behind delayed copies. From now
-        on no copy that came early is known to be the network's.
-        """
+        """Note that in this direction retransmissions arrive close behind delayed copies."""
         context = self._context
-        client, server = context.findings.close_resends
-        if context.sender_near or (server if context.direction else client):
+        doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
+        if not (context.sender_near or doubted):
+            context.findings.learn_gaps(context.direction, (True, low_ns, high_ns))
+            self._revise()
+
+    def find_common_gaps(self) -> None:
+        """Find the gaps that only the network's copies have, now that all copies are known."""
+        context, memory = self._context, self._memory
+        if memory is None or not self.far_guard_ns or context.sender_near:
             return
-        before = self._verdicts_here()
-        from_client = context.direction == 0
-        context.findings.close_resends = (client or from_client, server or not from_client)
-        self._revise(before)
+        low_ns, high_ns = memory.common_gaps()
+        findings, direction = context.findings, context.direction
+        if high_ns and not findings.gaps_known:
+            findings.learn_gaps(direction, (findings.gaps_of(direction)[0], low_ns, high_ns))
+            self._revise()
 
     def _released_by_stall(self, time_ns: int) -> bool:
         """Return whether a copy that came too soon belongs to a burst after a silence as long as
@@ -315,10 +318,10 @@ class Repeats:
         silence_ns, units = self._burst_after_silence(time_ns)
         if not memory.in_stall(time_ns, silence_ns, units, self.far_guard_ns):
             return False
-        for seq, copy, record, gap_class in memory.doubtful[memory.burst_start :]:
-            self._reclassify(seq, copy, self._verdict_here(gap_class), False)
-            self._reclassify_record(record)
-        del memory.doubtful[memory.burst_start :]
+        for early in memory.doubtful[memory.burst_start :]:
+            early.released = True
+            self._judge_again(early)
+        memory.burst_start = len(memory.doubtful)
         return True
 
     def _burst_after_silence(self, time_ns: int) -> tuple[int, int]:
@@ -351,18 +354,19 @@ class Repeats:
                 return True
         return False
 
-    def _verdict_here(self, gap_class: int) -> bool | None:
-        """Return the verdict on a copy with a gap of this class, for the vantage known now."""
+    def _verdict_here(self, early: EarlyCopy) -> bool | None:
+        """Return the verdict on a copy by what is known now of the vantage and the network."""
+        too_soon = self._too_soon_here(early.gap_class)
+        if self._context.sender_near:
+            return too_soon and not early.released
+        if not self.far_guard_ns:
+            return True if too_soon else None
         context = self._context
-        if self._too_soon_here(gap_class):
-            client, server = context.findings.close_resends
-            far = self.far_guard_ns and not context.sender_near
-            return None if far and (server if context.direction else client) else True
-        return False if context.sender_near else None
-
-    def _verdicts_here(self) -> list[bool | None]:
-        """Return the verdict of each class of early gaps, for the vantage known now."""
-        return [self._verdict_here(gap_class) for gap_class in EARLY]
+        doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
+        common = 0 < low_ns <= early.gap_ns <= high_ns
+        if early.released:
+            return None if common else False
+        return True if common or (too_soon and not (doubted or early.held)) else None
 
     def _too_soon_here(self, gap_class: int) -> bool:
         """Return whether the gap is too short for a retransmission, seen from this vantage.
@@ -436,17 +440,11 @@ class Repeats:
             self.retransmissions += 1
             if not same:
                 self.report_reuse(seq, frame, time_ns)
+        early = self._early
         if self.counted is not None:
             self._leave_to_next_number(self.counted, seq, copy, copied, gap_ns, time_ns)
-        elif self._depends_on_vantage:
-            memory = self._copy_memory()
-            if len(memory.doubtful) < MAX_DOUBTFUL:
-                if copy is not None:
-                    copy.by_place = True
-                memory.doubtful.append((seq, copy, record, self._gap_class))
-            else:
-                memory.unlisted[self._gap_class] += 1
-                context.hit("MAX_DOUBTFUL")
+        elif early is not None and not self._copy_memory().keep(early, seq, copy, record):
+            context.hit("MAX_DOUBTFUL")
 
     def _leave_to_next_number(
         self, counted: CountedCopies, seq: int, copy: Copy | None, copied: bool | None,  # noqa: FBT001
@@ -537,24 +535,24 @@ class Repeats:
     def set_vantage(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Apply what is known now of the vantage, which may be less than before."""
         context = self._context
-        before = self._verdicts_here()
         context.sender_near, context.receiver_near = sender_near, receiver_near
-        self._revise(before)
+        self._revise()
         if self._recorder is not None:
             self._recorder.set_vantage(context)
 
-    def _revise(self, before: list[bool | None]) -> None:
-        """Revise the verdicts that depend on the vantage; `before` has the old one of each class of
-        gaps.
-        """
-        now = self._verdicts_here()
-        memory = self._memory
-        if now == before or memory is None:
+    def _revise(self) -> None:
+        """Revise the verdicts on all copies that came early."""
+        if self._memory is not None:
+            for early in [*self._memory.doubtful, *self._memory.unlisted]:
+                self._judge_again(early)
+
+    def _judge_again(self, early: EarlyCopy) -> None:
+        """Apply what is known now to copies that came early."""
+        before, early.verdict = early.verdict, self._verdict_here(early)
+        if early.verdict is before:
             return
-        for seq, copy, record, gap_class in memory.doubtful:
-            if now[gap_class] is not before[gap_class]:
-                self._reclassify(seq, copy, before[gap_class], now[gap_class])
-                self._reclassify_record(record)
-        for gap_class, count in enumerate(memory.unlisted):
-            if count and now[gap_class] is not before[gap_class]:
-                self._recount(count, before[gap_class], now[gap_class])
+        if early.gap_ns == ABSENT:
+            self._recount(early.count, before, early.verdict)
+        else:
+            self._reclassify(early.seq, early.copy, before, early.verdict)
+            self._reclassify_record(early.record)

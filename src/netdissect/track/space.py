@@ -464,6 +464,7 @@ class Space(StrayedUnits):
         """
         self.strays.finish(self)
         self.repeats.judge_pending()
+        self.repeats.find_common_gaps()
         for seq, unit in list(self.store.outstanding.items()):
             waited = end_ns - unit.last_ns > patience_ns
             self.settle_unacked(seq, unit, seen=self.peer_seen and waited)
