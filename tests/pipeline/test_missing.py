@@ -316,3 +316,27 @@ def test_a_direction_that_is_not_captured_is_not_silent(path: Path, side: int) -
         assert (told.ending.how, told.ending.by) != ("open", "nobody")
         if told.cause.what in {"none", "closed"} and report.datagrams[side]:
             assert f"only what the {SIDES[side]} sent" in told.cause.text
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("eoudp/rfc02_lossy_server", 0), ("teeworlds/ddnet_loss_server_side", 0)],
+)
+def test_nothing_is_unacknowledged_while_the_acknowledgements_are_not_heard(
+    name: str, side: int
+) -> None:
+    """One direction is missing for a third of the capture: its acknowledgements may have come."""
+    frames = frames_of(CAPTURES / f"{name}.pcap")
+    whole, *_ = concluded(frames)
+    port = int((whole[0].client, whole[0].server)[side].rpartition(":")[2]).to_bytes(2, "big")
+    third = len(frames) // 3
+    part, *_ = concluded(
+        [
+            frame
+            for place, frame in enumerate(frames)
+            if place // third != 1 or frame[3][34:36] != port
+        ]
+    )
+    for before, now in zip(whole[0].spaces, part[0].spaces, strict=True):
+        if before.direction != side:
+            assert (now.units, now.unacked <= before.unacked) == (before.units, True)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.model.policy import AckRule, Exhausted, QualityRule, ResendRule
+from netdissect.track.context import Heard
 from tracking import MS, RESEND, space
 
 
@@ -91,7 +92,7 @@ def test_more_copies_than_permitted_show_that_the_limit_is_off() -> None:
     made, _ = space()
     for attempt in range(RESEND.attempts + 4):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 120 * MS)
-    made.end_all(9_000 * MS, 0)
+    made.end_all(Heard(9_000 * MS, 0))
     assert (made.attempts.given_up, made.ack_stats.unacked) == (0, 1)
 
 

@@ -12,6 +12,7 @@ from netdissect.track import carried, carrier, ranges
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
+from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Recorder
@@ -52,7 +53,7 @@ def send(lane: Lane, number: int, first: int, count: int, ms: int, content: byte
 def finish(lane: Lane, ms: int) -> tuple[Any, Any]:
     outer, inner = spaces(lane)
     for space in (outer, inner):
-        space.end_all(ms * MS, 100 * MS)
+        space.end_all(Heard(ms * MS, 100 * MS))
     return outer.report(), inner.report()
 
 

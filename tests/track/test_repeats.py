@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from netdissect.track import copymemory
+from netdissect.track.context import Heard
 from netdissect.track.space import Space
 from tracking import MS, RESEND, rule, space
 
@@ -16,7 +17,7 @@ def send(made, wire, at_ms, content=b"x", labelled=None):
 
 
 def finish(made, end_ms=10_000):
-    made.end_all(end_ms * MS, 0)
+    made.end_all(Heard(end_ms * MS, 0))
     return made.report()
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from netdissect.model.policy import AckRule
 from netdissect.track import numbers as module
+from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.space import Space
 from netdissect.track.unitstore import MAX_OUTSTANDING
@@ -19,7 +20,7 @@ def send(made, wire, at_ms, content=b"x", labelled=None):
 
 
 def finish(made, end_ms=10_000):
-    made.end_all(end_ms * MS, 0)
+    made.end_all(Heard(end_ms * MS, 0))
     return made.report()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
+from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.intervals import Intervals
 from netdissect.track.lane import Lane
@@ -59,7 +60,7 @@ def sent(kind: str, forged: list[int], recorder: Recorder | None = None) -> Any:
         if number == 22:
             send(12, 10 * number + 1)  # overtaken, or lost and sent again
             send(15, 10 * number + 1)
-    space.end_all(500 * MS, 0)
+    space.end_all(Heard(500 * MS, 0))
     return space.report()
 
 
@@ -88,7 +89,7 @@ def test_a_real_jump_counts_whatever_comes_late(kind: str) -> None:
     for at, number in enumerate(order):
         content: Any = b"%d" % number
         space.unit(number, None, (at, content) if kind == "stamped" else content, None, at, at * MS)
-    space.end_all(500 * MS, 0)
+    space.end_all(Heard(500 * MS, 0))
     report = space.report()
     assert "strays" not in report.extra
     assert (report.units, report.last_seq, report.never_seen) == (10, 505, 495)
@@ -132,8 +133,8 @@ def test_forged_bases_of_messages_change_nothing_for_the_others(base: int, count
         for number, first in enumerate(bases):
             carrier.unit(number, None, bytes([number]), None, number, number * MS)
             carried.run(first, 2, "m", None, number, number * MS)
-        carrier.end_all(500 * MS, 0)
-        carried.end_all(500 * MS, 0)
+        carrier.end_all(Heard(500 * MS, 0))
+        carried.end_all(Heard(500 * MS, 0))
         report = carried.report()
         assert (report.units, report.extra.get("strays", 0)) == (40 + 2 * forged, 2 * forged)
         reports.append((report.first_seq, report.last_seq, report.out_of_order, report.never_seen))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
+from netdissect.track.context import Heard
 from netdissect.track.recorder import Recorder
 from netdissect.track.unitstore import EXPIRY_NS
 from tracking import MS, RESEND, rule, space
@@ -50,7 +51,7 @@ def test_what_is_open_at_the_end(peer_seen, waited_ms, outcome) -> None:
     made, _ = space()
     made.peer_seen = peer_seen
     made.unit(1, None, b"x", "Thing", 1, 0)
-    made.end_all(waited_ms * MS, 100 * MS)
+    made.end_all(Heard(waited_ms * MS, 100 * MS))
     assert getattr(made.report(), outcome) == 1
 
 
@@ -58,7 +59,7 @@ def test_exhausted_units_name_the_moment() -> None:
     made, anomalies = space()
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
-    made.end_all(1000 * MS, 0)
+    made.end_all(Heard(1000 * MS, 0))
     assert made.attempts.gave_up_ns == 300 * MS
     assert made.report().given_up == 1
     assert anomalies[-1].evidence["copies"] == RESEND.attempts
@@ -73,7 +74,7 @@ def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.peer.last_ns = 900 * MS
     record = made.store.outstanding[1].record
-    made.end_all(1000 * MS, 0)
+    made.end_all(Heard(1000 * MS, 0))
     assert (record.outcome, record.lost) == ("given_up", lost)
 
 
@@ -84,7 +85,7 @@ def given_up(record_of):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     record = made.store.outstanding[1].record
     record_of(made)
-    made.end_all(2000 * MS, 0)
+    made.end_all(Heard(2000 * MS, 0))
     return record.outcome, record.lost
 
 
@@ -110,7 +111,7 @@ def test_senders_that_never_stop_give_nothing_up() -> None:
     made, _ = space(resend=ResendRule(10.0, attempts=2, exhausted=Exhausted.NEVER))
     for attempt in range(2):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
-    made.end_all(1000 * MS, 0)
+    made.end_all(Heard(1000 * MS, 0))
     assert made.report().given_up == 0
 
 

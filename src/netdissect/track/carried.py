@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
+from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import ConnectionRecorder
@@ -353,15 +354,14 @@ class CarriedSpace(Space):
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")
 
-    def end_all(self, end_ns: int, patience_ns: int) -> None:
+    def end_all(self, heard: Heard) -> None:
         """Settle the outstanding messages at the end."""
         for seq, entry in list(self.store.outstanding.items()):
-            waited = end_ns - entry.last_ns > patience_ns
-            self.settle_unacked(seq, entry, seen=self.peer_seen and waited)
+            self.settle_unacked(seq, entry, seen=self.peer_seen and heard.would_show(entry.last_ns))
         self.store.outstanding.clear()
         for run in self._waiting():
-            waited = end_ns - run.sent_ns > patience_ns
-            unacked = self.peer_seen and waited and not self.context.findings.misses
+            unacked = self.peer_seen and heard.would_show(run.sent_ns)
+            unacked = unacked and not self.context.findings.misses
             self.ack_stats.unacked += run.count if unacked else 0
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unacked" if unacked else "unknown")

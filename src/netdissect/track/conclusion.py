@@ -18,6 +18,7 @@ from netdissect.model.reports import (
 from netdissect.model.units import CopyGaps
 from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.connection import Connection
+from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.space import Space
@@ -109,8 +110,9 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     silent = connection.silence.end(end_ns)
     for lane in connection.lanes:
         heard_ns = _acks_seen_until(connection, lane.direction)
+        heard = Heard(heard_ns, patience, _dark(connection, 1 - lane.direction))
         for space in lane.spaces.values():
-            space.end_all(heard_ns, patience)
+            space.end_all(heard)
     streamed = _stream(connection, end_ns, patience)
     silent_close = _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns, silent_close)
@@ -286,6 +288,18 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
         connection.machine.close = closed
     connection.identity |= stream.facts()
     return stream.finish(end_ns, patience_ns)
+
+
+def _dark(connection: Connection, direction: int) -> list[tuple[int, int]]:
+    """Return the (start, end) of the spans in which a direction sent, but was not captured. If it
+    was only asked without an answer, it may have sent nothing.
+    """
+    return [
+        (span.from_ns, span.to_ns)
+        for span in connection.silence.spans
+        if span.kind == "silence" and span.direction == direction and span.to_ns is not None
+        if span.basis != "asked"
+    ]
 
 
 def _acks_seen_until(connection: Connection, direction: int) -> int:

@@ -11,6 +11,31 @@ MAX_BESIDE = 256
 """Findings per space that wait until nothing more can be learnt about the vantage."""
 
 
+class Heard:
+    """When the capture would have shown the acknowledgements of one direction."""
+
+    __slots__ = ("_dark", "_end_ns", "_patience_ns")
+
+    def __init__(
+        self, end_ns: int, patience_ns: int, dark: list[tuple[int, int]] | None = None
+    ) -> None:
+        """Create it from the time until which the other direction was heard, the longest time that
+        an acknowledgement may take, and the spans in which the other direction was silent.
+        """
+        self._end_ns = end_ns
+        self._patience_ns = patience_ns
+        self._dark = [(from_ns - patience_ns, to_ns) for from_ns, to_ns in dark or ()]
+
+    def would_show(self, sent_ns: int) -> bool:
+        """Return whether an acknowledgement of what was sent at this time would be in the capture,
+        had there been one.
+        """
+        for from_ns, to_ns in self._dark:
+            if from_ns < sent_ns < to_ns:
+                return False
+        return self._end_ns - sent_ns > self._patience_ns
+
+
 class SpaceContext:
     """Rules, direction and vantage of a space, and the way to its connection's findings."""
 

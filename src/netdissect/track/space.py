@@ -17,7 +17,7 @@ from netdissect.model.reports import EndHint, SpaceReport, SpaceSnapshot
 from netdissect.track.acks import Acks
 from netdissect.track.ackstats import AckStats
 from netdissect.track.attempts import Attempts
-from netdissect.track.context import SpaceContext
+from netdissect.track.context import Heard, SpaceContext
 from netdissect.track.findings import Findings
 from netdissect.track.numbers import LEAST_BURST, Numbers
 from netdissect.track.recorder import ConnectionRecorder
@@ -458,16 +458,13 @@ class Space(StrayedUnits):
         """Return whether the other direction was heard after the last copy of a unit."""
         return self.peer is not None and bool(self.peer.last_ns > unit.last_ns)
 
-    def end_all(self, end_ns: int, patience_ns: int) -> None:
-        """Settle the outstanding units at the end. The capture would have shown acknowledgements
-        until `end_ns`; for units sent within `patience_ns` before that, they may still come.
-        """
+    def end_all(self, heard: Heard) -> None:
+        """Settle the outstanding units at the end."""
         self.strays.finish(self)
         self.repeats.judge_pending()
         self.repeats.find_common_gaps()
         for seq, unit in list(self.store.outstanding.items()):
-            waited = end_ns - unit.last_ns > patience_ns
-            self.settle_unacked(seq, unit, seen=self.peer_seen and waited)
+            self.settle_unacked(seq, unit, seen=self.peer_seen and heard.would_show(unit.last_ns))
         self.store.outstanding.clear()
 
     def _settle_overdue(self, now_ns: int) -> None:
