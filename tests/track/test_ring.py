@@ -67,3 +67,18 @@ def test_words_that_are_too_far_apart_stay_as_they_are() -> None:
     ring.pack()
     assert len(ring.cells) == 16 * WIDTH
     assert {number: row(ring, number) for number in rows} == rows
+
+
+@pytest.mark.parametrize("bits", range(0, 61, 4))
+def test_packed_words_of_every_size_are_restored(bits: int) -> None:
+    ring = Ring(8, 64)
+    rows = [[number, *(sign * (1 << bits) + number for sign in (1, -1, 1) * 2)] for number in (1, 2)]
+    for row in rows:
+        at = ring.place(row[0])
+        cells = ring.cells
+        for place, word in enumerate([*row, 0]):
+            cells[at + place] = word
+    ring.pack()
+    for row in rows:
+        at = ring.find(row[0])
+        assert [ring.cells[at + place] for place in range(7)] == row

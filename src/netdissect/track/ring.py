@@ -153,8 +153,8 @@ class Ring:
                 if count:
                     code = read_i64_le(packed, offset)
                     if count < 8:  # noqa: PLR2004 - bytes of a word
-                        one: i64 = 1
-                        code &= (one << (count << 3)) - 1
+                        # No mask of `1 << bits`: compiled, that is a shift of 32 bits.
+                        code -= code >> (count << 3) << (count << 3)
                     offset += count
                     before[at] += code >> 1 if code & 1 else -(code >> 1)
                 if not at:
