@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,7 @@ def test_timeline_of_two_captures_has_the_fate_of_each_copy() -> None:
     assert {unit["arrived"] for unit in never} == {True, False}
     text = run("timeline", CLIENT, SERVER, "1", "--width", "120").stdout
     assert "lost on the way" in text
+    assert re.search(r"[^AB]#[1-9]", text.partition("outcome\n")[2]) is None
     assert "share retransmitted or lost on the way, observed" in text
 
 

@@ -426,7 +426,7 @@ def _unit() -> Shape:
 def _events() -> list[Shape]:
     shared = of(ConnectionEvent, drop="data came event")
     return [
-        printed(with_keys(shared, sometimes, event={"const": event}, **always))
+        printed(with_keys(shared, {**sometimes, "capture": {"const": 0}}, event={"const": event}, **always))
         for event, (always, sometimes) in EVENTS.items()
     ]
 

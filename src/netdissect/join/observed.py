@@ -79,6 +79,7 @@ class Observed:
                 continue
             if isinstance(item, ConnectionEvent):
                 if capture == 0:
+                    item.data["capture"] = capture
                     yield item
             elif self._senders.get((number, item.direction)) == capture:
                 item.connection = number

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
@@ -225,7 +225,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         (text, style),
     ]
     if unit.acked_frame is not None:
-        line.append((f" {_letter(unit)}#{unit.acked_frame}", "frame"))
+        line.append((f" {_letter(unit.extra)}#{unit.acked_frame}", "frame"))
     details = []
     if first is not None and first.fate is not None:
         details.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
@@ -253,9 +253,11 @@ def _took(unit: UnitRecord) -> str:
     return "-"
 
 
-def _letter(unit: UnitRecord) -> str:
-    """Return the letter of the capture that a unit's frames refer to; "" if there is only one."""
-    capture = unit.extra.get("capture")
+def _letter(known: Mapping[str, Any]) -> str:
+    """Return the letter of the capture that an item's frames refer to, by its further keys; "" if
+    there is only one.
+    """
+    capture = known.get("capture")
     return "" if capture is None else "AB"[capture]
 
 
@@ -277,7 +279,7 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
     line = [
         (f"{who}{'':>13}", ""),
         (f"{sign} {word} ", style),
-        (f"{_letter(unit)}#{copy.frame}", "frame"),
+        (f"{_letter(unit.extra)}#{copy.frame}", "frame"),
         (f" +{duration((copy.time_ns - first.time_ns) / 1e6)}", ""),
     ]
     details = []
@@ -288,7 +290,8 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
         details.append(f"timer due +{due}, {duration(abs(late))} {word}")
     if copy.attempts_left is not None:
         details.append(f"{copy.attempts_left} attempts left")
-    details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
+    gap = duration((copy.time_ns - before.time_ns) / 1e6)
+    details.append(f"{gap} after {_letter(unit.extra)}#{before.frame}")
     if copy.fate is not None:
         details.insert(0, f"{_fate(copy)}, {copy.basis}")
     elif copy.basis != "observed":
@@ -316,7 +319,7 @@ def _put(screen: Screen, row: _Row, indent: int) -> None:
 
 
 def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
-    frame = f" #{event.frame}" if event.frame is not None else ""
+    frame = f" {_letter(event.data)}#{event.frame}" if event.frame is not None else ""
     style = {"timeout": "bad", "reset": "bad", "resend_request": "resend", "gap": "warn"}.get(
         event.event, "note"
     )
