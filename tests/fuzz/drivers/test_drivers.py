@@ -716,3 +716,20 @@ def test_what_netplay_sends_back_is_no_news_of_the_target() -> None:
         assert sum(session.received.values()) > 1
         session.close()
     assert not [sign for sign in told if sign.startswith(("Mine", "Nime"))]
+
+
+def test_netplay_messages_come_back_only_once_they_are_sent() -> None:
+    """All messages of a case get their numbers before the first is sent, and servers send on to all
+    what another session has sent, which may be equal to one of them.
+    """
+    with running("netplay", "netplay-text") as (target, _server):
+        session, other = (driver_class("netplay").connect(target, "netplay-text") for _ in range(2))
+        session.send(*session.stamp(Step(b"Mine\n{}\n")))
+        assert session.until(lambda: session.answers == 1, 5)
+        stamped = session.stamp(Step(b"Mine\n1\n"))
+        other.send(*other.stamp(Step(b"Mine\n1\n")))
+        assert session.until(lambda: session.answers == 2, 5)
+        session.send(*stamped, "control")
+        assert session.until(lambda: session.accepted["control"] == 1, 5)
+        session.close()
+        other.close()

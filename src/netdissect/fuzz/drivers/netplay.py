@@ -141,10 +141,10 @@ class NetplayDriver(Driver):
         super().__init__(*args, **kwargs)
         self._buffer = b""
         self._out_of_step = False
-        self._unreturned: dict[int, bytes] = {}
+        self._unreturned: dict[Key, bytes] = {}
         self._serial = 0
         self._returned: set[str] = set()
-        self._asked_under: set[int] = set()
+        self._asked_under: set[Key] = set()
         self._echoes = 0
         self._began = 0.0
 
@@ -247,19 +247,22 @@ class NetplayDriver(Driver):
         octets = step.octets
         self._out_of_step |= self.ends(octets)
         whole = list(self.split(octets, self.dialect))
-        serials = [self._remember(each) for each in whole]
-        expected = whole == [octets] and self._name(octets) in self._returned
-        return octets, serials[0] if expected else None
-
-    def _remember(self, message: bytes) -> int:
-        """Return the number under which a message waits to come back."""
+        if whole != [octets] or self._name(octets) not in self._returned:
+            return octets, None
         self._serial += 1
+        return octets, self._serial
+
+    def _remember(self, message: bytes, serial: Key | None = None) -> Key:
+        """Return the number under which a sent message waits to come back, by default a new one."""
+        if serial is None:
+            self._serial += 1
+            serial = self._serial
         if len(self._unreturned) >= _UNRETURNED_LIMIT:
             oldest = next(iter(self._unreturned))
             del self._unreturned[oldest]
             self._asked_under.discard(oldest)
-        self._unreturned[self._serial] = message
-        return self._serial
+        self._unreturned[serial] = message
+        return serial
 
     def leave(self) -> None:
         """Do nothing: closing the socket ends the session."""
@@ -275,6 +278,9 @@ class NetplayDriver(Driver):
         """Send a message; each chunk of bin3 by itself, because its receiver takes what one read
         returns for one chunk.
         """
+        # Not before it is sent: servers also send on what another session sent, which may be equal.
+        for message in self.split(octets, self.dialect):
+            self._remember(message, key)
         *first, last = self._parts(octets)
         for part in first:
             super().send(part, None, kind, note)
