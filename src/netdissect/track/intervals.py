@@ -383,22 +383,37 @@ class Intervals:
         row.decided += span.decided
         row.lost += span.lost
         row.rtt_samples += span.samples
-        for frame, rtt_ms in span.round_trips():
-            self._timed(row, frame, rtt_ms)
+        if span.frames is None or span.times is None:
+            return
+        self._select(row)
+        if self._enough == NEVER:
+            self._frames.extend(span.frames)
+            self._times.extend(span.times)
+            self._trim()
+        else:
+            for frame, rtt_ms in span.round_trips():
+                self._timed(row, frame, rtt_ms)
 
     def _timed(self, row: Interval, frame: int, rtt_ms: float) -> None:
         """Add a round trip to its row, if it is one of the first."""
         if row is not self._timed_row:
-            self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
-            self._frames, self._times = self._samples(self._timed_key)
-            self._enough = self._newest_kept.get(self._timed_key, NEVER)
-        frames, times = self._frames, self._times
+            self._select(row)
         if frame <= self._enough:
-            frames.append(frame)
-            times.append(rtt_ms)
-        if len(frames) > 2 * self._most:
-            first_of(frames, times, self._most)
-            self._enough = self._newest_kept[self._timed_key] = frames[-1]
+            self._frames.append(frame)
+            self._times.append(rtt_ms)
+            self._trim()
+
+    def _select(self, row: Interval) -> None:
+        """Make a row that of the last round trip."""
+        self._timed_row, self._timed_key = row, (self._index(row.start_ns), row.direction)
+        self._frames, self._times = self._samples(self._timed_key)
+        self._enough = self._newest_kept.get(self._timed_key, NEVER)
+
+    def _trim(self) -> None:
+        """Drop round trips of the last row, if it has twice as many as are kept."""
+        if len(self._frames) > 2 * self._most:
+            first_of(self._frames, self._times, self._most)
+            self._enough = self._newest_kept[self._timed_key] = self._frames[-1]
 
     def _samples(self, key: tuple[int, int]) -> _Packed:
         """Return the round trips of a row."""
