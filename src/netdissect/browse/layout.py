@@ -78,10 +78,11 @@ def _views(browser: Browser) -> Line:
 
 def view_at(browser: Browser, column: int, row: int, width: int) -> int | None:
     """Return the view whose name is at a place of the screen; None if there is none."""
-    end = width - sum(cells(text) for text, _ in _views(browser))
     if row or width < _ONE_PANE[0]:
         return None
-    for number, (text, _) in enumerate(_views(browser)):
+    views = _views(browser)
+    end = width - sum(cells(text) for text, _ in views)
+    for number, (text, _) in enumerate(views):
         end += cells(text)
         if column < end:
             return number if column >= end - cells(text) else None

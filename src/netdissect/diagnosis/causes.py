@@ -60,7 +60,7 @@ def cause_of(
         worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
         back = loss[1 - worst]
         text = words.loss_text(worst, loss[worst], back if loss[worst].basis == "bound" else None)
-        if 100 * (back.share or 0.0) > limits.high_loss:
+        if back.exceeds(limits.high_loss):
             text += f" {words.loss_text(1 - worst, back)}"
         limit = limit_of(report, worst, limits)
         if limit is not None:
@@ -88,7 +88,7 @@ def _lossy(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) ->
         for direction, part in enumerate(loss)
         # A bound is no proof: impatient senders retransmit as much on a clean path.
         if (part.basis != "bound" or _one_way_loss(report, direction, loss))
-        and 100 * (part.share or 0.0) > limits.high_loss
+        and part.exceeds(limits.high_loss)
         and part.sent >= MIN_SENT
     ]
 
@@ -154,7 +154,7 @@ def _unknown_losses(report: ConnectionReport, loss: tuple[Loss, Loss], limits: L
         for direction, part in enumerate(loss)
         if report.datagrams[direction]
         and part.basis in ("unknown", "bound")
-        and (part.share is None or 100 * part.share > limits.high_loss)
+        and (part.share is None or part.exceeds(limits.high_loss))
     ]
 
 
@@ -201,8 +201,8 @@ def ruled_out(
     found = []
     if cause.what not in ("loss", "silence", "one-way"):
         for direction, part in enumerate(loss):
-            share = None if part.basis == "bound" else part.share
-            if share is not None and 100 * share <= limits.high_loss:
+            known = part.share is not None and part.basis != "bound"
+            if known and not part.exceeds(limits.high_loss):
                 found.append(words.no_loss(direction, part))
     two_way = ending.how not in ("info-only", "timed-out") and all(report.datagrams)
     if two_way and not report.quiet:

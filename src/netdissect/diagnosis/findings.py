@@ -55,7 +55,7 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
             "frames": [report.first_frame, report.last_frame]}  # fmt: skip
     for direction, part in enumerate(found.loss):
         known = part.is_seen and part.sent >= _ENOUGH
-        if known and 100 * (part.share or 0.0) > limits.high_loss:
+        if known and part.exceeds(limits.high_loss):
             most = "at most " if part.is_limit else ""
             text = f"{most}{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
@@ -105,7 +105,7 @@ def _space_findings(
 
 def _lossy(found: Diagnosis, limits: Limits) -> bool:
     """Return whether either direction is known to lose enough to cause retransmissions."""
-    return any(part.is_seen and 100 * (part.share or 0.0) > limits.high_loss for part in found.loss)
+    return any(part.is_seen and part.exceeds(limits.high_loss) for part in found.loss)
 
 
 def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:

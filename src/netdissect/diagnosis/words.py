@@ -78,8 +78,7 @@ def verdict(
 
 
 def _is_high(part: Loss, limits: Limits) -> bool:
-    enough = part.is_known and part.sent >= MIN_SENT
-    return enough and 100 * (part.share or 0.0) > limits.high_loss
+    return part.is_known and part.sent >= MIN_SENT and part.exceeds(limits.high_loss)
 
 
 _ENDINGS: Final = {

@@ -193,6 +193,10 @@ class Loss:
         """Return lost / sent; None if unknown."""
         return self.lost / self.sent if self.sent and self.basis != "unknown" else None
 
+    def exceeds(self, percent: float) -> bool:
+        """Return whether the share is known and larger than this."""
+        return 100 * (self.share or 0.0) > percent
+
     @property
     def is_seen(self) -> bool:
         """Return whether one capture shows the loss itself rather than a limit of it."""

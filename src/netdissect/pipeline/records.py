@@ -131,8 +131,7 @@ class Records:
             item.findings = tuple(mine)
             self._findings.clear()
         item.follows = self._follows(item)
-        unused = self.held.needs is not None and not self._may_matter(item)
-        if unused:
+        if self.held.needs is not None and not self._may_matter(item):
             # It only keeps its place in the order.
             item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)

@@ -103,9 +103,9 @@ class PacketIds:
             self._newest = _ID_WRAP + ip_id
             self.counted = True
             return
-        ahead = (ip_id - newest) & (_ID_WRAP - 1)
         if not self.counted:
             return
+        ahead = (ip_id - newest) & (_ID_WRAP - 1)
         if ahead >= _ID_WRAP // 2:
             self.missing.discard(newest + ahead - _ID_WRAP)
             return
