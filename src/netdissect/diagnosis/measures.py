@@ -90,7 +90,7 @@ def _by_missing_numbers(spaces: list[SpaceReport]) -> Loss | None:
     """
     for space in spaces:
         # A sender that sends each unit several times at once.
-        missing, sent = space.extra.get("copies_missing"), space.copies - space.duplicates
+        missing, sent = space.extra.get("copies_missing"), _transmissions(space)
         if isinstance(missing, int) and sent >= MIN_SENT:
             return Loss(sent + missing, missing, "observed")
     best = _best(spaces)
@@ -199,9 +199,9 @@ def _by_resends(spaces: list[SpaceReport], *, streamed: bool) -> Loss:
         for space in spaces
         if space.acked
         and (streamed or space.timer_ms is not None or space.retransmissions)
-        and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
+        and not _repeats_by_design(space)
     ]
-    sent = sum(space.copies - space.duplicates for space in repaired)
+    sent = sum(map(_transmissions, repaired))
     lost = sum(space.retransmissions + space.units - space.acked for space in repaired)
     return Loss(sent, lost, "bound" if sent >= MIN_SENT else "unknown")
 
@@ -213,11 +213,18 @@ def resent_of(report: ConnectionReport, direction: int) -> tuple[int, int]:
     spaces = [
         space
         for space in report.spaces
-        if space.direction == direction
-        and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
+        if space.direction == direction and not _repeats_by_design(space)
     ]
-    sent = sum(space.copies - space.duplicates for space in spaces)
-    return sum(space.retransmissions for space in spaces), sent
+    return sum(space.retransmissions for space in spaces), sum(map(_transmissions, spaces))
+
+
+def _transmissions(space: SpaceReport) -> int:
+    """Return how often the sender of a space has sent a unit."""
+    return space.copies - space.duplicates
+
+
+def _repeats_by_design(space: SpaceReport) -> bool:
+    return space.retransmissions >= BY_DESIGN * _transmissions(space)
 
 
 def is_impatient(space: SpaceReport, slow_ms: float | None) -> bool:
