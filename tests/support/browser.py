@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,12 @@ class Browser:
     def run(self, script: str, *values: Any) -> Any:
         """Return what a function body returns in the page."""
         return self.driver.execute_script(script, *values)
+
+    def wait(self, script: str, seconds: float = 10) -> None:
+        """Wait until a function body returns something true in the page."""
+        end = time.monotonic() + seconds
+        while not self.run(script) and time.monotonic() < end:
+            time.sleep(0.01)
 
     def all(self, selector: str) -> list[Any]:
         """Return the elements that fit a selector."""
