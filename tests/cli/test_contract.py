@@ -324,10 +324,14 @@ def test_connections_import_no_scapy() -> None:
         (["-r", "x.pcap", "-z", "conv,udp"], ["connections", "-r", "x.pcap"]),
         (["x.pcap", "-z", "io,stat,2"], ["stats", "x.pcap", "--interval", "2"]),
         (["x.pcap", "-z", "expert,warn"], ["anomalies", "x.pcap"]),
+        (["-i", "lo", "-w", "x.pcap"], ["sniff", "-i", "lo", "-w", "x.pcap"]),
+        (["-c", "3", "-ilo"], ["sniff", "-c", "3", "-ilo"]),
+        (["-D"], ["sniff", "-D"]),
+        (["-r", "x", "-w", "y"], ["slice", "-r", "x", "-w", "y"]),
         ([], []),
     ],
 )
-def test_a_file_alone_is_read_and_z_names_the_new_command(
+def test_without_a_command_a_file_is_read_and_letters_of_tshark_name_another(
     words: list[str], expected: list[str]
 ) -> None:
     assert default_command(words) == expected
@@ -695,6 +699,20 @@ def test_columns_come_back_through_csv() -> None:
     assert [row[:2] for row in rows[1:]] == [
         [str(item["frame"]), item["type"]] for item in expected
     ]
+
+
+def test_fields_are_a_table_without_column_names_as_in_tshark() -> None:
+    columns = ("-e", "frame.number", "-e", "ip.src")
+    table = invoke("read", LOSSY, "-T", "tsv", *columns).stdout
+    bare = invoke("-n", "-r", LOSSY, "-T", "fields", *columns).stdout
+    assert table == "frame.number\tip.src\n" + bare
+    assert bare.startswith("1\t127.0.0.1\n")
+
+
+def test_json_as_a_table_is_the_option() -> None:
+    words = ("read", LOSSY, "-c", "9")
+    assert invoke(*words, "-T", "json").stdout == invoke(*words, "--json").stdout
+    assert invoke(*words, "-T", "json", "-V").exit_code == 0
 
 
 @pytest.mark.parametrize("digits", ["1100100000", "11:00:10:00:00", "0x1100100000", "11 00 1000 00"])

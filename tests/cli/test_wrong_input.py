@@ -462,7 +462,7 @@ WORDS: list[Case] = [
       for more in (["--bytes"], ["--interval", "1s"])),
     *((["read", LOSSY, "-T", "csv", "-e", "msg.seq", more], 2, "-V and -x cannot be combined with -T")
       for more in ("-V", "-x")),
-    (["read", LOSSY, "--csv-safe"], 2, "--csv-safe needs -T csv or -T tsv"),
+    (["read", LOSSY, "--csv-safe"], 2, "--csv-safe needs -T csv, -T tsv or -T fields"),
     (["show", LOSSY, "4", "--field", "sequence_i"], 2, "no field 'sequence_i'; did you mean 'sequence_id'?"),
 ]  # fmt: skip
 

@@ -94,6 +94,9 @@ ALIASES = {
 }
 """tshark's `-z` names -> our command. `-z io,stat,1` also sets the interval."""
 
+_IMPLIED = {"-i": "sniff", "-D": "sniff", "-w": "slice"}
+"""tshark's letter -> our command for it, if no command is named; the first that occurs counts."""
+
 _WORDS = "netdissect.words"
 """Key of click's `Context.meta`: the words of the command line."""
 _QUIET = frozenset({"-q", "--quiet", "config"})
@@ -229,7 +232,8 @@ def default_command(args: list[str]) -> list[str]:
     """Return the arguments, with the command inserted that they imply.
 
     If the first word is not a command but looks like a file (it exists, is `-`, or contains a dot
-    or a slash), or is an option of a command, `read` is inserted, or the command that `-z` names.
+    or a slash), or is an option of a command, `read` is inserted, or the command that an option
+    implies as in tshark: `-i`, `-D`, `-w`, or `-z` with a name.
     """
     for index, word in enumerate(args):
         if word in _GROUP_OPTIONS:
@@ -241,9 +245,11 @@ def default_command(args: list[str]) -> list[str]:
             return args[:index] + _tap(args[index:])
         # Even if it does not exist: "no such file" is more helpful than "no such command".
         names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
-        return (
-            [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
-        )
+        if not (names_file or word.startswith("-")):
+            return args
+        letters = {option[:2] for option in args[index:]}
+        implied = next((name for letter, name in _IMPLIED.items() if letter in letters), "read")
+        return [*args[:index], implied, *args[index:]]
     return args
 
 

@@ -323,8 +323,12 @@ screen = _all(
     quiet,
     flag("--verbose", help="Report each step on standard error (`survey`)."),
     flag("--debug", expose_value=False, help="Print the traceback of a failure."),
+    flag(
+        "-n", "numeric", expose_value=False, hidden=True,
+        help="Accepted as in tshark; addresses and ports are never shown as names.",
+    ),
     grouped("look", late("output", "Look")),
-)
+)  # fmt: skip
 """Adds the options for the look of the output, passed as one keyword `look`."""
 
 

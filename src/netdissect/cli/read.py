@@ -29,8 +29,9 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @click.option(
     "-T",
     "table",
-    type=click.Choice(["csv", "tsv"]),
-    help="Print a table for other programs; -e selects its columns.",
+    type=click.Choice(["csv", "tsv", "fields", "json"]),
+    help="Print a table for other programs; -e selects its columns. `fields` prints no column"
+    " names; `json` is the same as --json.",
 )
 @options.repeated(
     "-e", "columns", metavar="FIELD", type=FIELD, help="A column for -T; may be repeated."
@@ -65,15 +66,17 @@ def command(
     ssh host tcpdump -U -w - | netdissect read -r -
     """
     one_view(("--json", request.as_json), ("-T", table))
+    as_json = request.as_json or table == "json"
+    table = None if as_json else table
     if table and (tree or hexed):
         raise click.UsageError("-V and -x cannot be combined with -T; select columns with -e.")
     if csv_safe and not table:
-        raise click.UsageError("--csv-safe needs -T csv or -T tsv.")
+        raise click.UsageError("--csv-safe needs -T csv, -T tsv or -T fields.")
     if columns and not table:
-        raise click.UsageError("-e needs -T csv or -T tsv.")
+        raise click.UsageError("-e needs -T csv, -T tsv or -T fields.")
     with request.session(streams=True) as session:
         match = request.match(session)
-        program = request.as_json or bool(table)
+        program = as_json or bool(table)
         # Early records may have another vantage than the final one, which `conn.` columns show.
         early = not any(name.startswith("conn.") for name in columns)
         found = wanted(
@@ -84,7 +87,7 @@ def command(
         flush = flush or session.live
         if table:
             _print_table(rows, session, table, columns, guard=csv_safe)
-        elif request.as_json:
+        elif as_json:
             print_messages(rows, flush=flush)
         else:
             screen = request.look.screen(flush=flush)

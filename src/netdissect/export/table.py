@@ -10,8 +10,8 @@ from typing import IO, Any
 
 from netdissect.model.text import escape_surrogates
 
-FORMATS = {"csv": ",", "tsv": "\t"}
-"""Format -> separator."""
+FORMATS = {"csv": ",", "tsv": "\t", "fields": "\t"}
+"""Format -> separator. `fields` is `tsv` without the line of column names, as tshark prints it."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -29,16 +29,17 @@ def write_rows(
 
     Args:
         stream: where to write.
-        names: column names, the first line.
+        names: column names, the first line except of `fields`.
         rows: for each row the occurrences of each column; several are joined by `;`.
-        kind: `csv` or `tsv`.
+        kind: one of `FORMATS`.
         guard: put `'` before text that a spreadsheet would run as a formula (`--csv-safe`).
         clean: makes a text safe for a terminal; None = no terminal shows it.
 
     """
     separator = FORMATS[kind]
     special = frozenset(f'{separator}"\r\n')
-    stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
+    if kind != "fields":
+        stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
     written = 0
     for row in rows:
         found = [cell(values, guard=guard) for values in row]
