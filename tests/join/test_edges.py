@@ -158,6 +158,36 @@ def test_a_clock_that_is_set_in_a_long_pause(tmp_path: Path, which: int, span: i
         assert fates(found) == as_shipped(pair)
 
 
+@pytest.mark.parametrize("span", [10 * S, -10 * S])
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [
+        ("riptide/udp_2.2.1_poorconnection_attempts_{}leg", -3),  # only equal payloads follow
+        ("riptide/udp_2.2.1_poorconnection_attempts_{}leg", 8),
+        ("riptide/udp_2.0.0_giveup_{}leg", 3),
+        ("knet/udp_blackout_both.{}", 69),  # one datagram arrives afterwards, then none does
+        ("knet/udp_blackout_c2s_zombie.{}", 2),
+        ("knet/udp_connect_dup_late.{}", 1),  # a copy of the first datagram comes after the step
+        ("eoudp/late_connect_retry_{}", 6),
+    ],
+)
+def test_a_clock_that_is_set_near_the_end_of_what_confirms_it(
+    tmp_path: Path, name: str, at: int, which: int, span: int
+) -> None:
+    """Few datagrams beyond the step or none show the new time: what they cannot tell is in doubt."""
+    pair = tuple(CAPTURES / f"{name.format(side)}.pcap" for side in SIDES)
+    paths = [str(path) for path in pair]
+    place = at if at > 0 else len(records(pair[which])) + at
+    paths[which] = rewritten(pair[which], tmp_path / "stepped.pcap", stepped(place, span))
+    with join(paths[0], paths[1]) as found:
+        for capture, shipped in enumerate(as_shipped(pair)):
+            for frame, row in found.fates(capture):
+                sure = not row.ambiguous and row.fate is not Fate.OUTSIDE
+                if sure and shipped[frame][0] is not Fate.OUTSIDE:
+                    assert (row.fate, row.partner) == shipped[frame], (capture, frame)
+
+
 def test_drift_over_a_long_capture_is_found(tmp_path: Path) -> None:
     """Stretched to ten minutes, 200 ppm are 120 ms, more than any delay."""
     start = min(records(path)[0][0] for path in KNET)

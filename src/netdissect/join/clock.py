@@ -18,7 +18,7 @@ measurements" (INFOCOM 1999), extended to both directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 __all__ = ["MAX_DRIFT_PPM", "Anchor", "Clock", "ClockPiece", "Step", "find_steps", "fit"]
@@ -30,7 +30,7 @@ Source: RFC 5905 section 11.3 (500 ppm).
 """
 STEP_NS: Final = 250_000_000
 """A smaller step of a clock cannot be told from a change of the delays."""
-_STEP_WINDOW: Final = 6
+STEP_WINDOW: Final = 6
 """Anchors on each side of a step whose medians are compared."""
 _MAX_OUTLIER_SHARE: Final = 0.02
 """Share of the anchors that may contradict a clock: equal payloads that are not the same
@@ -82,6 +82,12 @@ class ClockPiece:
     anchors: int
     contradicting: int
     """Anchors that were discarded because no clock explains them."""
+
+    def with_delays_of(self, other: ClockPiece) -> ClockPiece:
+        """Return this piece, of one direction, with the least delay of another, seen from both."""
+        going, coming = other.least_ns
+        by = -(going or 0.0) if self.least_ns[0] is not None else coming or 0.0
+        return replace(self, offset_ns=self.offset_ns + by, least_ns=other.least_ns)
 
     def offset(self, a_ns: int) -> float:
         """Return the offset at a time in A, ns."""
@@ -172,8 +178,16 @@ def find_steps(
     best: list[tuple[int, int, int]] = []
     most: tuple[int, int] | None = None
     for ordered in (by_a, by_b):
-        changes = _lasting_changes([anchor.difference for anchor in ordered])
+        differences = [anchor.difference for anchor in ordered]
+        changes = _lasting_changes(differences)
         steps = [_locate(by_a, by_b, ordered[index], height, jumps) for index, height in changes]
+        first = changes[0][0] if changes else len(ordered)
+        last = changes[-1][0] if changes else 0
+        for index, height in _changes_at_ends(differences, first, last):
+            step = _locate(by_a, by_b, ordered[index], height, jumps)
+            few = ordered[:index] if index < first else ordered[index:]
+            if step is not None and _is_certain(step, few, jumps):
+                steps.append(step)
         located = {step[:2]: step for step in steps if step is not None}
         clear = (-steps.count(None), len(located))
         if most is None or clear > most:
@@ -183,7 +197,7 @@ def find_steps(
 
 def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
     """Return (index of the first difference after the change, height) of each lasting change."""
-    width = _STEP_WINDOW
+    width = STEP_WINDOW
     changes: list[tuple[int, int]] = []
     index, last = width, len(differences) - width
     while index <= last:
@@ -202,12 +216,60 @@ def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
     return changes
 
 
+def _changes_at_ends(differences: list[int], first: int, last: int) -> list[tuple[int, int]]:
+    """Return the changes, as `_lasting_changes` does, that have less than a window on one side: of
+    the differences up to `first` the one near the start, and of those from `last` on the one near
+    the end.
+    """
+    changes: list[tuple[int, int]] = []
+    found = _change_at_start(differences[:first])
+    if found is not None:
+        changes.append(found)
+    found = _change_at_start(differences[:last:-1] if last else differences[::-1])
+    if found is not None and (index := len(differences) - found[0]) > first:
+        changes.append((index, -found[1]))
+    return changes
+
+
+def _change_at_start(differences: list[int]) -> tuple[int, int] | None:
+    """Return where few differences that agree are followed by more that agree on another value, and
+    the height of that change; None if it is nowhere.
+    """
+    for few in range(min(STEP_WINDOW, len(differences) // 2 + 1) - 1, 0, -1):
+        before, after = differences[:few], differences[few : few + STEP_WINDOW]
+        height = _median(after) - _median(before)
+        if (
+            abs(height) > STEP_NS
+            and max(before) - min(before) <= STEP_NS
+            and max(after) - min(after) <= STEP_NS
+        ):
+            return few, height
+    return None
+
+
+def _is_certain(
+    step: tuple[int, int, int],
+    few: Sequence[Anchor],
+    jumps: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, int]]],
+) -> bool:
+    """Return whether a step with only a few anchors on one side can be nothing else.
+
+    Time never runs back, and a network that held datagrams back for so long would have shifted the
+    differences of both directions apart.
+    """
+    capture, frame, _ = step
+    return dict(jumps[capture])[frame] < 0 or len({anchor.flow_a for anchor in few}) > 1
+
+
+def _median(values: list[int]) -> int:
+    """Return the lower median."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
 def _medians_around(differences: list[int], index: int) -> tuple[int, int]:
     """Return the lower median of the window before an index, and of the window from it on."""
-    middle = (_STEP_WINDOW - 1) // 2
-    before = sorted(differences[index - _STEP_WINDOW : index])
-    after = sorted(differences[index : index + _STEP_WINDOW])
-    return before[middle], after[middle]
+    before = differences[index - STEP_WINDOW : index]
+    return _median(before), _median(differences[index : index + STEP_WINDOW])
 
 
 def _best_split(differences: list[int], start: int, end: int, before: int, after: int) -> int:
@@ -240,8 +302,8 @@ def _locate(
     # B minus A grows when B's clock is set forward, or A's back.
     for capture, (ordered, at, sign) in enumerate(((by_a, in_a, -1), (by_b, in_b, 1))):
         # In an anchor, field 0 is the frame of A and field 2 that of B.
-        low = ordered[max(at - _STEP_WINDOW, 0)][2 * capture]
-        high = ordered[min(at + _STEP_WINDOW, len(ordered) - 1)][2 * capture]
+        low = ordered[max(at - STEP_WINDOW, 0)][2 * capture]
+        high = ordered[min(at + STEP_WINDOW, len(ordered) - 1)][2 * capture]
         # A jump is never exactly the step: it includes the ordinary pause before its frame. The
         # other clock kept running, and shows how long that pause may have been.
         pause = abs(ordered[at][3 - 2 * capture] - ordered[max(at - 1, 0)][3 - 2 * capture])

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.clock import Clock
+from netdissect.join.doubt import mark_doubtful
 from netdissect.join.matching import Matcher
 from netdissect.join.pairing import (
     MAX_DELAY_NS,
@@ -70,6 +71,7 @@ def match(path_a: str, path_b: str) -> Matched:
                 cleanup.callback(table.close)
             matcher = Matcher(pairing, priors, tables, samples)
             matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
+        mark_doubtful(samples, pairing, tables)
         _mark_outside(samples, pairing.clock, priors, tables)
         matched = Matched(samples, pairing, tables, matcher, _streams(samples, pairing))
         cleanup.pop_all()  # from here on the caller closes the tables

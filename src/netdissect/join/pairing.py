@@ -92,10 +92,17 @@ class Pairing:
     anchors: list[Anchor]
     """With directions, and with the steps of the clocks removed."""
     same_place: bool
+    candidates: list[Anchor] = field(default_factory=list)
+    """What the anchors were chosen from, with the timestamps of the captures."""
     evidence: tuple[int, int] = (0, 0)
     """(arrivals of the sample that the other capture saw sent, arrivals of the sample), both while
     both captures ran.
     """
+
+    def usual_ns(self) -> int:
+        """Return the longest delay that is no sign of two datagrams or two clocks."""
+        usual = median(abs(delay_of(anchor, self.clock)) for anchor in self.anchors)
+        return min(MAX_DELAY_NS, max(_MIN_LONGEST_NS, round(_USUAL_DELAYS * usual)))
 
 
 def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
@@ -114,6 +121,7 @@ def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
     if not anchors:
         raise NotJoinedError("they have no datagram in common")
     pairing, conversations = _fit_clock(a, b, anchors, resolution_ns)
+    pairing.candidates = anchors
     pairing.groups = conversations.groups(pairing.anchors)
     further = conversations.further_anchors(pairing)
     if further:
@@ -245,6 +253,11 @@ def _pieces(
         if pieces:
             starts.append(min(anchor.a_ns for anchor in parts[index]))
         pieces.append(piece)
+    two_sided = [index for index, piece in enumerate(pieces) if piece.bound_ns is not None]
+    for index, piece in enumerate(pieces):
+        if two_sided and piece.bound_ns is None:
+            apart = [abs(other - index) for other in two_sided]
+            pieces[index] = piece.with_delays_of(pieces[two_sided[apart.index(min(apart))]])
     return pieces, starts
 
 
@@ -265,12 +278,10 @@ def _gap_between(a: Sample, b: Sample) -> int:
 
 def _explained_arrivals(a: Sample, b: Sample, pairing: Pairing) -> tuple[int, int]:
     """Return `Pairing.evidence`."""
-    clock = pairing.clock
     sides = (_compared_occurrences(a, 0, pairing), _compared_occurrences(b, 1, pairing))
     times = [[time for each in side.values() for time, _ in each] for side in sides]
     start, end = max(map(min, times)), min(map(max, times))
-    usual = median(abs(delay_of(anchor, clock)) for anchor in pairing.anchors)
-    longest = min(MAX_DELAY_NS, max(_MIN_LONGEST_NS, _USUAL_DELAYS * usual))
+    longest = pairing.usual_ns()
     explained = arrived = 0
     for capture, side in enumerate(sides):
         other = sides[1 - capture]
@@ -466,8 +477,7 @@ class _Conversations:
             }
             for capture, sample in enumerate(self.samples)
         ]
-        usual = median(abs(delay_of(anchor, clock)) for anchor in pairing.anchors)
-        longest = max(_MIN_LONGEST_NS, _USUAL_DELAYS * usual)
+        longest = pairing.usual_ns()
         found: list[Anchor] = []
         a, b = self.samples
         for token, ours in a.tokens.items():

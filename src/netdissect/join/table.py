@@ -46,9 +46,9 @@ APPEARED: Final = int(Fate.APPEARED)
 """The members of `Fate` as the integers that rows hold: cheaper to compare than members."""
 
 AMBIGUOUS: Final = 1
-"""Flag: the fate is only the most likely one. Either equal datagrams cannot be told apart, or a
-datagram that seems lost was sent again, to a side whose capture misses some: perhaps only its
-answer was lost.
+"""Flag: the fate is only the most likely one. Equal datagrams cannot be told apart, or nothing
+shows the clock of that time (`doubt`), or a datagram that seems lost was sent again, to a side
+whose capture misses some: perhaps only its answer was lost.
 """
 COPIED: Final = 2
 """Flag of a datagram sent: the network copied it."""

@@ -61,7 +61,8 @@ class FateRow(NamedTuple):
     delay_ms: float | None
     """One-way delay; None without a partner."""
     ambiguous: bool
-    """True if several identical datagrams make this only the most likely assignment."""
+    """True if this is only the most likely fate: identical datagrams cannot be told apart, or the
+    captures do not show how their clocks relate at that time."""
     copied: bool
     """For a datagram that was sent: the network duplicated it."""
     reordered: bool
