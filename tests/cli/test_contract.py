@@ -715,6 +715,16 @@ def test_json_as_a_table_is_the_option() -> None:
     assert invoke(*words, "-T", "json", "-V").exit_code == 0
 
 
+@pytest.mark.parametrize("command", ["read", "connections", "diagnose", "anomalies", "stats"])
+def test_a_link_type_that_is_not_supported_is_named(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "monitor.pcap"
+    head = bytearray(Path(LOSSY).read_bytes())
+    head[20:24] = (127).to_bytes(4, "little")
+    path.write_bytes(head)
+    said = invoke(command, str(path)).stderr
+    assert "link type IEEE802_11_RADIO is not supported; its frames were skipped" in said
+
+
 @pytest.mark.parametrize("digits", ["1100100000", "11:00:10:00:00", "0x1100100000", "11 00 1000 00"])
 def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
     (row,) = objects("decode", "riptide", digits)

@@ -37,7 +37,17 @@ from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.model.dissection import TEXT, FieldNode
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.privacy import rewritten
-from packetbuild import block, enhanced, interface, ipv4, option, pcap_file, section, udp
+from packetbuild import (
+    block,
+    enhanced,
+    interface,
+    ipv4,
+    link_frame,
+    option,
+    pcap_file,
+    section,
+    udp,
+)
 
 pytest.importorskip("cryptography")
 CAPTURES = console_docs.ROOT / "captures"
@@ -227,6 +237,19 @@ def test_of_a_tunnel_only_the_addresses_change(
     if link:
         assert macs[:6] == NAMED.mac(link[:6])
         assert macs[6:12] == NAMED.mac(link[6:12])
+
+
+@pytest.mark.parametrize("link", [127, 239, 258])
+def test_nothing_is_kept_of_a_frame_whose_addresses_cannot_be_replaced(
+    link: int, key: Path, tmp_path: Path
+) -> None:
+    name = {239: "nflog", 258: "pktap"}.get(link, "raw")
+    packet = link_frame(name, ipv4(udp(b"GET /private", 5000, 9)))[1]
+    source = tmp_path / "in.pcap"
+    source.write_bytes(pcap_file([(1, 0, packet, len(packet))], link=link))
+    target = anonymised(source, key, tmp_path / "out.pcap", "--keep-others")
+    with open_capture(target) as reader:
+        assert [(frame[3], frame[4]) for frame in reader] == [(b"", len(packet))]
 
 
 FAR, FARTHER = "198.51.100.7", "203.0.113.9"

@@ -31,8 +31,21 @@ LINK_WRAPPERS = {
             + p
         ),
     ),
+    "ppp": (9, lambda p, kind: (b"\x21" if kind == 0x800 else b"\x57") + p),
+    "ppp-hdlc": (50, lambda p, kind: b"\xff\x03\x00" + (b"\x21" if kind == 0x800 else b"\x57") + p),
+    "nflog": (239, lambda p, kind: _nflog("<", p, kind)),
+    "nflog-big-endian": (239, lambda p, kind: _nflog(">", p, kind)),
+    "pktap": (258, lambda p, _: pack("<III96s", 108, 1, 1, b"en0") + link_frame("ethernet", p)[1]),
 }
 """Name -> (link type, function of IP packet and Ethernet type). None: 228 or 229 by IP version."""
+
+
+def _nflog(order, packet, kind):
+    """Return a frame of NFLOG: a packet header and a prefix of 5 bytes before the payload."""
+    attributes = pack(f"{order}HH", 8, 1) + pack(">HBB", kind, 3, 0)
+    attributes += pack(f"{order}HH8s", 9, 10, b"game\0")
+    head = pack(">BBH", 2 if kind == 0x800 else 10, 0, 5)
+    return head + attributes + pack(f"{order}HH", 4 + len(packet), 9) + packet
 
 
 def link_frame(name, packet):

@@ -12,6 +12,7 @@ _NAMES = {
     9: "PPP",
     12: "RAW",
     14: "RAW",
+    50: "PPP_SERIAL",
     101: "RAW",
     105: "IEEE802_11",
     108: "LOOP",
@@ -20,6 +21,8 @@ _NAMES = {
     147: "USER0",
     228: "IPV4",
     229: "IPV6",
+    239: "NFLOG",
+    258: "PKTAP",
     276: "LINUX_SLL2",
 }
 

@@ -210,25 +210,34 @@ class Session(Closing):
         return self._early_ns
 
     def status(self) -> int:
-        """Return the exit status; print on standard error which limits were hit, and whether the
-        capture is cut short.
+        """Return the exit status; print on standard error which limits were hit, which link types
+        cannot be read, and whether the capture is cut short.
         """
+        from netdissect.capture.linktypes import link_type_name  # noqa: PLC0415
+        from netdissect.flow.links import LINK_READERS  # noqa: PLC0415
+
         self.progress.clear()
-        for limit, what in _LIMIT_NOTES.items() if not self.quiet else ():
+        for limit, what in _LIMIT_NOTES.items():
             if limit in self.limits_hit:
-                print(f"netdissect: {self.limits_hit[limit]:,} {what} ({limit})", file=sys.stderr)  # noqa: T201 - as below
+                self._say(f"{self.limits_hit[limit]:,} {what} ({limit})")
         info = self.reader.info
+        for name in info.link_types:
+            if name not in map(link_type_name, LINK_READERS):
+                self._say(f"link type {name} is not supported; its frames were skipped")
         if info.truncated_at is None:
             check_start(info)
             return EXIT.DONE
-        if not self.quiet:
-            reason = f": {info.damage}" if info.damage else ""
-            print(  # noqa: T201 - the message of the contract
-                f"netdissect: {safe(info.path)} is cut short at offset {info.truncated_at}"
-                f"{safe(reason)}; everything before it was read",
-                file=sys.stderr,
-            )
+        reason = f": {info.damage}" if info.damage else ""
+        self._say(
+            f"{info.path} is cut short at offset {info.truncated_at}{reason}; everything before it"
+            " was read"
+        )
         return EXIT.CUT_SHORT
+
+    def _say(self, text: str) -> None:
+        """Print a note on standard error, unless `-q` is given."""
+        if not self.quiet:
+            print(f"netdissect: {safe(text)}", file=sys.stderr)  # noqa: T201 - the one place
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -401,11 +410,8 @@ class Session(Closing):
     def say_unrecognised(self) -> None:
         """Say on standard error that no protocol was recognised: no output at all does not."""
         self.progress.clear()
-        if self._read_through and not self.reports and not self.quiet:
-            print(  # noqa: T201 - as in `status`
-                "netdissect: no datagram of a known protocol; `netdissect info` counts all",
-                file=sys.stderr,
-            )
+        if self._read_through and not self.reports:
+            self._say("no datagram of a known protocol; `netdissect info` counts all")
 
     def use_first_look(self, wanted: Collection[int]) -> bool:
         """Replace the reports of a pass over the wanted connections by those of the first pass.

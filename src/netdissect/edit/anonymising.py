@@ -49,6 +49,8 @@ _TRANSPARENT_ETHERNET = b"\x65\x58"
 _V4 = 4
 _MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
 """Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
+_PRIVATE = frozenset({239, 258})
+"""Link types whose headers name programs and users (NFLOG, PKTAP): nothing of a frame is kept."""
 _KEPT = {INTERFACE: frozenset({2, 9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
 """Options of pcapng that say nothing about people or machines. Of an interface: its name, and
 resolution and offset of its times. Of a packet: flags, drops, identity, queue and verdict.
@@ -163,16 +165,18 @@ class _Frames:
         ]
         self._packet = found[0] if found else None
         self._frame = block.frame
+        reader = None if block.link in _PRIVATE else LINK_READERS.get(block.link)
+        located = None if reader is None else skip_tags(data, reader(data))
+        if located is None:
+            return b""  # its addresses cannot be found
         out = bytearray(data)
         for place in _MACS.get(block.link, ()):
             self._mac(out, place)
-        reader = LINK_READERS.get(block.link)
-        located = None if reader is None else skip_tags(data, reader(data))
-        end = 0 if located is None else located[1]
-        if located is not None and located[0] == _ARP:
-            end = self._arp(out, located[1])
-        elif located is not None and located[0] in IP_READERS:
-            end = self._network(out, *located, max(block.wire, len(data)), 0)
+        kind, end = located
+        if kind == _ARP:
+            end = self._arp(out, end)
+        elif kind in IP_READERS:
+            end = self._network(out, kind, end, max(block.wire, len(data)), 0)
         return bytes(out if self._known is None else out[:end])
 
     def _arp(self, out: bytearray, at: int) -> int:

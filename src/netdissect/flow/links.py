@@ -1,11 +1,12 @@
 """Finds the network packet in a frame, behind link header, VLAN tags and PPPoE headers.
 
-Sources: https://www.tcpdump.org/linktypes.html; IEEE 802.1Q (VLAN); RFC 2516 (PPPoE).
+Sources: https://www.tcpdump.org/linktypes.html and the pages of its link types; IEEE 802.1Q (VLAN);
+RFC 2516 (PPPoE); RFC 1661 and 1662 (PPP).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,15 @@ _PPPOE_SESSION: Final = 0x8864
 """Ethernet type of a PPPoE session. Source: RFC 2516."""
 _PPP_TYPES: Final = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
 """PPP protocol -> Ethernet type."""
+_PPP_HDLC: Final = b"\xff\x03"
+"""Address and control bytes of PPP. Source: RFC 1662."""
+_NFLOG_PAYLOAD: Final = 9
+"""Attribute with the packet. Source: NFULA_PAYLOAD, linux/netfilter/nfnetlink_log.h."""
+_MAX_ATTRIBUTES: Final = 32
+"""Attributes of one frame that are looked at; there are 21 types."""
+_PKTAP: Final = 258
+_PKTAP_HEADER: Final = 108
+"""Smallest header of PKTAP, bytes. Source: tcpdump.org/linktypes/LINKTYPE_PKTAP.html."""
 _AF_INET: Final = 2
 """Address family of IPv4, the same on all systems."""
 _AF_INET6: Final = frozenset({10, 24, 28, 30})
@@ -68,9 +78,9 @@ def _null(data: bytes) -> Located:
     return _NOTHING
 
 
-def _raw(data: bytes) -> Located:
-    version = data[0] >> 4 if data else 0
-    return {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}.get(version, 0), 0
+def _raw(data: bytes, start: int = 0) -> Located:
+    version = data[start] >> 4 if len(data) > start else 0
+    return {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}.get(version, 0), start
 
 
 def _ipv4(_: bytes) -> Located:
@@ -89,16 +99,51 @@ def _cooked2(data: bytes) -> Located:
     return _u16(data, 0), 20
 
 
+def _ppp(data: bytes) -> Located:
+    """Read a PPP header, with or without the address and control bytes of HDLC-like framing."""
+    pos = 2 if data[:2] == _PPP_HDLC else 0
+    # An odd first byte is the whole protocol number, compressed.
+    size = 1 if data[pos : pos + 1] and data[pos] & 1 else 2
+    return _PPP_TYPES.get(int.from_bytes(data[pos : pos + size], "big"), 0), pos + size
+
+
+def _nflog(data: bytes) -> Located:
+    """Find the packet among the attributes of a frame that the firewall of Linux has logged."""
+    pos = 4
+    for _ in range(_MAX_ATTRIBUTES):
+        # Lengths and types have the byte order of the capturing host. All types are below 256.
+        order: Literal["little", "big"] = "big" if data[pos + 2 : pos + 3] == b"\0" else "little"
+        if int.from_bytes(data[pos + 2 : pos + 4], order) == _NFLOG_PAYLOAD:
+            return _raw(data, pos + 4)
+        # The length includes its own four bytes, but not the padding.
+        pos += max(int.from_bytes(data[pos : pos + 2], order) + 3 & ~3, 4)
+    return _NOTHING
+
+
+def _pktap(data: bytes) -> Located:
+    """Read the header that macOS puts before a frame, with the link type of the frame."""
+    size, link = int.from_bytes(data[:4], "little"), int.from_bytes(data[8:12], "little")
+    reader = LINK_READERS.get(link)
+    if reader is None or link == _PKTAP or size < _PKTAP_HEADER:
+        return _NOTHING
+    kind, pos = reader(data[size:])
+    return kind, size + pos
+
+
 LINK_READERS: dict[int, Callable[[bytes], Located]] = {
     0: _null,
     ETHERNET: ethernet,
+    9: _ppp,
     12: _raw,
     14: _raw,
+    50: _ppp,
     101: _raw,
     108: _null,
     _LINUX_SLL: _cooked,
     228: _ipv4,
     229: _ipv6,
+    239: _nflog,
+    _PKTAP: _pktap,
     _LINUX_SLL2: _cooked2,
 }
 """Link type -> reader of its header. The Ethernet type 0 stands for a frame without a packet."""
