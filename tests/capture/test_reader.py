@@ -287,6 +287,15 @@ def test_other_compressions_are_named(content, said):
         open_capture(io.BytesIO(content))
 
 
+@pytest.mark.parametrize(
+    ("magic", "name"),
+    [(b"snoop\0\0\0", "snoop"), (b"GMBU", "Network Monitor")],
+)
+def test_a_format_that_can_be_converted_is_named(magic, name):
+    with pytest.raises(CaptureError, match=f"format of {name} is not read; `editcap "):
+        open_capture(io.BytesIO(magic + bytes(40)))
+
+
 def test_brotli_is_named_by_the_name_of_its_file(tmp_path):
     path = tmp_path / "x.pcap.br"
     path.write_bytes(b"\x8b\x02\x80" + bytes(40))

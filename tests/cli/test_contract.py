@@ -69,7 +69,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
-        (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1 to 1073"),
+        (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1073"),
         (["encode", "riptide", "Ack", "last_received=65536"], 2, "must be 0 to 65535"),
         (["encode", "riptide", "Ack", "last_received=many"], 2, "is neither a number nor the name of one"),
         (["nosuchcommand"], 2, "nosuchcommand"),

@@ -59,6 +59,17 @@ _UNREADABLE: Final = (
 """Formats that cannot be read: (description, offset, bytes at that offset). A compressed file is
 checked after decompression.
 """
+_CONVERTIBLE: Final = (
+    ("snoop", b"snoop\0\0\0"),
+    ("Network Monitor", b"RTSS"),
+    ("Network Monitor", b"GMBU"),
+    ("Sniffer", b"TRSNIFF data"),
+    ("NetXRay", b"XCP\0"),
+    ("iptrace", b"iptrace "),
+)
+"""Capture formats that Wireshark's `editcap` converts: (name, first bytes).
+Source: wiretap/*.c of Wireshark.
+"""
 _LOOKED_AT: Final = 262
 """Number of leading bytes that suffice to check all of them."""
 
@@ -200,6 +211,9 @@ def why_not(window: Window, path: str) -> str:
     for name, at, magic in _UNREADABLE:
         if data.startswith(magic, at):
             return f"{name} is not read; unpack it first"
+    for name, magic in _CONVERTIBLE:
+        if data.startswith(magic):
+            return f"the format of {name} is not read; `editcap FILE NEW.pcapng` converts it"
     if path.endswith(".br"):  # Brotli has no magic number
         return "a file compressed by Brotli is not read; unpack it first"
     return f"not a capture file (starts with {data[:8].hex(' ')})"

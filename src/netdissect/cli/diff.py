@@ -79,7 +79,7 @@ def _frames(
         last = session.reader.info.frames
     for frame in wanted:
         if frame not in found:
-            raise UsageError(f"frame {frame} holds no datagram; the capture has 1 to {last}")
+            raise UsageError(f"frame {frame} holds no datagram; the capture has {last} frames")
     kept = [[_plain(row) for row in found[frame]] for frame in wanted]
     where = f"frames {wanted[0]}, {wanted[1]}"
     return [(where, change) for change in differences(*(_sole(rows) for rows in kept))], status

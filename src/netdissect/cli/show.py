@@ -57,7 +57,7 @@ def command(
         if not first and frame is not None:
             last = session.reader.info.frames
             if frame > last:
-                raise UsageError(f"there is no frame {frame}: the capture has 1 to {last}")
+                raise UsageError(f"there is no frame {frame}: the capture has {last}")
             why = (
                 "; it may be a fragment, or a TCP segment without data (SYN, ACK, FIN or RST)"
                 if request.display_filter is None

@@ -80,7 +80,7 @@ def check_in_capture(option: str, requested: int | None, end: int, *, in_frames:
     if requested is None or requested <= end:
         return
     if in_frames:
-        raise UsageError(f"{option}: there is no frame {requested}: the capture has 1 to {end}")
+        raise UsageError(f"{option}: there is no frame {requested}: the capture has {end}")
     raise UsageError(f"{option}: the capture ends after {end / NS_PER_S:.3f} s")
 
 
