@@ -70,7 +70,7 @@ def pcapng() -> bytes:
 
 
 def test_every_block_of_pcapng_comes_back() -> None:
-    both(pcapng())
+    both(pcapng() * 2)
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 6])

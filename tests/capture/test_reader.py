@@ -6,6 +6,8 @@ import io
 import lzma
 import os
 import random
+import shutil
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -168,6 +170,88 @@ def test_statistics_count_before_what_packets_say():
 def test_unknown_blocks_are_passed_over():
     content = section() + block("<", 0xBAD, b"secret") + interface() + block("<", 10, b"k" * 70_000)
     assert len(read(content + enhanced("<", 1, b"a"))[0]) == 1
+
+
+FRAME = bytes.fromhex("ffffffffffff0000000000000800450000200000000040110000010203040506070800040005000c0000")
+CUSTOM = pack("<I", 32473) + b"12345678"
+WITHOUT_PACKETS = {
+    "names": (4, pack("<HHI", 1, 4, 16909060) + bytes(4)),
+    "statistics": (5, pack("<III", 0, 0, 1)),
+    "timestamps": (7, bytes(24)),
+    "journal": (9, b"__REALTIME_TIMESTAMP=1700000001123456\nMESSAGE=hi\n"),
+    "secrets": (10, pack("<II", 0x544C534B, 4) + b"abcd"),
+    "custom": (0xBAD, CUSTOM),
+    "custom-private": (0x40000BAD, CUSTOM),
+    "sysdig-machine": (0x201, bytes(24)),
+    "sysdig-event": (0x204, bytes(24)),
+    "sysdig-event-flags": (0x208, bytes(28)),
+    "sysdig-event-2": (0x216, bytes(28)),
+    "sysdig-event-2-large": (0x221, bytes(28)),
+    "sysdig-event-2-flags": (0x222, bytes(28)),
+    "process": (0x80000001, bytes(24)),
+    "unknown": (0x4D3C2B1A, b"12345678"),
+}
+"""Blocks without a packet, little-endian."""
+NUMBERED = ("journal", "custom", "sysdig-event", "sysdig-event-2")
+"""Beginnings of the names of those that Wireshark gives a number of their own."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_PACKETS)
+def test_some_blocks_without_a_packet_have_a_frame_number(name):
+    numbered = name.startswith(NUMBERED) and not name.endswith("flags")
+    packet = enhanced("<", 1_700_000_000_000_000, FRAME + b"abcd")
+    content = section() + interface() + packet + block("<", *WITHOUT_PACKETS[name]) + packet
+    frames, reader = read(content)
+    assert [frame[0] for frame in frames] == [1, 2 + numbered]
+    assert reader.info.frames == 2 + numbered
+    alone, reader = read(section() + block("<", *WITHOUT_PACKETS[name]))
+    assert (alone, reader.info.frames, reader.info.first_time_ns) == ([], numbered, None)
+    assert analyze(io.BytesIO(content)).info.frames == 2 + numbered
+
+
+@pytest.mark.tshark
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="takes tshark")
+def test_frame_numbers_and_times_are_those_of_wireshark(tmp_path):
+    micro, frame, content = 1_700_000_000_123_456, FRAME + b"abcd", b""
+    for order in "<>":
+        interfaces = [
+            (option(order, 9, bytes([resolution])) + option(order, 14, pack(order + "q", offset)), at)
+            for resolution, offset, at in (
+                (6, 0, micro), (9, -100, micro * 1000), (0x94, 0, 1_700_000_000 << 20 | 12_345),
+                (0x8A, 3600, 1_700_000_000 << 10 | 512), (0, 0, 1_700_000_000), (3, 7, micro // 1000),
+            )
+        ]  # fmt: skip
+        content += section(order)
+        for options, _ in interfaces:
+            content += interface(order, 1, options)
+        for number, (_, at) in enumerate(interfaces):
+            content += enhanced(order, at, frame, number=number)
+            high, low = at >> 32, at & 0xFFFFFFFF
+            old = pack(order + "HHIIII", number, 0xFFFF, high, low, len(frame), 99) + frame
+            content += block(order, 2, old)
+        for kind, body in WITHOUT_PACKETS.values():
+            if order == "<":
+                content += block(order, kind, body) + enhanced(order, micro, frame)
+        content += block(order, 3, pack(order + "I", len(frame)) + frame)
+    path = tmp_path / "all.pcapng"
+    path.write_bytes(content)
+    fields = ("number", "time_epoch", "cap_len", "len")
+    run = subprocess.run(
+        ["tshark", "-n", "-r", str(path), "-Y", "udp", "-T", "fields", *(f"-eframe.{one}" for one in fields)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    frames, reader = read(content)
+    assert reader.damage is None
+    rows = [line.split("\t") for line in run.stdout.splitlines()]
+    assert [(int(number), int(cut), int(wire)) for number, _, cut, wire in rows] == [
+        (number, len(data), wire) for number, _, _, data, wire in frames
+    ]
+    # A Simple Packet Block has no time: ours is that of the frame before it.
+    assert all(
+        time == f"{ns // 10**9}.{ns % 10**9:09}"
+        for (_, time, *_), (_, ns, *_) in zip(rows, frames, strict=True)
+        if time
+    )
 
 
 @pytest.mark.parametrize("pack_it", [*PACKED, lambda c: c])

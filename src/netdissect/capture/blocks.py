@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import (
+    NUMBERED,
     ORDERS,
     SECTION_HEADER,
     DamageError,
@@ -58,7 +59,7 @@ class Block:
     order: str
     """Byte order of its numbers, as a character of `struct`."""
     frame: int = 0
-    """Frame number from 1; 0 for other blocks."""
+    """Frame number from 1; 0 for a block that does not count as a frame."""
     time_ns: int = _NO_TIME
     """ns since the Unix epoch; -1 for a frame without a timestamp (Simple Packet Block)."""
     link: int = 0
@@ -191,7 +192,7 @@ class BlockReader(Closing):
         if kind == _SIMPLE:
             return self._simple(section, raw, frame)
         if kind not in {_ENHANCED, _OLD}:
-            return Block(OTHER, raw, section.order)
+            return Block(OTHER, raw, section.order, frame if kind in NUMBERED else 0)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
         # The obsolete block has the interface in 16 bits, followed by 16 bits of drops.
         if kind == _OLD:

@@ -55,6 +55,10 @@ _ISB_OSDROP: Final = 7
 _EPB_DROPCOUNT: Final = 4
 _DROPS_UNKNOWN: Final = 0xFFFF  # the obsolete Packet Block has no other way to say so
 _US_PER_S: Final = 1_000_000
+NUMBERED: Final = frozenset({0x9, 0xBAD, 0x40000BAD, 0x204, 0x216, 0x221})
+"""Types of blocks that count as a frame although they have no packet: journal entries, Custom
+Blocks and Sysdig events. Source: Wireshark wiretap/pcapng.c, those it does not keep `internal`.
+"""
 _U64_OCTETS: Final = 8
 _LEAST_BODY: Final = {
     _INTERFACE: 8,
@@ -295,6 +299,9 @@ class PcapngFile(Format):
             section.add_statistics(data, body, end)
         elif kind in {_PACKET, _OLD_PACKET, _SIMPLE_PACKET}:
             self._packet(kind, body, end, taker)
+        elif kind in NUMBERED:
+            self.number += 1
+            self.ledger.info.frames += 1
         window.pos = pos + size
         return 0
 

@@ -470,6 +470,7 @@ class CaptureInfo:
     interfaces: list[str] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
     frames: int = 0
+    """Number of the last frame. pcapng also has frames without a packet, such as Custom Blocks."""
     octets: int = 0
     """Bytes on the wire."""
     first_time_ns: int | None = None
