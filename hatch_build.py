@@ -65,11 +65,39 @@ COLD static void CPy_DecRef(PyObject *);
 __attribute__((always_inline)) static inline void (Py_DECREF)(PyObject *);
 #endif
 #endif
+static int raise_kept(void *exception)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)exception), exception);
+    Py_DECREF((PyObject *)exception);
+    return -1;
+}
+static inline PyObject *whole_product(PyObject *left, PyObject *right)
+{
+    PyObject *type, *exception, *trace, *product = PyNumber_Multiply(left, right);
+    while (!product && PyLong_CheckExact(left) && PyLong_CheckExact(right)
+           && !PyErr_ExceptionMatches(PyExc_MemoryError)) {
+        PyErr_Fetch(&type, &exception, &trace);
+        PyErr_NormalizeException(&type, &exception, &trace);
+        if (trace)
+            PyException_SetTraceback(exception, trace);
+        Py_XDECREF(type);
+        Py_XDECREF(trace);
+        if (Py_AddPendingCall(raise_kept, exception))
+            Py_DECREF(exception);
+        product = PyNumber_Multiply(left, right);
+    }
+    return product;
+}
+#define PyNumber_Multiply whole_product
 """
 """Precedes the modules. It declares that functions for exceptions, and for integers beyond a
 machine word, are rarely called. The compiler then moves two fifths of the code apart from the rest,
 where it takes up neither cache nor memory. It also inlines `Py_DECREF`, which -Og would call some
 sixty times per datagram.
+
+CPython runs signal handlers inside a product of large integers, and mypyc takes an exception raised
+there for a lack of memory, and aborts. `whole_product` completes the product, and has Python raise
+the exception before the next bytecode instruction instead.
 """
 UNITS = 8
 """C files that the other modules are bundled into: each parses every header only once, and there

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -40,6 +41,36 @@ def test_classes_mean_the_same_when_compiled(path: Path) -> None:
         names = {name.id for table in tables if table for name in ast.walk(table)
                  if isinstance(name, ast.Name)}  # fmt: skip
         assert not names & set(methods), node.name
+
+
+INTERRUPTED = """
+import ctypes, operator, signal
+from functools import partial
+from netdissect.join import clock
+
+class Stop(BaseException):
+    pass
+
+def handler(*_):
+    raise Stop
+
+signal.signal(signal.SIGTERM, handler)
+# As if the signal came now. No instruction of Python's runs before the first product, of a cross
+# product of times in nanoseconds: CPython runs the handler within that.
+interrupt = partial(ctypes.pythonapi.PyErr_SetInterruptEx, int(signal.SIGTERM))
+points = [(number * 10**15, number % 2 * 10**15) for number in range(4)]
+found = []
+try:
+    found.extend(map(operator.call, [interrupt, partial(clock._hull, points, lower=True)]))
+except Stop:
+    print("stopped")
+"""
+
+
+def test_a_signal_handler_may_raise_within_a_product() -> None:
+    """mypyc's own code takes that for a lack of memory, and aborts."""
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"stopped\n", b"")
 
 
 def test_an_installed_package_is_compiled_where_it_can_be() -> None:

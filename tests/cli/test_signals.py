@@ -10,21 +10,22 @@ import pty
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 import forkserver
 from fuzzing import free_target, server_command
-from livetraffic import needs_capture
+from livetraffic import needs_capture, payloads
 from netdissect.cli import COMMANDS
 from netdissect.cli.errors import report_failure
 from netdissect.system import interrupt
@@ -33,6 +34,7 @@ from netdissect.system.programs import find
 ROOT = Path(__file__).resolve().parents[2]
 LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 LIMIT_S = 60
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER: whoever a command leaves becomes our child. Source: prctl(2)."""
 _CAUGHT = 1 << (signal.SIGTERM - 1)
@@ -193,11 +195,13 @@ FEW = (
 """Commands of which one signal each is sent on every change."""
 
 
-def judge(name: str, words: list[str], whole: bytes, delay_s: float, folder: Path) -> None:
+def judge(
+    name: str, words: list[str], whole: bytes, delay_s: float, folder: Path, number: int
+) -> None:
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() else left.unlink()
-    status, out, said = interrupted(words, delay_s)
-    assert status == 130 or (
+    status, out, said = interrupted(words, delay_s, number)
+    assert status == 128 + number or (
         status == USUAL.get(name, 0) and (name in LIVE | VARIES or out == whole)
     ), (status, said)
     assert b"Traceback" not in said, said.decode()
@@ -229,8 +233,31 @@ def many(name: str, capture: Path, folder: Path, count: int) -> None:
     words = commands(capture, folder)[name]
     whole, takes_s = whole_output(name, words)
     chance = random.Random(name)
-    for _ in range(count):
-        judge(name, words, whole, chance.uniform(0, takes_s), folder)
+    with traffic() if name == "sniff" else nullcontext():
+        for _ in range(count):
+            number = chance.choice(SIGNALS)
+            judge(name, words, whole, chance.uniform(0, takes_s), folder, number)
+
+
+@contextmanager
+def traffic() -> Iterator[None]:
+    """Send what the live command captures, all the time."""
+    ended = Event()
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            while not ended.is_set():
+                for _, octets in payloads(LOSSY):
+                    sender.sendto(octets, ("127.0.0.1", 9))
+                    ended.wait(0.0005)
+
+    thread = Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_every_command_is_signalled(capture: Path, tmp_path: Path) -> None:
@@ -384,7 +411,7 @@ def browsing(capture: Path, delay_s: float, number: int) -> tuple[int, bytes, bo
 def browse_signalled(capture: Path, count: int) -> None:
     chance = random.Random("browse")
     for _ in range(count):
-        number = chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        number = chance.choice(SIGNALS)
         status, out, restored = browsing(capture, chance.uniform(0, 4), number)
         assert status == 128 + number, (number, status, out[-400:])
         assert b"Traceback" not in out, out[-2000:]

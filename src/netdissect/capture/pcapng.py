@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from netdissect.capture.account import MAX_TEXT, Format, Ledger
 from netdissect.capture.pcap import LATEST_NS, MAX_FRAME_OCTETS
@@ -90,8 +90,7 @@ class _Interface:
 
     def time_ns(self, ticks: int) -> int:
         """Return the time of a timestamp, limited to the range from the epoch to `LATEST_NS`."""
-        wide: Any = ticks  # the product may be large: see ARCHITECTURE.md
-        time_ns: int = wide * self.ns_per_tick or wide * NS_PER_S // self.ticks_per_s
+        time_ns = ticks * self.ns_per_tick or ticks * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
     @property
@@ -139,8 +138,7 @@ class Section:
         if len(self.interfaces) >= MAX_INTERFACES:
             raise DamageError(f"more than {MAX_INTERFACES} interfaces in one section")
         link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
-        name, resolution = "", 6
-        offset: Any = 0  # as in `time_ns`
+        name, resolution, offset = "", 6, 0
         for code, value in self.options(data, pos + 8, end):
             if code == _IF_NAME:
                 name = _text(value)

@@ -128,7 +128,7 @@ def _stalled(
     resent = [
         each
         for each in resent
-        if each[1] >= _MIN_RESENT and 100.0 * each[1] > float(limits.high_loss) * each[2]
+        if each[1] >= _MIN_RESENT and 100 * each[1] > limits.high_loss * each[2]
     ]
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",

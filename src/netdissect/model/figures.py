@@ -37,8 +37,7 @@ def decimal(millionths: i64) -> str:
 def tenths(value: int, unit: int) -> str:
     """Return `f"{value / float(unit):.1f}"`; the unit is a power of ten."""
     if 0 <= value < _EXACT:
-        number: i64 = value
-        number *= 10  # not a product of `int`s, which signal handlers may interrupt
+        number = 10 * i64(value)
         whole, part = number // unit, number % unit
         if 2 * part != unit:  # a tie is rounded by the binary form of the quotient
             whole += 2 * part > unit

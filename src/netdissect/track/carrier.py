@@ -228,7 +228,8 @@ class CarrierSpace(Space):
     def _rates(self) -> dict[str, float | None]:
         """Return datagrams per second: on average, in the fullest second, and as requested."""
         span = self._latest_ns - self._first_ns
-        sent: Any = self.units + self.repeats.duplicates  # a large product: see ARCHITECTURE.md
+        # Compiled, the quotient of two large `int`s is less exact.
+        sent: Any = self.units + self.repeats.duplicates
         found: dict[str, float | None] = {
             "mean": round(sent * _SECOND / span, 3) if span > 0 else None,
             "peak": max(self._busiest, self._in_window),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Container, Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from netdissect.model.intervals import Interval
 from netdissect.model.native import ABSENT
@@ -492,8 +492,7 @@ class Intervals:
         return row
 
     def _start(self, index: int) -> int:
-        wide: Any = index  # a large product: see ARCHITECTURE.md
-        return (self.start_ns or 0) + int(wide * self.span_ns)
+        return (self.start_ns or 0) + index * self.span_ns
 
     def rows(self) -> list[Interval]:
         """End the counting; return the spans of both directions in time, including empty ones."""

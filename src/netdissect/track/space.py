@@ -544,8 +544,7 @@ class Space(StrayedUnits):
         }  # fmt: skip
         extra: dict[str, Any] = {name: count for name, count in counts.items() if count}
         if self.rule.burst > 1 and self.rule.consecutive:
-            burst: Any = self.rule.burst  # numbers may have 64 bits: no product of `int`s
-            sent = burst * (self.units + self.numbers.never_seen(self.units))
+            sent = self.rule.burst * (self.units + self.numbers.never_seen(self.units))
             extra["copies_missing"] = max(0, sent - self.units - self.repeats.retransmissions)
         feedback, quality = self.acks.feedback, self.ack_stats.quality
         if feedback is not None:
