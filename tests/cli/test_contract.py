@@ -327,6 +327,7 @@ def test_connections_import_no_scapy() -> None:
         (["-i", "lo", "-w", "x.pcap"], ["sniff", "-i", "lo", "-w", "x.pcap"]),
         (["-c", "3", "-ilo"], ["sniff", "-c", "3", "-ilo"]),
         (["-D"], ["sniff", "-D"]),
+        (["x.pcap", "connections", "1"], ["connections", "x.pcap", "1"]),
         (["-r", "x", "-w", "y"], ["slice", "-r", "x", "-w", "y"]),
         ([], []),
     ],

@@ -148,6 +148,10 @@ FILTERS: dict[str, str] = {
     f"frame.number == {MANY}": "this number is too large",
     "frame.number ==": "the filter ends too early",
     "frame.number == 4 5": "expected an operator or the end",
+    **dict.fromkeys(
+        ("udp port 7777", "port 7777", "host 10.0.0.1", "not dst host 10.0.0.1", "src net 10.0.0.0"),
+        "`udp port 7` is written udp.port == 7, and `host` is ip.addr",
+    ),
     "(frame.number == 4": "expected )",
     "frame.number in {}": "the set is empty",
     "msg.seq in {1": "ends too early",
@@ -225,6 +229,11 @@ FILTERS: dict[str, str] = {
 WORDS: list[Case] = [
     (["conections", LOSSY], 2, "did you mean 'connections'"),
     (["timelin", LOSSY], 2, "did you mean 'timeline'"),
+    *(([word, LOSSY], 2, f"; did you mean '{ours}'?") for word, ours in (
+        ("conn", "connections"), ("diag", "diagnose"), ("anon", "anonymise"), ("capture", "sniff"),
+        ("record", "sniff"), ("open", "browse"), ("view", "browse"), ("split", "slice"), ("compare", "diff"),
+        ("findings", "anomalies"), ("graph", "plot"), ("summary", "info"), ("analyze", "diagnose"),
+        ("html", "report"), ("flows", "connections"), ("help", "--help"), ("interfaces", "-D"))),
     (["nosuchcommand"], 2, "no command is called 'nosuchcommand'"),
     (["protocols", "riptid"], 2, "did you mean 'riptide'"),
     (["fields", "teeworld"], 2, "did you mean 'teeworlds'"),
@@ -410,6 +419,7 @@ WORDS: list[Case] = [
     (["send", "riptide", "Ack", "--target", f"127.0.0.1:{MANY}"], 2, "has no port"),
     (["send", "riptide", "Ack", "--target", "127.0.0.1:9", "--wait", "nan"], 2, "is not a number"),
     (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "inf"], 2, "is not a number"),
+    (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "fast"], 2, "'fast' is not a valid number"),
     (["minimise", "x", "--answer", "nan"], 2, "is not a number"),
     (["minimise", "x"], 2, "x is no failure folder: No such file or directory"),
     (["DIAGNOSE", LOSSY], 2, "did you mean 'diagnose'"),

@@ -97,6 +97,18 @@ ALIASES = {
 _IMPLIED = {"-i": "sniff", "-D": "sniff", "-w": "slice"}
 """tshark's letter -> our command for it, if no command is named; the first that occurs counts."""
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("capture", "dump", "live", "record"), "sniff"),
+    **dict.fromkeys(("open", "tui", "view"), "browse"),
+    **dict.fromkeys(("cut", "filter", "split"), "slice"),
+    **dict.fromkeys(("chart", "graph"), "plot"),
+    **dict.fromkeys(("errors", "findings", "problems"), "anomalies"),
+    **dict.fromkeys(("analyse", "analyze"), "diagnose"),
+    "compare": "diff", "convert": "export", "flows": "connections", "help": "--help",
+    "html": "report", "interfaces": "-D", "summary": "info", "version": "--version",
+}  # fmt: skip
+"""What other programs call a thing -> our word for it, for suggestions."""
+
 _WORDS = "netdissect.words"
 """Key of click's `Context.meta`: the words of the command line."""
 _QUIET = frozenset({"-q", "--quiet", "config"})
@@ -130,9 +142,9 @@ class Group(click.Group):
         """Return the command that the first word names; an unknown one gets a suggestion."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(
-                f"no command is called {quoted(name)}{did_you_mean(name, COMMANDS)}", ctx
-            )
+            ours = _OTHER_NAMES.get(name)
+            near = f"; did you mean {quoted(ours)}?" if ours else did_you_mean(name, COMMANDS)
+            raise click.UsageError(f"no command is called {quoted(name)}{near}", ctx)
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -233,7 +245,7 @@ def default_command(args: list[str]) -> list[str]:
 
     If the first word is not a command but looks like a file (it exists, is `-`, or contains a dot
     or a slash), or is an option of a command, `read` is inserted, or the command that an option
-    implies as in tshark: `-i`, `-D`, `-w`, or `-z` with a name.
+    implies as in tshark: `-i`, `-D`, `-w`, or `-z` with a name. A command behind the file counts.
     """
     for index, word in enumerate(args):
         if word in _GROUP_OPTIONS:
@@ -247,6 +259,8 @@ def default_command(args: list[str]) -> list[str]:
         names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
         if not (names_file or word.startswith("-")):
             return args
+        if names_file and args[index + 1 : index + 2] and args[index + 1] in COMMANDS:
+            return [*args[:index], args[index + 1], word, *args[index + 2 :]]
         letters = {option[:2] for option in args[index:]}
         implied = next((name for letter, name in _IMPLIED.items() if letter in letters), "read")
         return [*args[:index], implied, *args[index:]]

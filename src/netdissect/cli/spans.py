@@ -138,6 +138,8 @@ def check_start(info: CaptureInfo, part: Part | None = None) -> None:
 class Amount(click.FloatRange):
     """A number within bounds, and neither NaN nor infinite."""
 
+    name = "number"
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:

@@ -23,6 +23,8 @@ MAX_LENGTH = 10_000
 # Each level takes four calls of the parser, and Python allows a thousand.
 MAX_DEPTH = 100
 """Nested brackets and negations."""
+_CAPTURE = re.compile(r"\s*((not|src|dst|ip6?|tcp|udp) +)*(host|net|port|portrange) +[\w.:]")
+"""The beginning of a filter as capture programs want it. Source: pcap-filter(7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,8 @@ def parse(text: str) -> Node:
         raise FilterError("the filter is empty", text=text)
     tree = parser.disjunction()
     if parser.here.kind != "end":
-        raise parser.fault("expected an operator or the end")
+        ours = "; a capture filter's `udp port 7` is written udp.port == 7, and `host` is ip.addr"
+        raise parser.fault(f"expected an operator or the end{ours if _CAPTURE.match(text) else ''}")
     return tree
 
 

@@ -62,13 +62,14 @@ def unknown(kind: str, name: str, known: Collection[str]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'NAME'?` with the known name closest to a misspelt word, or "" if no
-    name is close.
+    """Return `; did you mean 'NAME'?` with the only known name that begins with a word, or else the
+    one closest to it, or "" if none is close.
     """
     if len(word) > _MAX_MISSPELT:
         return ""
     names = {name.lower(): name for name in known}
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
 
-    near = get_close_matches(word.lower(), names, 1)
+    begun = [name for name in names if name.startswith(word.lower())]
+    near = begun if len(begun) == 1 else get_close_matches(word.lower(), names, 1)
     return f"; did you mean {quoted(names[near[0]])}?" if near else ""
