@@ -71,6 +71,24 @@ def test_a_first_transmission_gives_a_sample_and_a_repeated_one_none() -> None:
     assert made.ack_stats.rtt.summary().p50 == 30.0
 
 
+def test_what_may_be_a_retransmission_gives_no_sample() -> None:
+    """The capture begins in the middle: units from before it are sent again, some in reverse."""
+    made, _ = space()
+    made.context.started = False
+    for at, number in enumerate((5, 6, 4, 7)):
+        made.unit(number, None, b"x", "Thing", at, at * MS)
+    made.ack(7, 0b111, 9, 10 * MS)
+    assert (made.ack_stats.rtt.samples, made.ack_stats.rtt.ambiguous) == (2, 2)
+
+
+def test_what_is_marked_as_a_retransmission_gives_no_sample() -> None:
+    made, _ = space()
+    made.unit(1, True, b"x", "Thing", 1, MS)
+    made.unit(2, False, b"x", "Thing", 1, MS)
+    made.ack(2, 0b1, 2, 10 * MS)
+    assert (made.ack_stats.rtt.samples, made.ack_stats.rtt.ambiguous) == (1, 1)
+
+
 def test_an_ack_after_the_last_attempt_timed_out_finds_the_unit_given_up() -> None:
     made, anomalies = space()
     for attempt in range(RESEND.attempts):

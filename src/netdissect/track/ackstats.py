@@ -100,10 +100,12 @@ class AckStats:
                 self.note_answered(sent_ns, frame)
             self.newest_ns = sent_ns
         telling = False
-        if copies == 1:
-            telling = self.add_sample(time_ns - unit.first_ns)
-        else:
+        if copies > 1:
             self.add_resent(seq, unit, copies, time_ns)
+        elif unit.again:
+            self.rtt.ambiguous += 1
+        else:
+            telling = self.add_sample(time_ns - unit.first_ns)
         self.acked += 1
         quality = self.try_quality
         if quality is not None:

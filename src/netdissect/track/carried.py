@@ -204,6 +204,7 @@ class CarriedSpace(Space):
         if ahead > numbers.half:
             ahead -= numbers.modulus
         seq = last + ahead
+        again = False
         # If the capture begins later, messages from before may be sent again much later.
         reach = context.rule.reach
         near = ahead <= reach and (not context.started or numbers.first - seq <= reach)
@@ -218,6 +219,7 @@ class CarriedSpace(Space):
             numbers.first = min(numbers.first, seq)
             numbers.out_of_order += 1
             context.findings.add("out-of-order", frame, time_ns, self.direction)
+            again = context.misses_first
         self.units += 1
         store.max_copies = store.max_copies or 1
         self._seen.add(seq, seq + 1)
@@ -226,6 +228,7 @@ class CarriedSpace(Space):
             number = wire_seq & numbers.mask
             record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
         entry = Unit(time_ns, self._by.current_number, time_ns, frame, record)
+        entry.again = again
         store.outstanding[seq] = entry
         self._list(entry)
         self._load(Carried.of(self, seq))
@@ -341,10 +344,12 @@ class CarriedSpace(Space):
         self.ack_stats.acked += 1
         if copies > 1:
             self.ack_stats.add_resent(seq, unit, copies, time_ns)
+        elif unit.again:
+            self.ack_stats.rtt.ambiguous += 1
         else:
             self.ack_stats.rtt.add(max(0, time_ns - unit.first_ns))
         if self.recorder is not None:
-            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
+            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1 or unit.again)
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""

@@ -65,6 +65,11 @@ class SpaceContext:
         the first one.
         """
 
+    @property
+    def misses_first(self) -> bool:
+        """Return whether units may have been sent before the capture began, and again since."""
+        return self.rule.resend is not None and not self.started
+
     def hit(self, limit: str, times: int = 1) -> None:
         """Count that a bound was reached."""
         self.findings.hit(limit, self.direction, self.rule.name, times)

@@ -175,16 +175,14 @@ class Repeats:
         context = self._context
         gap_ns = time_ns - unit.last_ns
         same = content == unit.content
-        copied = self._judge(
-            seq, labelled, same, gap_ns, unit.copies, unit.frame, frame, time_ns
-        )  # fmt: skip
+        copied = self._judge(seq, labelled, same, gap_ns, unit.copies, unit.frame, frame, time_ns)
         copy, record = None, None
         if self._recorder is not None:
             due_ns = unit.due_ns
             copy = self._recorder.further_copy(
                 context, unit, seq, copied, labelled, frame, time_ns, due_ns
             )
-            record = unit.record
+            record = None if unit.again else unit.record
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
         if copied:

@@ -103,15 +103,17 @@ class Space(StrayedUnits):
 
     # -- numbers and units -------------------------------------------------------------------------
 
-    def unit(  # noqa: C901, PLR0912 - hot path: calls would cost more than what they do
+    def unit(  # noqa: C901, PLR0912, PLR0915 - hot path: calls would cost more than what they do
         self, wire_seq: i64, labelled: bool | None, content: Any, type_: str | None,  # noqa: FBT001 - as in the event
         frame: int, time_ns: int,
     ) -> None:  # fmt: skip
         """Process one copy of a unit that asks for an acknowledgement."""
         numbers = self.numbers
         last = numbers.newest
+        again = False
         if last == ABSENT:
             last = numbers.begin(wire_seq)
+            again = self.context.misses_first
         ahead = (wire_seq - last) & numbers.mask
         if ahead != 1 and self.strays.jump is not None:
             self.strays.check_jump(self, wire_seq)
@@ -133,20 +135,21 @@ class Space(StrayedUnits):
                 seq = last + ahead
                 self._advance(last, seq, frame, time_ns)
             else:
-                seq = last + ahead
-                if ahead:
-                    seq -= numbers.modulus
+                seq = last + ahead - (numbers.modulus if ahead else 0)
                 if self._is_restart(seq, labelled, mark, frame, time_ns):
                     seq = numbers.begin(wire_seq) + 1
                     numbers.newest = seq
                 elif self._take_older(seq, labelled, mark, type_, frame, time_ns):
                     return
+                again = self.context.misses_first
         self.units += 1
         record = None
         if self.recorder is not None:
             number = wire_seq & numbers.mask
             record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
         unit = Unit(time_ns, mark, time_ns + self.context.delay_ns, frame, record)
+        if labelled or (again and labelled is None):
+            unit.again = True
         self.current = unit
         if self._keeps:
             outstanding = self.store.outstanding
@@ -277,8 +280,7 @@ class Space(StrayedUnits):
             stray.acked = True
             self.ack_stats.acked += 1
             if self.recorder is not None:
-                ambiguous = stray.unit.copies > 1
-                self.recorder.acked(stray.unit, frame, time_ns, ambiguous=ambiguous)
+                self.recorder.acked(stray.unit, frame, time_ns, ambiguous=stray.unit.copies > 1)
             stray.unit.deliver(frame, time_ns)
 
     def _add_isolated(
@@ -413,7 +415,7 @@ class Space(StrayedUnits):
         telling = self.ack_stats.add(seq, unit, frame, time_ns)
         self.store.settle(seq, unit)
         if self.recorder is not None:
-            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1)
+            self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1 or unit.again)
         if telling:
             self._notify_evidence()  # may revise a copy of this very unit
         unit.deliver(frame, time_ns)

@@ -11,8 +11,8 @@ class Unit:
     """A unit that is not acknowledged yet. Copies made by the network are not counted."""
 
     __slots__ = (
-        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_carried", "last_ns",
-        "record",
+        "again", "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_carried",
+        "last_ns", "record",
     )  # fmt: skip
 
     def __init__(
@@ -31,6 +31,8 @@ class Unit:
         """Frame of the first copy."""
         self.record = record
         """Its record in the timeline."""
+        self.again = False
+        """Whether its first copy in the capture may be a retransmission: no round trip follows."""
         self.carried: Carried | None = None
         self.last_carried: Carried | None = None
         """First and last entry of the list of what it carries, linked by `Carried.next`."""
