@@ -93,6 +93,8 @@ def test_an_acknowledgement_that_the_capture_has_before_its_octets(record: bool)
     wire.send(1, 0, 0, 50.4, ack=20)
     wire.send(0, 10, 10, 50)
     assert wire.report(0).acked == 2
+    rtt = wire.report(0).rtt
+    assert (rtt.samples, rtt.ambiguous) == (0, 1)  # a round trip of 0 was told
 
 
 @pytest.mark.parametrize("isn", [1000, (1 << 32) - 5, (1 << 31) - 5])

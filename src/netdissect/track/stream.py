@@ -376,8 +376,9 @@ class StreamTrack:
                 "blocked_ms": max(0, waited) / 1e6,
             }
             self.recorder.touched.append((record, copy))
-        waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated)
-        if end <= self.halves[direction].acked:
+        known = end <= self.halves[direction].acked
+        waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated or known)
+        if known:
             self._settle(messages, waiting, frame, time_ns)
         else:
             messages.waiting.append(waiting)

@@ -55,7 +55,9 @@ class SentRange:
         """Time and frame of the first copy."""
         self.copies = 1
         self.doubtful = False
-        """Whether some of it was seen twice, so that its round trip is ambiguous."""
+        """Whether some of it was seen twice, or acknowledged before, so that its round trip is
+        ambiguous.
+        """
         self.record = record
 
 
@@ -75,7 +77,7 @@ class PendingMessage:
         """Time and frame that completed it."""
         self.record = record
         self.repeated = repeated
-        """Whether some of it was sent again."""
+        """Whether some of it was sent again, so that its round trip is ambiguous."""
 
 
 class PacketIds:

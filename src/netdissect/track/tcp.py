@@ -302,7 +302,7 @@ class StreamHalf:
         if not self.max_copies:
             self.max_copies = 1
         unit = SentRange(start, end, time_ns, frame, record)
-        unit.doubtful = start in self.partly_new
+        unit.doubtful = start in self.partly_new or end <= self.acked
         outstanding = self.outstanding
         if end <= self.acked:
             self._settle(unit, frame, time_ns, exact=False)
