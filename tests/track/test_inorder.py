@@ -11,10 +11,13 @@ from netdissect.track.conclusion import conclude
 from tracking import MS, connection, rule
 
 
-def made(**changes):
+def made(*, started=True, **changes):
     """Return a connection of one in-order space, and what it reports."""
     ordered = rule(ack=AckRule.CUMULATIVE, ack_bits=0, bits=10, in_order_receiver=True, **changes)
-    return connection(spaces=(ordered,))
+    link, found = connection(spaces=(ordered,))
+    if started:
+        link.datagram(0, 0, 0, b"x", [(Ev.STATE, "hello", None)])
+    return link, found
 
 
 def send(link, direction, at_ms, ack, *numbers):
@@ -84,6 +87,16 @@ def test_an_overtaken_acknowledgement_drops_the_datagram() -> None:
     assert (first.frame, first.direction) == (11, 0)
     assert first.evidence == {"space": "things", "ack": 2, "low": 3, "high": 3}
     assert link.findings.repeats["ack-out-of-window"] == 2
+
+
+def test_a_capture_from_the_middle_shows_no_window_at_first() -> None:
+    """What was acknowledged and sent before is not known."""
+    link, _ = made(started=False)
+    for at, (direction, ack, number) in enumerate(((0, 494, 7), (1, 7, 494), (0, 496, 8), (0, 490, 9))):
+        send(link, direction, at, ack, number)
+    receiver = link.lanes[0].spaces["things"].receiver()
+    assert receiver["packets_with_stale_ack_rejected"] == 1
+    assert receiver["accepted_in_order"] == 2
 
 
 def test_a_mark_without_an_original_is_told() -> None:

@@ -31,8 +31,8 @@ class InOrderSpace(Space):
         """The same space of the other direction, in which the receiver sends."""
         self.accepted: i64 = 0
         """Newest number that the receiver accepted."""
-        self.acknowledged: i64 = 0
-        """Newest acknowledgement that the receiver accepted."""
+        self.acknowledged: i64 = ABSENT
+        """Newest acknowledgement that the receiver accepted; ABSENT before the first one."""
         self.passes = True
         """Whether the receiver processes the current datagram."""
         self.taken = 0
@@ -63,7 +63,13 @@ class InOrderSpace(Space):
     def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
         """Judge a datagram by its acknowledgement; `sent` is the receiver's newest number."""
         before = self.acknowledged
-        if sent >= before:
+        partial = not self.context.started
+        if before == ABSENT:
+            before = base if partial else 0
+        if partial:
+            # The receiver may have sent newer numbers than those captured.
+            self.passes = (base - before) & self.numbers.mask <= self.numbers.half
+        elif sent >= before:
             self.passes = before <= base <= sent
         else:
             # The receiver's own numbers have wrapped since the last acknowledgement.
