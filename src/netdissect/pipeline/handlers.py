@@ -198,6 +198,14 @@ class DirectionHandler(DatagramHandler):
         except Exception as bug:  # noqa: BLE001 - as above
             self.bug(frame, time_ns, bug)
 
+    def no_faults(self, events: list[Event]) -> list[Event]:
+        """Return the events of a datagram that the capture has truncated, without those that may be
+        due to that. What is not in the capture may have acknowledged anything.
+        """
+        kept = [event for event in events if event[0] != _NOTE]
+        self.connection.findings.misses |= len(kept) < len(events)
+        return [event for event in kept if event[0] != _RESTART]
+
     def message(
         self, frame: int, time_ns: int, octets: bytes, offset: int,
         frames: tuple[int, ...] = (), faults: tuple[Fault, ...] = (),
@@ -328,7 +336,7 @@ class Restarts:
         if CAPTURE_DUPLICATE in faults:
             port.partly(frame, time_ns, payload, _messages_alone)
         elif SNAPPED in faults:
-            port.partly(frame, time_ns, payload, _no_faults)
+            port.partly(frame, time_ns, payload, port.no_faults)
         else:
             port.take(frame, time_ns, payload)
 
@@ -384,10 +392,3 @@ def _messages_alone(events: list[Event]) -> list[Event]:
 def _nothing_new(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that did not begin a connection after all."""
     return [event for event in events if event[0] != _RESTART or event[1] != "?"]
-
-
-def _no_faults(events: list[Event]) -> list[Event]:
-    """Return the events of a datagram that the capture has truncated, without those that may be due
-    to that.
-    """
-    return [event for event in events if event[0] not in (_NOTE, _RESTART)]
