@@ -18,7 +18,8 @@ class StreamPort:
     """One direction of a claimed TCP flow. It passes each message of the stream to the handler."""
 
     __slots__ = (
-        "_connection", "_direction", "_framer", "_lane", "_ordinal", "_port", "_stream", "_texts",
+        "_connection", "_direction", "_ended", "_framer", "_lane", "_ordinal", "_port", "_stream",
+        "_texts",
     )  # fmt: skip
 
     def __init__(self, port: DirectionHandler, framer: Framer | None) -> None:
@@ -30,6 +31,8 @@ class StreamPort:
         self._stream = port.connection.stream
         self._texts = None if self._stream is None else self._stream.messages[port.direction]
         self._ordinal = port.flow.ordinal
+        self._ended = False
+        """Whether its sender has ended the stream."""
 
     def take(self, frame: int, time_ns: int, segment: TcpSegment) -> bool:
         """Process an ordinary segment. Return False, having done nothing, for a segment of another
@@ -77,6 +80,7 @@ class StreamPort:
                 # How much came before is unknown: at least one byte counts as missing.
                 piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)  # noqa: PLW2901
             self._feed(frame, time_ns, piece)
+        self._ended |= bool(segment.flags & (FIN | RST))
         if segment.flags & (FIN | RST) and self._stream is None:
             name = "reset" if segment.flags & RST else "fin"
             connection.transport_end(name, direction, frame, time_ns)
@@ -92,9 +96,9 @@ class StreamPort:
         except Exception as bug:  # noqa: BLE001 - as in the ports
             self._port.bug(frame, time_ns, bug)
             return
-        if stream is not None and not stream.ended:
+        if not (self._ended if stream is None else stream.ended):
             # If the capture ends before the stream does, an incomplete message is not a fault.
-            left = [item for item in left if item[0]]
+            left = [item for item in left if item[0] and "truncated" not in item[2]]
         # Without a space for messages none is counted; only the faults are kept.
         if stream is None:
             left = [(b"", *item[1:]) for item in left]
