@@ -74,3 +74,13 @@ def test_changes_are_told_once_and_the_basis_names_the_figures() -> None:
         " the quickest of 10 answers of the server took 39.0 ms;"
         " 2 units of the server came out of order"
     )
+
+
+@pytest.mark.parametrize(("usual_ms", "word"), [(26, "unknown"), (51, "server")])
+def test_a_program_that_answers_once_a_tick_is_not_far_where_frames_are_missing(
+    usual_ms: int, word: str
+) -> None:
+    """The quickest tenth of the answers does not count: the others may wait for two ticks."""
+    made = Vantage((25.0, 21.0))
+    made.update(evidence(0.1, answers=300, usual_ms=usual_ms), evidence(0.1))
+    assert made.word == word

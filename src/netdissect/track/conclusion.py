@@ -161,7 +161,7 @@ def _count_earlier_losses(connection: Connection) -> bool:
         max([each.missing() for each in lane.spaces.values() if each.ack_stats.acked], default=0)
         for lane in connection.lanes
     ]
-    if 0 not in missing:
+    if all(any(each.missing() for each in lane.spaces.values()) for lane in connection.lanes):
         return False
     for lane, count in zip(connection.lanes, missing, strict=True):
         if connection.vantage.near[lane.direction] is None:
