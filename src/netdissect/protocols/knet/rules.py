@@ -53,6 +53,7 @@ MACHINE: Final = StateMachine(
         (_NEW, "connect", 0, PENDING),
         (_NEW, "speaks", BOTH, OK),
         ((_NEW, PENDING), "accept", 1, OK),
+        (PENDING, "established", 0, OK),
         ((PENDING, *_LIVE), "disconnect", BOTH, DISCONNECTING),
         ((PENDING, *_LIVE, DISCONNECTING), "disconnect-ack", BOTH, CLOSED),
         # A client takes an empty datagram for the end of the stream. Section 5.6.
