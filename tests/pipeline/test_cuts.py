@@ -14,6 +14,7 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
+from netdissect.pipeline.iterate import iter_records
 from twocaptures import followed_by, rewritten
 from windows import BROADER
 
@@ -155,6 +156,25 @@ def test_a_part_contradicts_nothing_of_the_whole(path: Path, tmp_path: Path) -> 
             if kind != "original" and kinds.get(place) == "original"
         }
         assert not again
+
+
+def test_the_timer_of_a_sender_is_not_known_from_the_middle_on(tmp_path: Path) -> None:
+    """No round trip is stated in this part: retransmissions after 10 ms were the network's copies,
+    as the first timer is 50 ms.
+    """
+    path = CAPTURES / "riptide" / "udp_main_clean.pcap"
+    part = rewritten(path, tmp_path / "part.pcap", lambda found: found[350:550])
+    assert "duplicate" not in copies(Path(part), 350).values()
+
+
+def test_a_message_that_the_end_of_the_capture_cuts_is_whole(tmp_path: Path) -> None:
+    """The segments of a message are divided between two captures: it was malformed in the first."""
+    path = CAPTURES / "riptide" / "tcp_2.0.0_split.pcap"
+    part = rewritten(path, tmp_path / "part.pcap", lambda found: found[:300])
+    (report,) = analyze(part).connections
+    shown = sum(len(record.messages) for record in iter_records(part))
+    assert "truncated" not in report.codes
+    assert sum(sum(counts.values()) for counts in report.messages) == shown
 
 
 def test_what_waited_behind_a_hole_begins_no_connection_of_its_own(tmp_path: Path) -> None:

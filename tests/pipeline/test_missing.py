@@ -340,3 +340,25 @@ def test_nothing_is_unacknowledged_while_the_acknowledgements_are_not_heard(
     for before, now in zip(whole[0].spaces, part[0].spaces, strict=True):
         if before.direction != side:
             assert (now.units, now.unacked <= before.unacked) == (before.units, True)
+
+
+@pytest.mark.parametrize("octets", [64, 96])
+@pytest.mark.parametrize("name", ["knet/udp_loss8.client", "knet/knet2010_loss.server"])
+def test_nothing_is_lost_because_a_snap_length_cut_its_acknowledgement(
+    name: str, octets: int
+) -> None:
+    frames = frames_of(CAPTURES / f"{name}.pcap")
+    cut = [(number, at, link, data[:octets], size) for number, at, link, data, size in frames]
+    _, _, whole = concluded(frames)
+    (report,), _, lost = concluded(cut)
+    assert report.misses_frames
+    assert lost <= whole
+
+
+def test_a_server_heard_late_had_accepted_the_client_that_answers_it() -> None:
+    frames = frames_of(CAPTURES / "knet" / "udp_loss8.server.pcap")
+    (whole,), *_ = concluded(frames)
+    early = {frame[0] for frame in heard(frames[: len(frames) // 2], {whole.server})}
+    (report,), *_ = concluded([frame for frame in frames if frame[0] not in early])
+    assert (report.handshake, report.state) == (whole.handshake, whole.state)
+    assert diagnose(report).ending.how == diagnose(whole).ending.how

@@ -78,7 +78,7 @@ class Repeats:
     """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_context", "_early", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
+        "_context", "_early", "_far_timer_ns", "_gap_class", "_is_stated", "_memory", "_numbers",
         "_recorder", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
         "retransmissions", "undecided",
     )  # fmt: skip
@@ -100,6 +100,8 @@ class Repeats:
         """Guard and timer by the round trip that both sides state, which hold wherever the capture
         was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
         """
+        self._is_stated = False
+        """Whether `_far_timer_ns` follows from a stated round trip."""
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
         self._early: EarlyCopy | None = None
@@ -137,6 +139,7 @@ class Repeats:
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
+            self._is_stated = stated_ms is not None
             self._far_timer_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
             self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
@@ -299,7 +302,8 @@ class Repeats:
     def find_common_gaps(self) -> None:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
-        if memory is None or not self.far_guard_ns or context.sender_near:
+        known = self._is_stated or context.started  # else the sender's timer may be shorter
+        if memory is None or not self.far_guard_ns or context.sender_near or not known:
             return
         low_ns, high_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
