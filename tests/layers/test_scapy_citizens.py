@@ -492,6 +492,9 @@ def test_a_bound_port_reads_the_named_dialect_and_else_the_one_of_the_octets() -
     assert teeworlds.Tw07 in sent(seven, PORT + 1)
     with pytest.raises(ValueError, match="known: "):
         teeworlds.bind(PORT, dialect="0.9")
+    for port in (0, -1, 1 << 16, "8303", None):
+        with pytest.raises(ValueError, match="is no port"):
+            teeworlds.bind(port)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

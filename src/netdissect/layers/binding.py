@@ -202,8 +202,10 @@ def bind_port(
         transports: `udp`, `tcp`.
 
     Raises:
-        ValueError: the protocol has no such dialect.
+        ValueError: there is no such port, or the protocol has no such dialect.
     """
+    if not isinstance(port, int) or not 0 < port < 1 << 16:
+        raise ValueError(f"{quoted(port)} is no port: 1 to 65535 are")
     from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, needed only here
 
     wanted = tuple(dialects)
