@@ -16,8 +16,8 @@ from netdissect.dissect.names import layers_of
 from netdissect.dissect.packet_scope import PacketScope
 from netdissect.dissect.walker import Walker, inline_value
 from netdissect.layers import PROTOCOLS
-from netdissect.layers.base import READ_FAULTS, Layer
-from netdissect.layers.fields import FieldFault, Varint
+from netdissect.layers.base import Layer
+from netdissect.layers.fields import READ_FAULTS, FieldFault, Varint
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.varint import TEEWORLDS
 

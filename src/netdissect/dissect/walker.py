@@ -24,8 +24,8 @@ from netdissect.dissect.steps import (
     hexadecimal,
     plan_for,
 )
-from netdissect.layers.base import READ_FAULTS, Check, Layer
-from netdissect.layers.fields import Embedded, FieldFault, Items
+from netdissect.layers.base import Check, Layer
+from netdissect.layers.fields import READ_FAULTS, Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import (
     OCTETS,

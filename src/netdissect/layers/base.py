@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from scapy.config import conf
-from scapy.fields import ConditionalField, Field, RawVal
+from scapy.fields import Field, RawVal
 from scapy.packet import Packet
 from scapy.volatile import VolatileValue
 
 from netdissect.layers.fields import FieldFault, innermost
+from netdissect.layers.reading import Reader, make_reader
 from netdissect.model.annotations import Severity
 from netdissect.model.text import quoted
-
-READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
-"""Exceptions that reading a field may raise on bad input. Any other one is a bug in the layer."""
-
 
 SUMMARY_ITEMS = 4
 """Maximum number of items that a one-line summary names."""
@@ -96,6 +96,8 @@ def _check_kind(pkt: Any, name: str, value: Any) -> None:
     if value is None and not (field.holds_packets and field.islist):
         return
     several = isinstance(value, (list, tuple)) and (field.holds_packets or not field.islist)
+    if several and not value and not field.islist:
+        raise TypeError(f"{name} takes one value at least")
     for one in value if several else (value,):
         if isinstance(one, VolatileValue):
             continue
@@ -111,6 +113,20 @@ def _check_kind(pkt: Any, name: str, value: Any) -> None:
             kind, fits = "a number", isinstance(one, int) or _can_write(pkt, field, one)
         if not fits:
             raise TypeError(f"{name} takes {kind}, not {type(one).__name__}")
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    """Return whether a packet is the one that was read, with all that is in it and behind it."""
+    part = value if value is before else None
+    while part:
+        if isinstance(part, Layer):
+            as_read = part.is_as_read()
+        else:
+            as_read = part.raw_packet_cache is not None and not part.raw_packet_cache_fields
+        if not as_read:
+            return False
+        part = part.payload
+    return value is before
 
 
 def _can_write(pkt: Any, field: Any, value: Any) -> bool:
@@ -143,10 +159,35 @@ def make_layer(
     return made
 
 
+_READERS: dict[type[Any], Reader] = {}
+"""Layer -> the function that reads its fields, made when it is first needed."""
+
+
+_READING = {"_internal", "_underlayer", "_parent", "stop_dissection_after"}
+"""Arguments with which Scapy reads a packet from bytes."""
+_ATTRIBUTES: dict[str, Any] = {
+    "fault": None, "knowledge": None, "candidates": (), "certain": "", "ambiguity": "",
+}  # fmt: skip
+"""Values of the attributes of a new packet that Scapy's do not have."""
+
+
+@cache
+def _first_values(layer: type[Any]) -> tuple[tuple[Callable[[Any, Any], None], Any], ...]:
+    """Return (setter, value) of each attribute that all packets of a layer begin with."""
+    blank = object.__new__(layer)
+    Packet.__init__(blank, _internal=1)
+    values = {name: getattr(blank, name) for name in Packet.__slots__ if hasattr(blank, name)}
+    values |= {**_ATTRIBUTES, "surplus": None}
+    return tuple((getattr_static(layer, name).__set__, value) for name, value in values.items())
+
+
 class _DispatchingMeta(type(Packet)):  # type: ignore[misc]
     """Records the candidate dialects in a packet whose class `dispatch_hook` chose by its bytes."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if "dispatch_hook" not in cls.__dict__:
+            # What Scapy's metaclass does then.
+            return type.__call__(cls, *args, **kwargs)
         packet = super().__call__(*args, **kwargs)
         # Another class than the one called: `dispatch_hook` chose that of a dialect.
         if type(packet) is not cls and isinstance(packet, Layer):
@@ -165,7 +206,7 @@ class Layer(_Base):  # type: ignore[misc]
     describe their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["ambiguity", "candidates", "certain", "fault", "knowledge"]
+    __slots__ = ["ambiguity", "candidates", "certain", "fault", "knowledge", "surplus"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
@@ -186,20 +227,42 @@ class Layer(_Base):  # type: ignore[misc]
     pairs them. None = as in Scapy.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.fault: FieldFault | None = None
-        self.knowledge: Knowledge | None = None
-        self.candidates: tuple[str, ...] = ()
-        """Dialects that the bytes may be in, this packet's first. Empty if the bytes leave no
-        choice, or if the dialect was given.
-        """
-        self.certain = ""
-        """Dialect that was given or that the bytes leave no choice about; "" if none is known."""
-        self.ambiguity = ""
-        """Text about further candidates for titles and summaries; "" if there are none."""
+    def __init__(self, *args: Any, _listed: bool = False, **kwargs: Any) -> None:
+        """Make a packet. `_listed`: bytes behind an item go to `surplus`, else they are padding."""
+        if len(args) == 1 and type(args[0]) is bytes and args[0] and kwargs.keys() <= _READING:
+            self._start(args[0], _listed=_listed, **kwargs)
+            return
+        for name, value in _ATTRIBUTES.items():
+            setattr(self, name, value)
+        self.surplus = b"" if _listed else None
         super().__init__(*args, **kwargs)
         for name, value in kwargs.items():
             _check_kind(self, name, value)
+
+    def _start(
+        self, octets: bytes, *, _listed: bool, _internal: int = 0, _underlayer: Any = None,
+        _parent: Any = None, stop_dissection_after: Any = None,
+    ) -> None:  # fmt: skip
+        """Read `octets` into a new packet, as Scapy's constructor does in twice the time."""
+        kind: Any = type(self)
+        for set_first, value in _first_values(kind):
+            set_first(self, value)
+        put = object.__setattr__
+        if not _internal:
+            put(self, "time", time.time())
+        if _listed:
+            put(self, "surplus", b"")
+        put(self, "overload_fields", self._overload_fields)
+        put(self, "fields", {})
+        put(self, "overloaded_fields", {})
+        put(self, "post_transforms", [])
+        put(self, "original", octets)
+        put(self, "underlayer", _underlayer)
+        put(self, "parent", _parent)
+        put(self, "stop_dissection_after", stop_dissection_after)
+        self.dissect(octets)
+        if not _internal:
+            self.dissection_done(self)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse field names that are attributes of every Scapy packet: they would hide the field.
@@ -306,47 +369,90 @@ class Layer(_Base):  # type: ignore[misc]
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the fields up to the first that fails, and keep those before it."""
-        whole = s
-        state: Any = s
-        self.raw_packet_cache_fields = {}  # type: ignore[misc]
-        for field in self.fields_desc:
-            try:
-                state, value = field.getfield(self, state)
-            except READ_FAULTS as fault:
-                self.fault = FieldFault.detached(fault)
-                break
-            # As in Scapy, an absent conditional field is not in `fields`.
-            if value is None and isinstance(field, ConditionalField):
-                continue
-            # As in Scapy: building compares with this copy, to notice a value changed in place.
-            if (field.islist or field.holds_packets or field.ismutable) and value is not None:
-                self.raw_packet_cache_fields[field.name] = self._raw_packet_cache_field_value(
-                    field, value, copy=True
-                )
-            self.fields[field.name] = value
+        kind = type(self)
+        read = _READERS.get(kind)
+        if read is None:
+            read = _READERS[kind] = make_reader(kind)
+        kept: dict[str, Any] = {}
+        state, fault = read(self, s, self.fields, kept)
         # A byte of which only some bits were read belongs to this layer.
         rest: bytes = state[0][1:] if isinstance(state, tuple) else state
-        self.raw_packet_cache = whole[: len(whole) - len(rest)]  # type: ignore[misc]
+        put = object.__setattr__
+        if fault is not None:
+            put(self, "fault", FieldFault.detached(fault))
+        put(self, "raw_packet_cache_fields", kept)
+        put(self, "raw_packet_cache", s[: len(s) - len(rest)])
         # Scapy's mark of a dissected packet: none of its values stands for a set of packets.
-        self.explicit = 1  # type: ignore[misc]
+        put(self, "explicit", 1)
         return rest
+
+    def is_as_read(self) -> bool:
+        """Return whether the bytes that were read are still those of the layer, payload aside.
+
+        Scapy compares only the fields of the packets in a field, not the packets in those.
+        """
+        octets: bytes | None = self.raw_packet_cache
+        kept: dict[str, Any] | None = self.raw_packet_cache_fields
+        if octets is None or kept is None:
+            return False
+        for name, before in kept.items():
+            value = self.getfieldval(name)
+            if not self.fieldtype[name].holds_packets:
+                same = value == before
+            elif isinstance(before, tuple):
+                same = len(value) == len(before) and all(map(_is_same, value, before))
+            else:
+                same = _is_same(value, before)
+            if not same:
+                return False
+        return True
+
+    def self_build(self) -> bytes:
+        """Return the layer's bytes: those that were read, or, if a value has changed, new ones."""
+        octets: Any = self.raw_packet_cache  # type: ignore[has-type]
+        if self.is_as_read():
+            return bytes(octets)
+        self.raw_packet_cache = None  # type: ignore[misc]
+        return bytes(super().self_build())
 
     def clear_cache(self) -> None:
         """Forget the bytes that were read, so that the fields are built anew.
 
         A layer with a fault keeps its bytes: no field holds those behind the fault.
         """
-        cache = None if self.fault is None else self.raw_packet_cache
-        super().clear_cache()
-        self.raw_packet_cache = cache  # type: ignore[misc, assignment]
+        if self.fault is None:
+            super().clear_cache()
+        else:
+            self.payload.clear_cache()
+
+    def copy_fields_dict(self, fields: Any) -> Any:
+        """Return deep copies of values, but `raw_packet_cache_fields` itself."""
+        kept = fields is self.raw_packet_cache_fields
+        return fields if kept else super().copy_fields_dict(fields)
 
     def copy(self) -> Layer:
         """Return a deep copy, with the fault, candidates and knowledge of this packet."""
         clone = super().copy()
+        clone.raw_packet_cache = self.raw_packet_cache if self.is_as_read() else None
+        kept: dict[str, Any] = dict(self.raw_packet_cache_fields or {})
+        for name in kept.keys() & {field.name for field in self.packetfields}:
+            value = clone.getfieldval(name)
+            kept[name] = tuple(value) if isinstance(value, list) else value
+        clone.raw_packet_cache_fields = kept
         clone.fault, clone.knowledge = self.fault, self.knowledge
         clone.candidates, clone.ambiguity = self.candidates, self.ambiguity
         clone.certain = self.certain
         return clone  # type: ignore[no-any-return]
+
+    def dissect(self, s: bytes) -> None:
+        """Read the fields and the payload. What follows an item is padding, or `surplus`."""
+        rest = self.post_dissect(self.do_dissect(self.pre_dissect(s)))
+        payload, padding = self.extract_padding(rest)
+        self.do_dissect_payload(payload)
+        if padding and self.surplus is not None:
+            self.surplus = padding
+        elif padding and conf.padding:
+            self.add_payload(conf.padding_layer(padding))
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
         """Return (payload, padding): what follows an item is padding, which lists read on."""

@@ -31,7 +31,7 @@ class _PacketFields(Mapping[str, Any]):
                 if name in packet:
                     return packet[name]
                 raise KeyError(name)
-            if any(field.name == name for field in packet.fields_desc):
+            if name in packet.fieldtype:
                 return packet.getfieldval(name)
             packet = packet.parent or packet.underlayer
         raise KeyError(name)
@@ -139,7 +139,12 @@ class E:
             NameError: a field is missing.
         """
         try:
-            return self.rule(packet if isinstance(packet, dict) else _PacketFields(packet))
+            # Nearly always, the layer itself has all fields.
+            return self.rule(packet if isinstance(packet, Mapping) else packet.fields)
+        except KeyError:
+            pass
+        try:
+            return self.rule(_PacketFields(packet))
         except KeyError as missing:
             raise NameError(f"{self.source!r} needs {missing}") from None
 

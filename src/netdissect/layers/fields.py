@@ -8,10 +8,10 @@ value, and `findings(value, raw)`, which returns (code, text) of each soft findi
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
-from scapy.config import conf
 from scapy.fields import BitField, Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
@@ -47,6 +47,10 @@ class FieldFault(ValueError):
         if isinstance(fault, cls):
             return cls(fault.code, str(fault), fault.value)
         return cls("truncated", str(fault))
+
+
+READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
+"""Exceptions that reading a field may raise on bad input. Any other one is a bug in the layer."""
 
 
 def innermost(field: Any) -> Any:
@@ -112,9 +116,14 @@ class Hex:
 
     __slots__ = ()
 
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept a str or a bytearray instead of its bytes."""
+        return octets_of(x) if isinstance(x, (str, bytearray)) else x
+
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return the bytes as hex."""
-        return bytes(x or b"").hex()
+        # A set of packets may have a list of values.
+        return bytes(x or b"").hex() if isinstance(x, bytes | None) else repr(x)
 
     def randval(self) -> Any:
         """Return random bytes."""
@@ -127,8 +136,8 @@ class Utf8:
     __slots__ = ()
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a str instead of its bytes."""
-        return octets_of(x) if isinstance(x, str) else x
+        """Accept a str or a bytearray instead of its bytes."""
+        return octets_of(x) if isinstance(x, (str, bytearray)) else x
 
     def plain(self, value: bytes) -> Any:
         """Return the text."""
@@ -136,7 +145,7 @@ class Utf8:
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return the text as a Python literal."""
-        return repr(text(octets_of(x or b"")))
+        return repr(text(x or b"") if isinstance(x, bytes | None) else x)
 
 
 class Flag(BitField):  # type: ignore[misc]
@@ -150,6 +159,23 @@ class Flag(BitField):  # type: ignore[misc]
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return True or False."""
         return repr(bool(x))
+
+
+class Overlong(int):
+    """A number that was longer on the wire than necessary: it is built as it was read."""
+
+    codec: Any
+    written: Any
+
+    def __new__(cls, value: int, codec: Any, written: Any) -> Overlong:  # noqa: PYI034
+        """Return a number that fields with this `codec` build as `written`."""
+        made = super().__new__(cls, value)
+        made.codec, made.written = codec, written
+        return made
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        """Support pickling, as a plain number: packets are pickled as their bytes."""
+        return int, (int(self),)
 
 
 class Varint(Named, Field):  # type: ignore[misc]
@@ -183,10 +209,14 @@ class Varint(Named, Field):  # type: ignore[misc]
             value, after = self.codec.read(s, 0, len(s))
         except VarintError as fault:
             raise FieldFault("truncated", f"{self.name}: {fault}") from None
+        if after > 1 and not self.codec.is_minimal(s[:after], value):
+            value = Overlong(value, self.codec, s[:after])
         return s[after:], value
 
     def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
-        """Append the shortest encoding."""
+        """Append the shortest encoding, or the one that was read."""
+        if isinstance(val, Overlong) and val.codec is self.codec:
+            return s + bytes(val.written)
         if val is None and self.length_of is not None and pkt is not None:
             measured, octets = pkt.getfield_and_val(self.length_of)
             val = int(measured.i2len(pkt, octets))
@@ -443,13 +473,9 @@ class Items(PacketListField):  # type: ignore[misc]
         limit = self._max_items(pkt)
         items: list[Any] = []
         while rest and len(items) < limit:
-            item = self.layer(pkt, rest)(rest, _parent=pkt)
+            item = self.layer(pkt, rest)(rest, _parent=pkt, _listed=True)
             items.append(item)
-            # Not `getlayer`: that also finds the padding of packets inside the item's fields.
-            last, before, rest = item.lastlayer(), rest, b""
-            if isinstance(last, conf.padding_layer):
-                rest = last.load
-                del last.underlayer.payload
-            if len(rest) >= len(before) or getattr(item, "fault", None) is not None:
+            before, rest = rest, item.surplus
+            if len(rest) >= len(before) or item.fault is not None:
                 break
         return rest + reserved, items

@@ -9,7 +9,7 @@ from typing import Any
 from scapy.fields import Field
 from scapy.volatile import RandNum
 
-from netdissect.layers.fields import FieldFault, Hex, Limited, Named, split
+from netdissect.layers.fields import FieldFault, Hex, Limited, Named, Overlong, split
 from netdissect.model.dissection import OCTETS
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 from netdissect.wire.varint import read_varulong_bits, varulong_groups
@@ -103,8 +103,20 @@ class LsbVarULong(Limited, _AnyBit, Field):  # type: ignore[misc]
             raise FieldFault("overlong-varint", f"{self.name} has more than ten groups", value)
         return value, before + after
 
+    def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
+        """Read the value at the current bit, and remember its groups if they are not the usual."""
+        state, value = super().getfield(pkt, s)
+        (data, bit), (rest, end) = split(s), split(state)
+        size = 8 * (len(data) - len(rest)) + end - bit
+        groups = extract(data, bit, size), size
+        if groups != varulong_groups(value):
+            value = Overlong(value, LsbVarULong, groups)
+        return state, value
+
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
-        """Append the shortest encoding."""
+        """Append the shortest encoding, or the one that was read."""
+        if isinstance(val, Overlong) and val.codec is LsbVarULong:
+            return _append(s, *val.written)
         return _append(s, *varulong_groups(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
@@ -127,10 +139,6 @@ class LsbTail(Hex, _AnyBit, Field):  # type: ignore[misc]
     def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
         """Append the bits (8 for each byte of a plain `bytes`), then pad the byte with zeros."""
         return _close(_append(s, *insert(val or b"")), 0)
-
-    def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a str instead of its bytes."""
-        return x.encode() if isinstance(x, str) else x
 
     def i2len(self, pkt: Any, x: Any) -> float:
         """Return the length in bytes."""

@@ -52,8 +52,10 @@ def wrap(packet: Any, request: Any) -> Any:
         short or hasattr(contents, f"{kind.__name__}32")
     ):
         return None
-    flagged = any(field.name == "important" for field in header.fields_desc)
-    return header(**({"important": 1} if flagged else {})) / packet
+    made = header()
+    if "important" in made.fieldtype:
+        made.important = 1
+    return made / packet
 
 
 DIALECTS = (

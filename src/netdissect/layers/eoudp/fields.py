@@ -9,7 +9,7 @@ from scapy.fields import Field, StrField
 from scapy.volatile import RandBin, RandFloat, RandNum
 
 from netdissect.layers.expr import E
-from netdissect.layers.fields import FieldFault, SizedBytes, Utf8
+from netdissect.layers.fields import FieldFault, Hex, SizedBytes, Utf8
 from netdissect.model.dissection import TEXT
 from netdissect.wire.eoudp import DIGITS_LIMIT
 
@@ -41,15 +41,11 @@ class Flag(Truth):
         return [("eoudp-bool-value", text)] if value > 1 else []
 
 
-class Zeros(Field):  # type: ignore[misc]
+class Zeros(Hex, Field):  # type: ignore[misc]
     """Padding that every sender sets to zero."""
 
     def __init__(self, name: str, octets: int) -> None:
         Field.__init__(self, name, bytes(octets), f"!{octets}s")
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the bytes as hex."""
-        return bytes(x or b"").hex()
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
         """Return the bytes; `struct` cuts or pads them to the size."""

@@ -17,6 +17,7 @@ from netdissect.layers.base import Check
 from netdissect.layers.expr import E
 from netdissect.layers.fields import (
     FieldFault,
+    Hex,
     IfLeft,
     NulString,
     Tail,
@@ -39,7 +40,7 @@ _REPLACED = re.compile(b"[%b]" % bytes(set(range(_SPACE)) - KEPT_CONTROLS)).sear
 """Finds a character that receivers replace in ordinary strings."""
 
 
-class Octets(Field):  # type: ignore[misc]
+class Octets(Hex, Field):  # type: ignore[misc]
     """A fixed number of bytes, such as a token."""
 
     __slots__ = ["private"]
@@ -74,10 +75,6 @@ class Octets(Field):  # type: ignore[misc]
     def i2m(self, pkt: Any, x: Any) -> bytes:
         """Return the bytes; `struct` cuts or pads them to the size."""
         return octets_of(x or b"")
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the bytes as hex."""
-        return bytes(x or b"").hex()
 
     def randval(self) -> Any:
         """Return random bytes of this size."""
@@ -152,7 +149,7 @@ class Size(Number):
         """Append the length, computed if it is None."""
         if val is None and pkt is not None:
             val = self.unit * len(pkt.getfieldval(self.of) or ())
-        return s + TEEWORLDS.write(val or 0)
+        return Number.addfield(self, pkt, s, val)
 
 
 class Text(NulString):
