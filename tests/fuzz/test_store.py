@@ -13,7 +13,7 @@ from agreement import CAPTURES
 from fuzzing import free_target, running
 from netdissect.capture import open_capture
 from netdissect.flow import packets
-from netdissect.fuzz import CONNECTED, Case, Step, Target, load_failure
+from netdissect.fuzz import CONNECTED, Case, Step, Target, fuzz_target, load_failure
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.pcap import Packets, TrafficWriter
 from netdissect.fuzz.store import Sent, Store
@@ -57,8 +57,19 @@ def test_a_failure_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert seen == [(5, "127.0.0.1:7777", b"hello"), (6, "127.0.0.1:40000", b"back")]
 
 
+def test_a_run_that_has_sent_nothing_does_not_take_the_folder(tmp_path: Path) -> None:
+    target = free_target()
+    for monitors in (["memory:x"], [], []):
+        with pytest.raises(UsageError, match=r"is not a monitor|accepts no"):
+            fuzz_target("riptide", target, tmp_path / "run", captures=[CLEAN], monitors=monitors)
+
+
 def test_a_run_does_not_overwrite_another(tmp_path: Path) -> None:
-    Store(tmp_path).close()
+    running_one = Store(tmp_path)
+    with pytest.raises(UsageError, match="--out"):
+        Store(tmp_path)
+    running_one.write_case(Case(0, "field:flip", (Step(b"a"),)), [b"a"])
+    running_one.close()
     with pytest.raises(UsageError, match="--out"):
         Store(tmp_path)
 

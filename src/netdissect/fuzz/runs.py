@@ -188,14 +188,19 @@ class _Run:
         counts = len(self.pool.seeds), len(self.pool.raw)
         report = FuzzReport(known, self.driver.traits.stages, *counts)
         past = None
-        if options.resume:
-            past = _past(store, facts, report)
-        else:
-            _write_run(store, facts, cases, target, options)
-        facts["monitors"] = [each.replace("{port}", str(target.port)) for each in options.monitors]
-        monitors = parse_monitors(facts["monitors"], out)
-        watch = Watch(self.driver, self.dialect, target, monitors, options.answer_seconds)
-        feedback = self._feedback(monitors, whole, out)
+        try:
+            if options.resume:
+                past = _past(store, facts, report)
+            else:
+                _write_run(store, facts, cases, target, options)
+            commands = [each.replace("{port}", str(target.port)) for each in options.monitors]
+            facts["monitors"] = commands
+            monitors = parse_monitors(commands, out)
+            watch = Watch(self.driver, self.dialect, target, monitors, options.answer_seconds)
+            feedback = self._feedback(monitors, whole, out)
+        except BaseException:
+            store.close()
+            raise
         part = Part(cases, facts, number, past)
         with _all_traffic(out, watch) if options.traffic else nullcontext():
             return Engine(

@@ -19,7 +19,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,11 @@ class Store:
         return folder.path
 
     def close(self) -> None:
-        """Close the list of cases."""
+        """Close the list of cases. A run that has sent none can be started again in its folder."""
+        if not os.fstat(self._cases).st_size:
+            for name in ("cases.jsonl", "run.json"):
+                with suppress(OSError):
+                    self._open.remove(name)
         os.close(self._cases)
         self._open.close()
 
