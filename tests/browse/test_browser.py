@@ -30,8 +30,8 @@ from netdissect.cli.live_backend import LiveBackend
 from netdissect.cli.request import Match
 from netdissect.cli.session import Choices, Session
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline import column, index, open_capture
-from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST
+from netdissect.pipeline import analyze, column, index, open_capture
+from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST, RESENT
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.live import LiveFeed, LiveRequest, RingRule
 from netdissect.render.console import cells, line_plain, narrowed
@@ -512,6 +512,22 @@ def test_copies_acknowledgements_marks_and_the_way_back() -> None:
     assert "again of" in browser.packets.fate(browser.packets.row() or 0)
     keys(browser, "b b b b b b")
     assert browser.view == CONNECTIONS
+
+
+def test_messages_whose_tcp_segment_was_retransmitted_have_a_mark() -> None:
+    """The frame of a retransmission brings nothing new, so it has no row of its own."""
+    browser = opened(CAPTURES / "netplay" / "bin1_lossy__client_side.pcap")
+    index = browser.index
+    marked = [row for row in range(index.rows) if index.marks[row] & RESENT]
+    lost = {index.frames[row] for row in marked}
+    (report,) = analyze(str(CAPTURES / "netplay" / "bin1_lossy__client_side.pcap")).connections
+    (segments,) = (each for each in report.spaces if each.space == "tcp" and not each.direction)
+    assert len(lost) == segments.added.units == 33
+    browser.open(PACKETS, frame=687)
+    assert "→ »" in screen(browser)
+    assert browser.packets.fate(browser.packets.row() or 0) == "retransmitted in #697"
+    # All messages of a segment are acknowledged, not only the first.
+    assert all(index.acked[row] for row in range(index.rows) if index.frames[row] == 683)
 
 
 def test_search_and_jumps() -> None:

@@ -11,7 +11,7 @@ from netdissect.browse.pane import NARROW, WIDE, Pane, padded
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
-from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST, UNKNOWN, Index
+from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST, RESENT, UNKNOWN, Index
 from netdissect.render.console import Line, cells, fit_clauses, fit_end
 from netdissect.render.diagnose import loss_text
 from netdissect.render.timeline import ruler
@@ -253,7 +253,7 @@ _RANK = " ·?○»✗"
 """Signs of a lane, worst last."""
 _WORDS = ("", "sent", "unknown", "duplicated", "retransmitted", "never acknowledged")
 """Meaning of each of these signs."""
-_RANKS = ((LOST, 5), (AGAIN, 4), (COPY, 3), (UNKNOWN, 2))
+_RANKS = ((LOST, 5), (AGAIN | RESENT, 4), (COPY, 3), (UNKNOWN, 2))
 """Mark of a row -> index of its sign in _RANK, worst first."""
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
-from netdissect.pipeline.index import ACKED, AGAIN, COPY, GONE, LOST, UNKNOWN
+from netdissect.pipeline.index import ACKED, AGAIN, COPY, GONE, LOST, RESENT, UNKNOWN
 from netdissect.render.console import Line
 from netdissect.render.units import counted
 
 _FATES = (
     (AGAIN, "» Retransmission: its sender has sent something in this datagram before."),
+    (RESENT, "» A TCP segment with it was retransmitted, in a frame that is not listed, because it"
+             " brings nothing new."),
     (COPY, "○ Duplicate: the network copied this datagram; its sender sent it once."),
     (LOST, "✗ Something in it was never acknowledged, although its sender waited for that."),
     (GONE, "x Something in it is lost. By design, its sender does not send that again."),

@@ -9,11 +9,11 @@ from functools import partial
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.model.text import quoted
-from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN
+from netdissect.pipeline.index import AGAIN, COPY, FINDING, GONE, LOST, RESENT, UNKNOWN
 
 _SEARCH_S = 0.02
 """A search that takes longer than this continues in the background."""
-_MARKED = AGAIN | COPY | LOST | FINDING | GONE | UNKNOWN
+_MARKED = AGAIN | COPY | LOST | FINDING | GONE | UNKNOWN | RESENT
 
 
 def _find(browser: Browser, by: int, matches: Callable[[int], bool | int]) -> int | None:

@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from netdissect.browse.pane import NARROW, Pane, Text, padded
 from netdissect.model.dissection import FieldNode
 from netdissect.model.records import DatagramRecord
-from netdissect.pipeline.index import ACKED, AGAIN, COPY, FINDING, GONE, LOST, UNKNOWN, Index
+from netdissect.pipeline.index import (
+    ACKED,
+    AGAIN,
+    COPY,
+    FINDING,
+    GONE,
+    LOST,
+    RESENT,
+    UNKNOWN,
+    Index,
+)
 from netdissect.pipeline.passwords import mask_passwords
 from netdissect.render.console import Line, fit_end
 from netdissect.render.hexdump import hex_rows
@@ -32,8 +42,8 @@ _ENDPOINT_COLUMNS = 16
 """A longer address is cut at its beginning."""
 
 _SIGNS = (
-    (LOST, "✗", "bad"), (AGAIN, "»", "resend"), (COPY, "○", "duplicate"), (GONE, "x", "warn"),
-    (UNKNOWN, "?", "note"), (FINDING, "!", "note"),
+    (LOST, "✗", "bad"), (AGAIN | RESENT, "»", "resend"), (COPY, "○", "duplicate"),
+    (GONE, "x", "warn"), (UNKNOWN, "?", "note"), (FINDING, "!", "note"),
 )  # fmt: skip
 """(mark of a row, its sign, its style), worst first."""
 
@@ -304,6 +314,8 @@ class Packets(Pane):
             return f"{word} of #{index.firsts[row]}" if index.firsts[row] else word
         if marks & LOST:
             return "never acked"
+        if marks & RESENT:
+            return "retransmitted" + (f" in #{index.firsts[row]}" if index.firsts[row] else "")
         if marks & GONE:
             return "lost, not retransmitted"
         if marks & UNKNOWN:

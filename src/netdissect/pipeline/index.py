@@ -25,6 +25,7 @@ from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 from netdissect.track.recorder import Recorder
+from netdissect.track.stalls import STREAM as SEGMENT
 
 MAX_ROWS = 20_000_000
 """Datagrams that are listed. Further ones of a file are tracked and counted as left out; of a
@@ -56,10 +57,11 @@ _LEAST_RING = 4 * _WRITE_OCTETS
 _NO_EVENTS: list[Event] = []
 _UNMARKED = (0, 0, 0)
 
-ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN = 1, 2, 4, 8, 16, 32, 64
+ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN, RESENT = 1, 2, 4, 8, 16, 32, 64, 128
 """Bits of `Index.marks`, what is known about the units of a row: acknowledged; a retransmission; a
 duplicate; never acknowledged; the row has a finding of severity note or higher; lost by the report
-of the receiver, in a space without retransmission; and unknown from this capture.
+of the receiver, in a space without retransmission; unknown from this capture; and carried by a TCP
+segment that was retransmitted, in a frame without a row because it brings nothing new.
 """
 _KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
 """Kind of a further copy -> its bit."""
@@ -125,7 +127,8 @@ class Index(Records):
         self.acked = Column("I")
         """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
         self.firsts = Column("I")
-        """Frame of the first copy, if the row is a further one; otherwise 0."""
+        """Frame of the first copy, if the row is a further one; of the first retransmission, if it
+        is marked RESENT; otherwise 0."""
         self._columns = (
             self.frames, self.times, self.owners, self.starts, self.marks, self.acked, self.firsts,
             self.keys,
@@ -215,6 +218,22 @@ class Index(Records):
         for copy in unit.copies:
             kind = _KINDS.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)
+        if unit.space == SEGMENT:
+            again = [copy.frame for copy in unit.copies if copy.kind == "retransmission"]
+            self._mark_segment(unit.copies[0].frame, fate, unit.acked_frame or 0, again)
+        elif unit.extra.get("retransmitted"):
+            # The first message that ends in a segment may have begun in another one.
+            self._mark(unit.copies[0].frame, RESENT, 0, 0)
+
+    def _mark_segment(self, frame: int, fate: int, acked: int, again: list[int]) -> None:
+        """Mark all messages that end in a TCP segment."""
+        bits, first = (fate | RESENT, again[0]) if again else (fate, 0)
+        self._mark(frame, bits, acked, first)
+        row = self.row_of(frame)
+        while row is not None and (row := row + 1) < self.rows and self.frames[row] == frame:
+            self.marks[row] |= bits
+            self.acked[row] = self.acked[row] or min(acked, MAX_FRAME)
+            self.firsts[row] = self.firsts[row] or first
 
     def _mark(self, frame: int, bits: int, acked: int, first: int) -> None:
         row = self.row_of(frame)
