@@ -65,6 +65,8 @@ def cause_of(
         limit = limit_of(report, worst, limits)
         if limit is not None:
             text += f" The rate was limited: {limit.text}."
+        else:
+            text += words.WHOSE_LINK
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
@@ -216,7 +218,7 @@ def settles(
     report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
 ) -> str | None:
     """Return what a second capture would settle; None if nothing is open."""
-    if cause.what in ("none", "closed"):
+    if cause.what in ("none", "closed", "quality"):
         is_open = bool(_unknown_losses(report, loss, limits))
     else:
         is_open = cause.confidence != "certain"

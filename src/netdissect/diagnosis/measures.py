@@ -92,7 +92,7 @@ def _by_missing_numbers(spaces: list[SpaceReport]) -> Loss | None:
         # A sender that sends each unit several times at once.
         missing, sent = space.extra.get("copies_missing"), _transmissions(space)
         if isinstance(missing, int) and sent >= MIN_SENT:
-            return Loss(sent + missing, missing, "observed")
+            return Loss(sent + missing, missing, "copies")
     best = _best(spaces)
     if best is None:
         return None
@@ -111,7 +111,7 @@ def _by_missing_packets(spaces: list[SpaceReport]) -> Loss | None:
         missing, segments = space.extra.get("ids_missing"), space.extra["segments"]
         came_later = space.extra["hole_filling"] - space.extra["reordered"]
         if isinstance(missing, int) and came_later > 0 and segments >= MIN_SENT:
-            return Loss(segments + missing, missing, "inferred")
+            return Loss(segments + missing, missing, "ids")
     return None
 
 
@@ -264,11 +264,16 @@ def crosses(report: ConnectionReport, direction: int) -> bool:
 
 
 def _added(report: ConnectionReport, direction: int) -> AddedDelay:
-    """Return the delay that retransmissions added in a direction, over all of its spaces."""
+    """Return the delay that retransmissions added in a direction, over all of its spaces.
+
+    What is sent several times at once waits for no retransmission.
+    """
     late = [
         space.added
         for space in report.spaces
         if space.direction == direction and space.added is not None and space.added.units
+        # Of a few units, most may have been retransmitted because they were lost.
+        if not (_repeats_by_design(space) and _transmissions(space) >= MIN_SENT)
     ]
     if not late:
         return AddedDelay(0, None, None, None, 0, (), 0)

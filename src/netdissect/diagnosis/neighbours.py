@@ -182,6 +182,7 @@ class Neighbours:
                 cause = replace(cause, text=words.dropped_or_broken(witnesses))
         elif witnesses:
             excluded = words.lost_little(way, witnesses)
+            cause = replace(cause, text=cause.text.removesuffix(words.WHOSE_LINK))
         kept = tuple(text for text in ruled_out if not words.is_of_server(text))
         return cause, kept if excluded is None else (*kept, excluded)
 

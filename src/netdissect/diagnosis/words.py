@@ -17,6 +17,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 
 __all__ = [
     "NO_SILENCE",
+    "WHOSE_LINK",
     "confidence_of",
     "dropped_or_broken",
     "is_of_server",
@@ -171,7 +172,9 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
     """Return how a connection ended, with the silence that ended it."""
     ended_by_silence = cause.what in ("silence", "one-way") and cause.to_ns is None
     because = f": {ending.reason}" if ending.reason else ""
-    joint = "; before that, " if ending.how == "said" else ": "
+    if ending.how == "timed-out" or (ending.how == "rejected" and ending.reason in _ALSO_SENT):
+        because = because.replace(": ", ", which sent ", 1)
+    joint = "; before that, " if ending.how in ("said", "dropped") else ": "
     return _ENDINGS[ending.how].format(
         by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
         because=because,
@@ -329,6 +332,12 @@ def _kept_sending(report: ConnectionReport, span: QuietSpan) -> bool:
     )
 
 
+WHOSE_LINK: Final = (
+    " Whether that was the link of the client or of the server, this capture alone cannot tell."
+)
+"""A further sentence about a loss, unless other connections show it."""
+
+
 def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
     """Return what a direction lost, and what that is based on.
 
@@ -340,29 +349,31 @@ def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
     """
     side, other = SIDES[direction], SIDES[1 - direction]
     sent = f"{100 * (loss.share or 0.0):.1f}% of what the {side} sent"
-    match loss.basis:
-        case "told":
-            return f"{sent} was lost on the way to the {other}, as the {other} reports."
-        case "observed":
-            return (
-                f"{sent} was lost on the way: those numbers are missing next to the {other}, where"
-                " the capture was taken."
-            )
-        case "inferred":
-            return (
-                f"{sent} did not arrive at the {other}, or was never sent: those numbers are"
-                f" missing next to the {other}, and the {side} may have skipped some."
-            )
-        case _ if back is not None:
-            return (
-                f"{sent} was sent again or never acknowledged, but of {back.sent} that came back"
-                f" {back.lost or 'none'} {'was' if back.lost == 1 else 'were'} lost: most of it was"
-                f" lost on the way to the {other}."
-            )
-    return (
-        f"{sent} was sent again or never acknowledged: at most that much was lost, as some of it"
-        " may have arrived and only its acknowledgement was lost."
-    )
+    if back is not None and loss.basis not in _LOSS_TEXTS:
+        return (
+            f"{sent} was sent again or never acknowledged, but of {back.sent} that came back"
+            f" {back.lost or 'none'} {'was' if back.lost == 1 else 'were'} lost: most of it was"
+            f" lost on the way to the {other}."
+        )
+    return _LOSS_TEXTS.get(loss.basis, _MOST_LOST).format(sent=sent, side=side, other=other)
+
+
+_LOSS_TEXTS: Final = {
+    "told": "{sent} was lost on the way to the {other}, as the {other} reports.",
+    "observed": "{sent} was lost on the way: those numbers are missing next to the {other}, where"
+    " the capture was taken.",
+    "copies": "{sent} was lost on the way: the {side} sends everything several times at once, and"
+    " next to the {other}, where the capture was taken, copies are missing.",
+    "ids": "At most {sent} was lost on the way: IP identifications are missing next to the {other},"
+    " where the capture was taken, but the {side} may have used some for other packets.",
+    "inferred": "{sent} did not arrive at the {other}, or was never sent: those numbers are missing"
+    " next to the {other}, and the {side} may have skipped some.",
+}
+"""`Loss.basis` -> sentence about a loss that is seen."""
+_MOST_LOST: Final = (
+    "{sent} was sent again or never acknowledged: at most that much was lost, as some of it may"
+    " have arrived and only its acknowledgement was lost."
+)
 
 
 def slow_text(side: str, closed_ms: float) -> str:
@@ -494,7 +505,8 @@ def second_capture(report: ConnectionReport, cause: Cause) -> str:
         "silence": "whether anything was sent during the silence",
         "one-way": "whether what was sent arrived",
         **dict.fromkeys(
-            ("loss", "none", "closed"), "which datagrams were lost, and in which direction"
+            ("loss", "none", "closed", "quality"),
+            "which datagrams were lost, and in which direction",
         ),
         "no-answer": "whether the first datagrams arrived",
     }.get(cause.what, "what each side saw")

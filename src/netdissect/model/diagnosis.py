@@ -14,6 +14,8 @@ from netdissect.model.pickling import pickle_by_fields
 
 LOSS_BASIS: Final = {
     "bound": "retransmitted or unacknowledged",
+    "copies": "from missing copies",
+    "ids": "from missing IP identifications",
     "inferred": "from missing numbers",
     "joined": "from both captures",
     "observed": "from missing numbers",
@@ -179,8 +181,10 @@ class Loss:
     lost: int
     basis: str
     """`joined`: two captures show it; `observed`: numbers are missing next to the receiver;
-    `inferred`: the same, but the sender skips numbers now and then; `told`: the receiver reports
-    it; `bound`: an upper limit from retransmissions; `unknown`: the capture cannot tell.
+    `inferred`: the same, but the sender skips numbers now and then; `copies`: of what the sender
+    sends several times at once, copies are missing next to the receiver; `ids`: IP identifications
+    are missing there, which the sender may have used elsewhere; `told`: the receiver reports it;
+    `bound`: an upper limit from retransmissions; `unknown`: the capture cannot tell.
     """
 
     def __init__(self, sent: int, lost: int, basis: str) -> None:
@@ -200,7 +204,7 @@ class Loss:
     @property
     def is_seen(self) -> bool:
         """Return whether one capture shows the loss itself rather than a limit of it."""
-        return self.basis in ("observed", "inferred", "told")
+        return self.basis in ("observed", "inferred", "copies", "ids", "told")
 
     @property
     def is_known(self) -> bool:
@@ -210,7 +214,7 @@ class Loss:
     @property
     def is_limit(self) -> bool:
         """Return whether the actual loss may be lower."""
-        return self.basis in ("bound", "inferred")
+        return self.basis in ("bound", "ids", "inferred")
 
 
 @dataclass(slots=True, init=False)

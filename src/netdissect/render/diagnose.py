@@ -109,7 +109,11 @@ def _facts(
     )
     if found.around is not None:
         for when, both in (("before", found.around.before), ("during", found.around.inside)):
-            known = [loss_line(way, one) for way, one in enumerate(both) if one.share is not None]
+            known = [
+                loss_line(way, one)
+                for way, one in enumerate(both)
+                if one.share is not None and one != found.loss[way]
+            ]
             if known:
                 # Of the silence, or of what was not answered, that the line above is about.
                 yield f"{when} it", "; ".join(known)
@@ -166,9 +170,13 @@ _WHAT = {
 
 def _how(ending: Ending) -> str:
     """Return how a connection ended, and by whom."""
-    how = "closed with FIN" if ending.reason == "FIN" else _HOW.get(ending.how, ending.how)
+    how = _HOW.get(ending.how, ending.how)
+    if ending.how == "said" and ending.reason == "FIN":
+        how = "closed with FIN"
     if ending.by in {None, "nobody"} or ending.how == "unreachable":
         return how
+    if ending.how == "silent":
+        return f"abandoned by the {ending.by}"
     if ending.by == "both":
         return f"{how} on both sides"
     return f"{how} {'at' if ending.how == 'timed-out' else 'by'} the {ending.by}"

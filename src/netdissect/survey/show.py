@@ -33,7 +33,8 @@ _TYPES: Final = {
     "time": "TIMESTAMP WITH TIME ZONE",
 }
 
-_LINKS: Final = """
+_KNOWN: Final = "FILTER (loss_basis IN ('observed', 'inferred', 'copies', 'ids', 'told'))"
+_LINKS: Final = f"""
 CREATE VIEW links AS
 SELECT c.*, v.* EXCLUDE (capture, connection, day, protocol), d.sent, d.lost, d.loss_share,
   d.lag_ms, d.retransmissions, d.copies,
@@ -45,9 +46,9 @@ FROM connections c
 JOIN verdicts v USING (capture, connection)
 LEFT JOIN (
   SELECT capture, connection, max(added_p95_ms) AS lag_ms,
-    sum(sent) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS sent,
-    sum(lost) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS lost,
-    max(loss_share) FILTER (loss_basis IN ('observed', 'inferred', 'told')) AS loss_share,
+    sum(sent) {_KNOWN} AS sent,
+    sum(lost) {_KNOWN} AS lost,
+    max(loss_share) {_KNOWN} AS loss_share,
     sum(retransmissions) AS retransmissions, sum(copies) AS copies
   FROM directions GROUP BY ALL) d USING (capture, connection)
 """

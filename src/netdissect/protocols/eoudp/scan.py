@@ -366,9 +366,12 @@ def _reject(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     del payload, start, direction
-    events.append((Ev.STATE, "reject", "CONNECT_REJECT"))
-    if hints.extra.accepted:
-        events.append((Ev.NOTE, "eoudp-reject-ignored", ""))
+    if not hints.extra.accepted:
+        events.append((Ev.STATE, "reject", "CONNECT_REJECT"))
+        return None
+    # Accepted clients treat both alike: those of the documents leave, those of the programs do not.
+    events.append((Ev.STATE, "disconnect", "CONNECT_REJECT"))
+    events.append((Ev.NOTE, "eoudp-reject-ignored", ""))
     return None
 
 
