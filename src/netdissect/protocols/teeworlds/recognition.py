@@ -48,6 +48,7 @@ _FIRST_PACKETS: Final = (
     (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
 )
 """First packets that no other protocol sends. Source: table of first packets."""
+_FIRST_STARTS: Final = tuple(start for _, start, *_ in _FIRST_PACKETS)
 _UNANSWERED: Final = {
     (title, side): Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
     for _, _, dialect, title in _FIRST_PACKETS for side in (0, 1)
@@ -76,11 +77,11 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
 
 def may_stand_alone(payload: bytes) -> bool:
     """Return whether one datagram may be a first packet, a token answer or connectionless."""
-    if len(payload) not in _CANDIDATE_SIZES:
-        return connless(payload) is not None
-    if any(payload.startswith(start) for _, start, *_ in _FIRST_PACKETS):
+    if len(payload) in _CANDIDATE_SIZES and (
+        payload.startswith(_FIRST_STARTS) or accepts(payload, D07) is not None
+    ):
         return True
-    return accepts(payload, D07) is not None or connless(payload) is not None
+    return connless(payload) is not None
 
 
 def _claim(score: int, dialect: str, client: int | None, basis: str, reason: str) -> Claim:
