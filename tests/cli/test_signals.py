@@ -462,6 +462,11 @@ def test_nohup_is_obeyed() -> None:
     assert json.loads(out)["connection"] == 1
 
 
+def test_a_lack_of_memory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_failure(MemoryError(), debug=False) == 1
+    assert capsys.readouterr().err == "netdissect: out of memory\n"
+
+
 def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Before 3.12, what is raised while a class gets its names comes as the cause of another."""
     made = RuntimeError("Error calling __set_name__ on 'Field' instance")

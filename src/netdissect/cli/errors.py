@@ -106,12 +106,19 @@ def report_failure(error: BaseException, *, debug: bool, live: bool = False) -> 
         return next((status for kind, status in _STATUS if isinstance(error, kind)), EXIT.FAILURE)
     if debug:
         traceback.print_exception(error)
-    elif isinstance(error, OSError):
-        reason = error.strerror or str(error)
-        _say(f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason)
     else:
-        _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)")
+        _say(_reason(error))
     return EXIT.NO_CAPTURE if isinstance(error, OSError) else EXIT.FAILURE
+
+
+def _reason(error: BaseException) -> str:
+    """Return the message for an exception that is not ours."""
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error)
+        return f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason
+    return f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)"
 
 
 def _unwrapped(error: BaseException) -> BaseException:
