@@ -543,6 +543,14 @@ def test_summaries_say_what_the_messages_are() -> None:
     packet = teeworlds.Tw07(bytes(teeworlds.Tw07(ack=0) / teeworlds.Tw07Chunks(chunks=[ping] * 6)))
     assert packet.summary() == "Tw07 / sys.ping, sys.ping, sys.ping, sys.ping and 2 more"
     assert teeworlds.Tw07Chunks(chunks=[Raw(b"x")]).summary() == "?"
+    ping = knet.KnetMessage(content=knet.KnetPingRequest())
+    part = knet.KnetMessage(fragment=1, content=knet.KnetFragmentData(data=b"ab"))
+    datagram = knet.KnetDatagram(bytes(knet.KnetDatagram(packet_id=7, messages=[ping, part])))
+    assert datagram.summary() == "kNet datagram #7: PingRequest, fragment"
+    assert knet.KnetDatagram().summary() == "kNet datagram #0: no messages"
+    assert knet.KnetStream(bytes.fromhex("020101")).summary() == "kNet stream: PingRequest"
+    framed = riptide.RiptideFrame(data=riptide.RiptideConnect())
+    assert framed.summary() == "Riptide frame: Riptide Connect"
     frames = netplay.NetplayStream(bytes(netplay.NetplayFrame(type=7, body=b"x")))
     assert frames.summary() == "Netplay frame of type 7"
     assert netplay.NetplayStream().summary() == "Netplay frames"

@@ -7,12 +7,12 @@ layouts. *Source:* docs/protocols/knet.md sections 4 and 4.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, LEIntField, LEShortField, LEThreeBytesField
 
-from netdissect.layers.base import Check, Gen, Layer, make_layer
+from netdissect.layers.base import Check, Gen, Layer, make_layer, summary_list
 from netdissect.layers.expr import E
 from netdissect.layers.knet.fields import PayloadTail, Vle, in_parts
 from netdissect.wire.knet import (
@@ -29,6 +29,7 @@ from netdissect.wire.knet import (
     PING_REQUEST,
     SPECIFICATION,
     acknowledged,
+    message_type,
 )
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
@@ -240,6 +241,16 @@ def _later_fragment(fields: Any, dialect: str) -> bool:
         return bool(later and (dialect != LEGACY or values["reliable"]))
     except KeyError:
         return False
+
+
+def message_names(messages: Iterable[Any]) -> str:
+    """Return the names of messages, for one-line summaries."""
+    names = []
+    for message in messages:
+        content = getattr(message, "content", None)
+        number = content.int_value("message_id") if isinstance(content, Layer) else None
+        names.append("fragment" if number is None else message_type(number, message.dialect))
+    return summary_list(names)
 
 
 def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:

@@ -24,7 +24,7 @@ from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Flag, Items
-from netdissect.layers.knet.contents import KnetApplication, chooser
+from netdissect.layers.knet.contents import KnetApplication, chooser, message_names
 from netdissect.layers.knet.fields import Content, PayloadTail, Vle, in_parts
 from netdissect.layers.knet.pairs import is_answer
 from netdissect.model.annotations import Severity
@@ -294,8 +294,8 @@ class KnetDatagram(NumberedDatagram):
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
         parts = self.int_value("packet_id_low"), self.int_value("packet_id_high")
-        shown = "" if None in parts else f"#{self.packet_id}, "
-        return f"{self.name} {shown}{len(self.messages)} messages"
+        shown = "" if None in parts else f" #{self.packet_id}"
+        return f"{self.name}{shown}: {message_names(self.messages) or 'no messages'}"
 
 
 class Knet2010Datagram(KnetDatagram):

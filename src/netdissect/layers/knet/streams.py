@@ -12,7 +12,7 @@ from netdissect.layers.base import Layer, make_layer
 from netdissect.layers.binding import StreamLayer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
-from netdissect.layers.knet.contents import KnetApplication, chooser
+from netdissect.layers.knet.contents import KnetApplication, chooser, message_names
 from netdissect.layers.knet.fields import BoundedVle, Content
 from netdissect.layers.knet.pairs import is_answer
 from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
@@ -98,6 +98,10 @@ class KnetStream(StreamLayer):
                 break
             at = end
         return at
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`: the types of the messages."""
+        return f"{self.name}: {message_names(self.messages) or 'no messages'}"
 
     def answers(self, other: Any) -> bool:
         """Return whether a message in this stream answers one in `other`."""

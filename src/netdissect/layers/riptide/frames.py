@@ -76,6 +76,11 @@ class _Frame(StreamLayer):
             return False
         return bool(self.message.answers(other.message))
 
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`, with that of the message."""
+        message = self.message
+        return f"{self.name}: {message.summary() if isinstance(message, Layer) else '?'}"
+
     @property
     def message(self) -> Any:
         """Return the message as a packet, even if it was given as bytes."""
