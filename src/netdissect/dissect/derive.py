@@ -39,7 +39,7 @@ from netdissect.layers.base import Check
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, IfLeft, Items, NulString, SizedBytes, Tail, Varint
 from netdissect.layers.lsb import LsbBits, LsbTail, LsbVarULong
-from netdissect.wire.varint import VarintCodec, VarintError
+from netdissect.wire.varint import VarintCodec
 
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
@@ -185,7 +185,7 @@ def _varint(writer: _Writer, field: Any) -> None:
     writer.imports.add(f"from {package} import {name}" if package else f"import {name}")
     writer.structs.setdefault(f"{name}.{codec}.read", f"_read_{codec}")
     local = writer.name(field)
-    limit = _single(field.codec)
+    limit = field.codec.single_limit()
     if limit:
         # One byte is by far the most frequent: read it without a call.
         writer.put("if p >= end: return None")
@@ -208,19 +208,6 @@ def _place(codec: VarintCodec) -> tuple[str, str]:
         if value is codec:
             return module, name
     raise TypeError(f"{codec.name} is no constant of {module}, where it is read")
-
-
-def _single(codec: VarintCodec) -> int:
-    """Return the power of two below which a single byte is the number; 0 if there is none."""
-    limit = 1
-    try:
-        while limit < 1 << 8 and all(
-            codec.read(bytes([octet]), 0, 1) == (octet, 1) for octet in range(limit)
-        ):
-            limit <<= 1
-    except VarintError:
-        pass
-    return limit >> 1
 
 
 def _sized(writer: _Writer, field: Any) -> None:

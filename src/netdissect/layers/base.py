@@ -163,6 +163,11 @@ _READERS: dict[type[Any], Reader] = {}
 """Layer -> the function that reads its fields, made when it is first needed."""
 
 
+_SET_LATER = (
+    "overload_fields", "fields", "overloaded_fields", "post_transforms", "original", "underlayer",
+    "parent", "stop_dissection_after",
+)  # fmt: skip
+"""Attributes that are of each packet alone."""
 _READING = {"_internal", "_underlayer", "_parent", "stop_dissection_after"}
 """Arguments with which Scapy reads a packet from bytes."""
 _ATTRIBUTES: dict[str, Any] = {
@@ -178,6 +183,8 @@ def _first_values(layer: type[Any]) -> tuple[tuple[Callable[[Any, Any], None], A
     Packet.__init__(blank, _internal=1)
     values = {name: getattr(blank, name) for name in Packet.__slots__ if hasattr(blank, name)}
     values |= {**_ATTRIBUTES, "surplus": None}
+    for name in _SET_LATER:
+        values.pop(name, None)
     return tuple((getattr_static(layer, name).__set__, value) for name, value in values.items())
 
 

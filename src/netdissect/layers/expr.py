@@ -27,7 +27,7 @@ class _PacketFields(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         packet = self._packet
         while packet is not None:
-            if isinstance(packet, Mapping):
+            if isinstance(packet, dict):
                 if name in packet:
                     return packet[name]
                 raise KeyError(name)
@@ -140,7 +140,7 @@ class E:
         """
         try:
             # Nearly always, the layer itself has all fields.
-            return self.rule(packet if isinstance(packet, Mapping) else packet.fields)
+            return self.rule(packet if isinstance(packet, dict) else packet.fields)
         except KeyError:
             pass
         try:

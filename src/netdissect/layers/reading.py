@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from scapy.fields import BitField, ConditionalField, Field
 
 from netdissect.layers.expr import E
-from netdissect.layers.fields import READ_FAULTS
+from netdissect.layers.fields import READ_FAULTS, Varint
 
 Reader: TypeAlias = Callable[[Any, bytes, dict[str, Any], dict[str, Any]], tuple[Any, Any]]
 """(packet, bytes, its fields, copies of values that may be changed in place) -> (rest as in a Scapy
@@ -115,7 +115,15 @@ class _Writer:
     def asked(self, field: Any, *, optional: bool) -> None:
         """Write the reading of a field by its own method."""
         name, constant = field.name, self.constant(field)
-        self.put(f"s, value = {constant}.getfield(packet, s)")
+        if type(field).getfield is Varint.getfield:
+            # One byte is by far the most frequent.
+            limit = field.codec.single_limit()
+            self.put(f"if type(s) is bytes and s and s[0] < {limit}:")
+            self.put("    value, s = s[0], s[1:]")
+            self.put("else:")
+            self.put(f"    s, value = {constant}.getfield(packet, s)")
+        else:
+            self.put(f"s, value = {constant}.getfield(packet, s)")
         # As in Scapy, an absent conditional field is not in `fields`.
         self.put("if value is not None: " * optional + f"fields[{name!r}] = value")
         if field.holds_packets:

@@ -51,6 +51,13 @@ class VarintCodec:
         """Return whether `raw` is the shortest encoding of `value`."""
         return len(raw) == 1 or self.write(value) == raw
 
+    def single_limit(self) -> int:
+        """Return the power of two below which a single byte is the number; 0 if there is none."""
+        limit = 1
+        while limit <= 1 << 7 and self.write(limit - 1) == bytes([limit - 1]):
+            limit <<= 1
+        return limit >> 1
+
 
 # --- Teeworlds: sign in the first byte, 6 + 7 + 7 + 7 + 4 bits ----------------------------------
 

@@ -295,7 +295,7 @@ class TwPacket(Layer):
 
     def do_dissect_payload(self, s: bytes) -> None:
         """Decompress and dissect the payload; one that does not decompress stays as it is."""
-        if self.compressed_flag and self.fault is None:
+        if self.fields.get("compressed_flag") and self.fault is None:
             if not s:
                 self.packed = (s, s)
                 return
@@ -313,7 +313,7 @@ class TwPacket(Layer):
 
     def guess_payload_class(self, payload: bytes) -> Any:
         """Return the layer of the chunks or of the control message."""
-        layer = body_layer(self.dialect, payload, control=bool(self.control_flag))
+        layer = body_layer(self.dialect, payload, control=bool(self.getfieldval("control_flag")))
         if self.fault is not None or layer is TwControlUnknown:
             return self.bound_layer(payload, Raw if self.fault is not None else layer)
         return layer
