@@ -355,10 +355,52 @@ def test_nothing_is_lost_because_a_snap_length_cut_its_acknowledgement(
     assert lost <= whole
 
 
+def begun_late(name: str, side: int) -> tuple[ConnectionReport, ConnectionReport]:
+    """Return the report of a capture, and that without what a side sent in the first half."""
+    frames = frames_of(CAPTURES / f"{name}.pcap")
+    (whole, *_), *_ = concluded(frames)
+    early = heard(frames[: len(frames) // 2], {(whole.client, whole.server)[side]})
+    missing = {frame[0] for frame in early}
+    (report, *_), *_ = concluded([frame for frame in frames if frame[0] not in missing])
+    return whole, report
+
+
 def test_a_server_heard_late_had_accepted_the_client_that_answers_it() -> None:
-    frames = frames_of(CAPTURES / "knet" / "udp_loss8.server.pcap")
-    (whole,), *_ = concluded(frames)
-    early = {frame[0] for frame in heard(frames[: len(frames) // 2], {whole.server})}
-    (report,), *_ = concluded([frame for frame in frames if frame[0] not in early])
+    whole, report = begun_late("knet/udp_loss8.server", 1)
     assert (report.handshake, report.state) == (whole.handshake, whole.state)
     assert diagnose(report).ending.how == diagnose(whole).ending.how
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("teeworlds/tw07_blackout_server_side", 1), ("teeworlds/ddnet_full", 1),
+     ("teeworlds/ddnet_kicked", 1)],
+)  # fmt: skip
+def test_what_was_sent_before_a_side_was_heard_gives_no_round_trip(name: str, side: int) -> None:
+    """It may have been acknowledged long before: the quickest answer seemed to take seconds."""
+    whole, report = begun_late(name, side)
+    assert report.vantage in {whole.vantage, "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("knet/urho_fork_loss.client", 0), ("riptide/udp_2.2.1_lossy_clientleg", 0),
+     ("teeworlds/tw07_loss_server_side", 1)],
+)  # fmt: skip
+def test_a_side_that_was_acknowledged_before_it_was_heard_had_not_stopped(
+    name: str, side: int
+) -> None:
+    _, report = begun_late(name, side)
+    assert report.misses_frames
+    cause = diagnose(report).cause
+    assert (cause.what, cause.confidence) != ("silence", "certain")
+
+
+def test_a_single_jump_of_the_numbers_is_no_loss_on_the_way() -> None:
+    """Forged numbers left 59 out; without the client's answers, it seemed to be far away."""
+    frames = frames_of(CAPTURES / "riptide" / "udp_main_malformed.pcap")
+    clients = {report.client for report in concluded(frames)[0]}
+    middle = heard(frames[len(frames) // 3 : 2 * len(frames) // 3], clients)
+    missing = {frame[0] for frame in middle}
+    found = concluded([frame for frame in frames if frame[0] not in missing])[0]
+    assert {report.vantage for report in found} == {"unknown"}

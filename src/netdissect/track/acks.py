@@ -22,8 +22,8 @@ class Acks:
     """Applies what the other direction reports about the units of a space."""
 
     __slots__ = (
-        "_ack_stats", "_context", "_covered", "_named", "_numbers", "_store", "feedback", "rule",
-        "sender_present",
+        "_ack_stats", "_context", "_covered", "_named", "_named_ns", "_numbers", "_store",
+        "feedback", "present_ns", "rule", "sender_present",
     )  # fmt: skip
 
     def __init__(
@@ -37,9 +37,13 @@ class Acks:
         """Newest number that a cumulative acknowledgement has named while numbers were missing."""
         self._named = -1
         """The first number acknowledged while nothing of the space was captured; -1 = none."""
+        self._named_ns = 0
+        """When."""
         self.sender_present = False
         """Whether different numbers were acknowledged then: the sender is active, but not captured.
         """
+        self.present_ns = 0
+        """For how long they were."""
         self.feedback: Feedback | None = None
         self.rule: AckRule | None = context.rule.ack
         """How acknowledgements name units; None once the connection is over."""
@@ -56,11 +60,13 @@ class Acks:
         elif rule is not None:
             self._take_exact(units, base, frame, time_ns)
 
-    def note_before_first(self, base: int) -> None:
+    def note_before_first(self, base: int, time_ns: int) -> None:
         """Process an acknowledgement while nothing of the space was captured."""
         if self._named < 0:
-            self._named = base
-        self.sender_present = self.sender_present or base != self._named
+            self._named, self._named_ns = base, time_ns
+        elif base != self._named:
+            self.sender_present = True
+            self.present_ns = time_ns - self._named_ns
 
     def report_unsent(self, base: int, frame: int, time_ns: int) -> None:
         """Report the acknowledgement of a number above the newest."""
@@ -84,7 +90,7 @@ class Acks:
     def _take_exact(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
         numbers = self._numbers
         if numbers.newest == ABSENT:
-            self.note_before_first(base)
+            self.note_before_first(base, time_ns)
             return
         seq = numbers.extend(base)
         unit = self._store.pop_outstanding(seq)
@@ -99,7 +105,7 @@ class Acks:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
-            self.note_before_first(base)
+            self.note_before_first(base, time_ns)
             self._report_unbegun(units, base, frame, time_ns)
             return
         ahead = (base - last) & numbers.mask
@@ -159,7 +165,7 @@ class Acks:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
-            self.note_before_first(base)
+            self.note_before_first(base, time_ns)
             return
         seq = numbers.extend(base)
         if seq > last:
@@ -193,7 +199,7 @@ class Acks:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
-            self.note_before_first(base)
+            self.note_before_first(base, time_ns)
             self._report_unbegun(units, base, frame, time_ns)
             return
         seq = numbers.extend(base)

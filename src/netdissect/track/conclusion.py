@@ -158,7 +158,7 @@ def _count_earlier_losses(connection: Connection) -> bool:
     if connection.findings.misses or False in connection.vantage.near:
         return False
     missing = [
-        max([each.missing() for each in lane.spaces.values() if each.ack_stats.acked], default=0)
+        max([_lost_before(each) for each in lane.spaces.values()], default=0)
         for lane in connection.lanes
     ]
     if all(any(each.missing() for each in lane.spaces.values()) for lane in connection.lanes):
@@ -167,6 +167,13 @@ def _count_earlier_losses(connection: Connection) -> bool:
         if connection.vantage.near[lane.direction] is None:
             lane.missing = count
     return any(lane.missing for lane in connection.lanes)
+
+
+def _lost_before(space: Space) -> int:
+    """Return how many units of an acknowledged space are missing, several in a row counting as two:
+    a network loses some here and there, and a sender's numbers may jump.
+    """
+    return min(space.missing(), 2 * space.numbers.missing.parts) if space.ack_stats.acked else 0
 
 
 def _not_captured(connection: Connection, side: int) -> bool:

@@ -272,6 +272,9 @@ class Connection(ScanSink):
         for space in other.spaces.values():
             space.peer_seen = True
         if not other.silent:
+            for space in self.lanes[direction].spaces.values():
+                # It was active before its first datagram in the capture.
+                self.findings.misses |= space.acks.present_ns > PAUSE_NS
             begun = (self.lifetime.first_ns, self.lifetime.first_frame)
             self.silence.resumed(direction, frame, time_ns, begun)
             return

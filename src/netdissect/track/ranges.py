@@ -95,6 +95,11 @@ class Recent:
         ends[low:high] = [end]
         self.size += end - start
 
+    @property
+    def parts(self) -> int:
+        """Return the number of ranges."""
+        return len(self._starts)
+
     def copy(self) -> Recent:
         """Return a copy of the set."""
         made = Recent()

@@ -148,7 +148,8 @@ class Space(StrayedUnits):
             number = wire_seq & numbers.mask
             record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
         unit = Unit(time_ns, mark, time_ns + self.context.delay_ns, frame, record)
-        if labelled or (again and labelled is None):
+        unheard = not self.peer_seen and self.units > 1
+        if unheard or labelled or (again and labelled is None):
             unit.again = True
         self.current = unit
         if self._keeps:

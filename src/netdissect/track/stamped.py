@@ -82,7 +82,7 @@ class StampedSpace(Space):
         numbers = self.numbers
         last = numbers.newest
         if last == ABSENT or self.acks.rule is None:
-            self.acks.note_before_first(base)
+            self.acks.note_before_first(base, time_ns)
             return
         seq = numbers.extend(base)
         unit = self.store.pop_outstanding(seq)
