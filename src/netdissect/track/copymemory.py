@@ -52,7 +52,8 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq", "verdict",
+        "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq", "timed",
+        "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, *, held: bool, released: bool) -> None:
@@ -66,6 +67,8 @@ class EarlyCopy:
         """
         self.released = released
         """Whether a stalled network released it together with others."""
+        self.timed = True
+        """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
         self.verdict: bool | None = None
         self.count = 1
         self.seq = 0
@@ -138,7 +141,7 @@ class CopyMemory:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always
         the same time; (0, 0) if there are none, or if their verdicts do not depend on that.
         """
-        early = [each for each in self.doubtful if each.gap_ns >= RELEASED_NS]
+        early = [each for each in self.doubtful if each.timed and each.gap_ns >= RELEASED_NS]
         gaps = sorted([each.gap_ns for each in early if not each.released])
         most = first = start = 0
         for end, gap_ns in enumerate(gaps):

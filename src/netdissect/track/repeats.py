@@ -78,8 +78,8 @@ class Repeats:
     """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_context", "_early", "_far_timer_ns", "_gap_class", "_is_stated", "_memory", "_numbers",
-        "_recorder", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
+        "_context", "_early", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
+        "_recorder", "_stated", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
         "retransmissions", "undecided",
     )  # fmt: skip
 
@@ -100,8 +100,8 @@ class Repeats:
         """Guard and timer by the round trip that both sides state, which hold wherever the capture
         was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
         """
-        self._is_stated = False
-        """Whether `_far_timer_ns` follows from a stated round trip."""
+        self._stated = False
+        """Whether both sides have stated a round trip."""
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
         self._early: EarlyCopy | None = None
@@ -139,7 +139,7 @@ class Repeats:
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self._is_stated = stated_ms is not None
+            self._stated = stated_ms is not None
             self._far_timer_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
             self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
@@ -181,9 +181,8 @@ class Repeats:
         copied = self._judge(seq, labelled, same, gap_ns, unit.copies, unit.frame, frame, time_ns)
         copy, record = None, None
         if self._recorder is not None:
-            due_ns = unit.due_ns
             copy = self._recorder.further_copy(
-                context, unit, seq, copied, labelled, frame, time_ns, due_ns
+                context, unit, seq, copied, labelled, frame, time_ns, unit.due_ns
             )
             record = None if unit.again else unit.record
         same = same or bool(labelled)
@@ -278,6 +277,7 @@ class Repeats:
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
             gap_ns = ABSENT
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
+        early.timed = self._stated or context.started
         early.verdict = self._verdict_here(early)
         return early.verdict
 
@@ -285,7 +285,8 @@ class Repeats:
         """Return the class of a gap, as a comparison with the sender's guard and timer."""
         if gap_ns < self.guard_ns:
             return WITHIN_GUARD
-        if gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
+        timed = self._stated or self._context.started
+        if timed and gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
             return WITHIN_FAR_GUARD
         if gap_ns < min(CLOSE_RESEND_NS, self._far_timer_ns // 2):
             return WITHIN_NETWORK_DELAY
@@ -302,8 +303,7 @@ class Repeats:
     def find_common_gaps(self) -> None:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
-        known = self._is_stated or context.started  # else the sender's timer may be shorter
-        if memory is None or not self.far_guard_ns or context.sender_near or not known:
+        if memory is None or not self.far_guard_ns or context.sender_near:
             return
         low_ns, high_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
@@ -365,7 +365,7 @@ class Repeats:
             return True if too_soon else None
         context = self._context
         doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
-        common = 0 < low_ns <= early.gap_ns <= high_ns
+        common = early.timed and 0 < low_ns <= early.gap_ns <= high_ns
         if early.released:
             return None if common else False
         return True if common or (too_soon and not (doubted or early.held)) else None
