@@ -15,6 +15,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.utils import wrpcap
 
 from agreement import CAPTURES
+from netdissect.layers import PROTOCOLS
+from netdissect.layers.base import Layer
 from netdissect.lookup import hot_path
 from netdissect.model.errors import UsageError
 from netdissect.pytest_plugin import CheckedCapture
@@ -36,7 +38,8 @@ PRINTED = {
 }  # fmt: skip
 MODULES = (
     "netdissect", "netdissect.scapy_session", "netdissect.pytest_plugin", "netdissect.fuzz",
-    "netdissect.fuzz.automata", "netdissect.layers", "netdissect.dissect.schema",
+    "netdissect.fuzz.automata", "netdissect.fuzz.exchange", "netdissect.fuzz.servers",
+    "netdissect.dissect.schema", "netdissect.layers", *(f"netdissect.layers.{each}" for each in PROTOCOLS),
 )  # fmt: skip
 
 
@@ -102,13 +105,25 @@ def reference() -> str:
     for name in MODULES:
         module = importlib.import_module(name)
         lines += [f"## {name}", "", inspect.getdoc(module) or "", ""]
+        layers = []
         for public in sorted(module.__all__, key=str.lower):
             found = getattr(module, public)
+            if isinstance(found, type) and issubclass(found, Layer):
+                layers.append(found)
+                continue
             if not callable(found):
                 continue
             shown = _signature(found)
             lines += [f"### {public}{shown}", "", "```text", inspect.getdoc(found) or "", "```", ""]
+        if layers:
+            lines += ["| layer | what it is | fields |", "|---|---|---|", *map(_row, layers), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(layer: type[Layer]) -> str:
+    text = " ".join((inspect.getdoc(layer) or "").split("\n\n")[0].split())
+    fields = ", ".join(f"`{field.name}`" for field in layer.fields_desc)
+    return f"| `{layer.__name__}` | {text} | {fields} |"
 
 
 def _signature(found: object) -> str:
