@@ -186,7 +186,7 @@ def answer(
     lines += [[], *lanes, []] if lanes else []
     if found is not None:
         for text in found.ruled_out[:3]:
-            say(f"Ruled out: {text}.", "dim")
+            say(f"Ruled out {text}.", "dim")
         if found.settles:
             say(found.settles, "dim")
         there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)

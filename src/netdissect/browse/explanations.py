@@ -94,7 +94,7 @@ def _connection(browser: Browser) -> tuple[str, list[str]]:
         return "", []
     diagnosis = report.diagnosis
     found = [diagnosis.verdict, diagnosis.cause.text,
-             *(f"Ruled out: {text}." for text in diagnosis.ruled_out),
+             *(f"Ruled out {text}." for text in diagnosis.ruled_out),
              diagnosis.settles or ""]  # fmt: skip
     if report.explain:
         found.append(f"Recognised by: {', '.join(report.explain)}.")

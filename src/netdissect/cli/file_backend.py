@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -28,7 +29,7 @@ from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.capture.blocks import BlockReader
-    from netdissect.pipeline import Pipeline
+    from netdissect.pipeline import Analysis, Pipeline
     from netdissect.pipeline.reports import Reports
 
 
@@ -73,6 +74,8 @@ class FileBackend:
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
         self._examples: dict[tuple[str, int | None, int | None], Anomaly] = {}
+        self._first_pass: Analysis | None = None
+        """What the first pass over the whole file has found; None while it is read."""
         self._ended = Event()
         self._halted = Event()
 
@@ -94,7 +97,7 @@ class FileBackend:
     def read(self) -> None:
         """Read the capture once, and fill `index` and `loaded`."""
         from netdissect.flow import Decapsulator  # noqa: PLC0415
-        from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline import Analysis, Pipeline  # noqa: PLC0415
         from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
 
         index, loaded = self.index, self.loaded
@@ -125,6 +128,9 @@ class FileBackend:
                 index.renumber(numbers)
                 for found in self._examples.values():
                     found.connection = found.connection and numbers[found.connection - 1]
+            if not self._halted.is_set():
+                begins = array("q", sorted(pipeline.begun.frames))
+                self._first_pass = Analysis(reader.info, pipeline.reports, begins)
             self._conclude(pipeline, pipeline.reports)
 
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
@@ -145,9 +151,15 @@ class FileBackend:
         self.index.list_until(None)
         self._take(self.index.recorder.rest())
 
-    def _again(self) -> Session:
+    @contextmanager
+    def _again(self) -> Iterator[Session]:
         """Open the file again."""
-        return Session(self.file, self.choices, quiet=True)
+        from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
+
+        # Drawing the screen leaves cycles behind, which would be kept until all is read.
+        with rare_collections(brief=True), Session(self.file, self.choices, quiet=True) as session:
+            session.first_pass = self._first_pass
+            yield session
 
     def _found(self, found: Anomaly) -> None:
         """Keep the first finding of each code and connection as an example; of findings without a
@@ -209,6 +221,7 @@ class FileBackend:
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield (frame, index of the row among the frame's rows, from 0) of each match."""
         with self._again() as session:
+            session.keeps_reports = False
             match = Match.compile(text, session)
             last = nth = -1
             for record in session.records():

@@ -201,8 +201,10 @@ class LiveBackend(FileBackend):
         # The last connection that begins at or before this frame.
         return lives[max(0, bisect_right(lives, (frame, _UNLISTED)) - 1)][1]
 
-    def _again(self) -> Session:
-        return _Snapshot(self)
+    @contextmanager
+    def _again(self) -> Iterator[Session]:
+        with _Snapshot(self) as session:
+            yield session
 
     @contextmanager
     def _blocks(self) -> Iterator[BlockReader]:

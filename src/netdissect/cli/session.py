@@ -164,7 +164,7 @@ class Session(Closing):
         self._read_through = False
         self._early_ns: int | None = None
         """Time of the first frame, known while early records are yielded."""
-        self._first_pass: Analysis | None = None
+        self.first_pass: Analysis | None = None
         """Result of the first pass over the whole file, if there was one."""
         self.hold = True
         """Whether live records are held until the fate of their units is settled, as records of a
@@ -174,7 +174,7 @@ class Session(Closing):
     def reopen(self, *, quiet: bool = False) -> Session:
         """Return a new session on the same file, which shares the result of the first pass."""
         session = Session(self.file, self.choices, quiet=quiet or self.quiet)
-        session.only, session._first_pass = self.only, self._first_pass
+        session.only, session.first_pass = self.only, self.first_pass
         return session
 
     @property
@@ -205,8 +205,8 @@ class Session(Closing):
         info: CaptureInfo = self.reader.info
         if info.first_time_ns is not None:
             return info.first_time_ns
-        if self._early_ns is None and self._first_pass is not None:
-            return self._first_pass.info.first_time_ns
+        if self._early_ns is None and self.first_pass is not None:
+            return self.first_pass.info.first_time_ns
         return self._early_ns
 
     def status(self) -> int:
@@ -283,7 +283,7 @@ class Session(Closing):
 
     def _is_long(self) -> bool:
         """Return whether the user would notice the duration of a first pass over the file."""
-        if self.live or not self.own or self._first_pass is not None or self.choices.strict:
+        if self.live or not self.own or self.first_pass is not None or self.choices.strict:
             return False
         file = Path(self.file)
         return file.is_file() and file.stat().st_size >= LONG_OCTETS
@@ -378,8 +378,8 @@ class Session(Closing):
             return None
         with self._first_progress() as watch:
             options = self.choices.options(**hooks)
-            self._first_pass = first_look(self.file, options, processes=None, watch=watch)
-        return None if self._first_pass is None else self._first_pass.connections
+            self.first_pass = first_look(self.file, options, processes=None, watch=watch)
+        return None if self.first_pass is None else self.first_pass.connections
 
     @contextmanager
     def _first_progress(self) -> Iterator[Callable[[Any], Any]]:
@@ -396,7 +396,7 @@ class Session(Closing):
         """Return the endpoints of the wanted connections, so that other packets can be skipped;
         None if there are no others, or no first pass has shown them.
         """
-        first = self._first_pass
+        first = self.first_pass
         if first is None or wanted is None or len(first.connections) <= len(wanted):
             return None
         reports = first.connections.of(set(wanted))
@@ -405,7 +405,7 @@ class Session(Closing):
     @property
     def other_datagrams(self) -> int:
         """Return how many datagrams of no known protocol the first pass has counted."""
-        return 0 if self._first_pass is None else self._first_pass.other_datagrams
+        return 0 if self.first_pass is None else self.first_pass.other_datagrams
 
     def say_unrecognised(self) -> None:
         """Say on standard error that no protocol was recognised: no output at all does not."""
@@ -418,7 +418,7 @@ class Session(Closing):
 
         Returns whether the two passes agree on the wanted connections.
         """
-        first, mine = self._first_pass, self.reports
+        first, mine = self.first_pass, self.reports
         if first is None:
             return True
         self.reports, self.limits_hit = first.connections, first.limits_hit
@@ -442,8 +442,8 @@ class Session(Closing):
 
         if self.live or not self.own:
             return options
-        if self._first_pass is not None:
-            options = with_placements(options, self._first_pass)
+        if self.first_pass is not None:
+            options = with_placements(options, self.first_pass)
         elif most is None:
             with self._first_progress() as watch:
                 options = look_ahead(self.file, options, processes=None, watch=watch)
