@@ -191,7 +191,9 @@ def test_what_is_behind_an_item_is_padding_but_for_a_list_of_ours() -> None:
     assert bytes(Item(b"ab").payload) == b"b"
     assert Item(b"ab").getlayer("Padding").load == b"b"
     read = Whole(b"abc").items
-    assert [bytes(item.payload) for item in read] == [b""] * 3
+    assert [(item.original, bytes(item.payload), item.surplus) for item in read] == [
+        (octets, b"", None) for octets in (b"a", b"b", b"c")
+    ]
 
 
 def test_a_condition_that_needs_an_absent_field_asks_scapy() -> None:

@@ -476,6 +476,8 @@ class Items(PacketListField):  # type: ignore[misc]
             item = self.layer(pkt, rest)(rest, _parent=pkt, _listed=True)
             items.append(item)
             before, rest = rest, item.surplus
+            # Else each item would hold all bytes behind it, hundreds of megabytes for a datagram.
+            item.original, item.surplus = before[: len(before) - len(rest)], None
             if len(rest) >= len(before) or item.fault is not None:
                 break
         return rest + reserved, items
