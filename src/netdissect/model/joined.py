@@ -159,7 +159,7 @@ class WayReport:
     unseen: int = 0
     doubtful: int = 0
     ambiguous: int = 0
-    """Datagrams sent that are identical to others, so that their fates may be swapped."""
+    """Datagrams sent whose fates are only the most likely ones."""
     arrived: int = 0
     """Arrivals: first arrivals, `copies` and `appeared`."""
     copies: int = 0

@@ -164,7 +164,7 @@ def _figures(way: WayReport, other: str) -> Iterator[str]:
             (way.copies, "duplicated by the network"),
             (way.reordered, "out of order"),
             (way.appeared, "of unknown origin"),
-            (way.ambiguous, "ambiguous (identical datagrams)"),
+            (way.ambiguous, "ambiguous (likeliest fate counted)"),
         )
         if count
     ]
