@@ -22,6 +22,7 @@ from netdissect.pipeline import counting as spans_module
 from netdissect.pipeline.counting import DatagramCounter, count_datagrams
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.observer import Datagram
+from netdissect.protocols.base import Protocol
 from netdissect.track import intervals as intervals_module
 from netdissect.track.recorder import Recorder
 
@@ -189,6 +190,9 @@ class _Kept:
 
     def __init__(self) -> None:
         self.items: list[Datagram] = []
+
+    def reads_events(self, protocol: Protocol) -> bool:
+        return False
 
     def seen(self, item: Datagram) -> None:
         self.items.append(item)

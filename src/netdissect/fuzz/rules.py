@@ -18,6 +18,7 @@ from netdissect.model.packets import Direction, Packet
 from netdissect.pipeline import DecodeAs, Options, Pipeline, Recorder
 from netdissect.pipeline.observer import Datagram
 from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
 
 __all__ = ["RulesMonitor"]
 
@@ -100,6 +101,11 @@ class RulesMonitor(Monitor):
         return Verdict("rule", self._found.pop(code), code)
 
     # --- called by the pipeline ---------------------------------------------------------------
+
+    def reads_events(self, protocol: Protocol) -> bool:
+        """Return True."""
+        del protocol
+        return True
 
     def seen(self, item: Datagram) -> None:
         """Judge one datagram, given what the tracker has found about it."""

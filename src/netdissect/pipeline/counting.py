@@ -16,6 +16,7 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.stages import Pipeline
+from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.intervals import LATE_NS
 from netdissect.track.recorder import HOLD_NS, Recorder, Summing
 
@@ -59,6 +60,11 @@ class DatagramCounter:
         self._count = count
         self._held: list[_Held] = []
         """Datagrams that wait; the earliest one is the first item."""
+
+    def reads_events(self, protocol: GameProtocol) -> bool:
+        """Return False."""
+        del protocol
+        return False
 
     def seen(self, item: Datagram) -> None:
         """Count one datagram, or have it wait."""

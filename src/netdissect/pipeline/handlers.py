@@ -144,8 +144,10 @@ class DirectionHandler(DatagramHandler):
         self._lane, self._other = connection.lanes[direction], connection.lanes[1 - direction]
         self.protocol = protocol
         self._recorder = recorder = connection.recorder
-        # If units are only counted, the observer needs no events either.
-        watched = observer is not None if recorder is None else not recorder.counted
+        # A timeline shows what a datagram holds in the order of its events.
+        watched = (recorder is not None and recorder.events) or (
+            observer is not None and observer.reads_events(protocol)
+        )
         self.scan = protocol.scan
         udp = flow.transport == "udp"
         self.scanner = protocol.scanner(direction) if udp and not watched else None
@@ -174,7 +176,7 @@ class DirectionHandler(DatagramHandler):
                         self.flow.assemble(self.direction, frame, time_ns, scanner.parts)
                     if self.observer is not None:
                         item = self._seen(connection, frame, time_ns, payload)
-                        item.hints = hints
+                        item.hints, item.scanned = hints, True
                         self.observer.seen(item)
                     return
                 events = told

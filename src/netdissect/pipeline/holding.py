@@ -64,7 +64,7 @@ class DatagramQueue:
         """Add one datagram."""
         item.octets = (
             _RECORD_OCTETS + 2 * len(item.payload)
-            + _EVENT_OCTETS * len(item.events) + _UNIT_OCTETS * len(item.touched)
+            + _EVENT_OCTETS * item.listed + _UNIT_OCTETS * len(item.touched)
         )  # fmt: skip
         self._octets += item.octets
         frame = item.frame

@@ -53,8 +53,13 @@ class Datagram:
         """As `DatagramRecord.stream`."""
 
     @property
+    def listed(self) -> int:
+        """How many events are kept."""
+        return 0 if self._events is None else len(self._events)
+
+    @property
     def events(self) -> list[Event]:
-        """The events of the scan; scanned again if they were released."""
+        """The events of the scan; scanned again if they are not kept."""
         events = self._events
         if events is not None:
             return events
@@ -74,6 +79,9 @@ class Datagram:
 
 class Observer(Protocol):
     """Is shown every datagram, after the tracker has processed it."""
+
+    def reads_events(self, protocol: GameProtocol) -> bool:
+        """Return whether `seen` reads the events of every datagram of a protocol."""
 
     def seen(self, item: Datagram) -> None:
         """Process a datagram of a known protocol."""

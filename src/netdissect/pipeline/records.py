@@ -124,6 +124,14 @@ class Records:
 
     # -- called by the pipeline --------------------------------------------------------------------
 
+    def reads_events(self, protocol: Protocol) -> bool:
+        """Return whether the protocol has an inspector, which judges datagrams by their events."""
+        if protocol not in self._judges:
+            self._judges[protocol] = protocol.inspector()
+            if self._judges[protocol] is None:
+                self.held.alone.add(protocol)
+        return self._judges[protocol] is not None
+
     def seen(self, item: Datagram) -> None:
         """Add a datagram of a known protocol to the queue."""
         if self._findings:
@@ -151,12 +159,8 @@ class Records:
     def _follows(self, item: Datagram) -> bool:
         """Return whether the inspector of a datagram's connection has to see it."""
         protocol = item.protocol
-        if protocol is None:
+        if protocol is None or not self.reads_events(protocol):
             return False
-        if protocol not in self._judges:
-            self._judges[protocol] = protocol.inspector()
-            if self._judges[protocol] is None:
-                self.held.alone.add(protocol)
         judge = self._judges[protocol]
         return judge is not None and judge.wants(item.events)
 

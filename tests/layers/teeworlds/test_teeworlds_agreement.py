@@ -26,6 +26,9 @@ class Seen:
     def __init__(self) -> None:
         self.rows: dict[tuple[bytes, str], int] = {}
 
+    def reads_events(self, protocol: Any) -> bool:
+        return False
+
     def seen(self, item: Any) -> None:
         dialect = item.hints.dialects[item.direction]
         self.rows.setdefault((item.payload, dialect), item.direction)

@@ -19,6 +19,9 @@ class Payloads:
     def __init__(self) -> None:
         self.rows: list[tuple[bytes, str]] = []
 
+    def reads_events(self, protocol: Any) -> bool:
+        return False
+
     def seen(self, item: Any) -> None:
         self.rows.append((item.payload, item.hints.dialects[item.direction]))
 

@@ -61,6 +61,9 @@ class Seen:
     def __init__(self) -> None:
         self.items: dict[tuple[bytes, str], int] = {}
 
+    def reads_events(self, protocol: Any) -> bool:
+        return False
+
     def seen(self, item: Any) -> None:
         dialect = item.hints.dialects[item.direction]
         self.items.setdefault((item.payload, dialect), item.direction)

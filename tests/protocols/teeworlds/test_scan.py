@@ -56,6 +56,9 @@ class Seen:
     def __init__(self) -> None:
         self.items: list[tuple[bytes, int, str]] = []
 
+    def reads_events(self, protocol: Any) -> bool:
+        return False
+
     def seen(self, item: Any) -> None:
         self.items.append((item.payload, item.direction, item.hints.dialects[item.direction]))
 
