@@ -184,10 +184,11 @@ class Walker:
                 message.fields = message.fields or node_fields(message.node)
                 # A copy: values that are added to a message later are no fields of the payload.
                 known[id(message.node)] = dict(message.fields)
-        dissection.make_fields = partial(node_fields, root, known)
+        make_fields = partial(node_fields, root, known)
+        dissection.make_fields = make_fields
         for message in dissection.messages:
             if message.node is root:
-                message.fields = dissection.fields
+                message.make_fields = make_fields
             if message.node is not None:
                 message.summary = message.summary or message.node.line(message.type)
         if not dissection.summary:

@@ -205,40 +205,6 @@ class Buffer(NamedTuple):
     """Privacy class of all of the bytes, as in `FieldNode.private`."""
 
 
-class MessageView:
-    """One message inside a payload, as `read --json` prints it."""
-
-    __slots__ = ("buffer", "fields", "length", "make_fields", "node", "offset", "summary", "type")
-
-    def __init__(
-        self,
-        type: str,  # noqa: A002 - a key of the JSON
-        offset: int,
-        length: int,
-        fields: dict[str, Any],
-        node: FieldNode | None = None,
-        buffer: int = 0,
-    ) -> None:
-        self.type = type
-        """Type name, as counted by `connections`."""
-        self.offset = offset
-        """First byte in its buffer."""
-        self.length = length
-        """Length in bytes."""
-        self.fields = fields
-        """Typed values by name."""
-        self.node = node
-        """Its node in the tree."""
-        self.buffer = buffer
-        """Index into `Dissection.buffers`."""
-        self.summary = ""
-        """One line for people. Not yet made safe for a terminal."""
-        self.make_fields: Callable[[], dict[str, Any]] | None = None
-        """Adds the values that are expensive to compute to `fields` and returns all; to be called
-        at most once. None if there are none.
-        """
-
-
 class LazyFields:
     """Base of values whose `fields` are created when they are first requested."""
 
@@ -248,6 +214,11 @@ class LazyFields:
         self._fields = fields
         self.make_fields: Callable[[], dict[str, Any]] | None = None
         """Creates `fields`; None once they exist."""
+
+    def take_fields(self, other: LazyFields) -> None:
+        """Take the fields of another value, whether they exist already or not."""
+        self._fields = other._fields
+        self.make_fields = other.make_fields
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -262,6 +233,35 @@ class LazyFields:
     def fields(self, fields: dict[str, Any]) -> None:
         self.make_fields = None
         self._fields = fields
+
+
+class MessageView(LazyFields):
+    """One message inside a payload, as `read --json` prints it."""
+
+    __slots__ = ("buffer", "length", "node", "offset", "summary", "type")
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - a key of the JSON
+        offset: int,
+        length: int,
+        fields: dict[str, Any],
+        node: FieldNode | None = None,
+        buffer: int = 0,
+    ) -> None:
+        super().__init__(fields)
+        self.type = type
+        """Type name, as counted by `connections`."""
+        self.offset = offset
+        """First byte in its buffer."""
+        self.length = length
+        """Length in bytes."""
+        self.node = node
+        """Its node in the tree."""
+        self.buffer = buffer
+        """Index into `Dissection.buffers`."""
+        self.summary = ""
+        """One line for people. Not yet made safe for a terminal."""
 
 
 class Dissection(LazyFields):

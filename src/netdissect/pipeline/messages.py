@@ -42,10 +42,10 @@ def records_of(
     found: list[MessageRecord] = []
     for index, view in enumerate(views):
         message = MessageRecord(
-            index, view.type, view.offset, view.length, view.fields, facts[index], None,
-            view.buffer, view.summary,
+            index, view.type, view.offset, view.length, {}, facts[index], None, view.buffer,
+            view.summary,
         )  # fmt: skip
-        message.make_fields = view.make_fields
+        message.take_fields(view)
         found.append(message)
     if tree.annotations:
         assign_annotations(tree.annotations, found)
@@ -58,6 +58,8 @@ def _facts(item: Datagram, reliable: frozenset[str], count: int) -> list[Reliabi
     The typed events of `scan` are in the order of the messages. A unit without a type carries the
     messages; it applies to those that have no number of their own.
     """
+    if not item.touched:
+        return [None] * count
     left = list(item.touched)
     outer: Reliability | None = None
     facts: list[Reliability | None] = []

@@ -18,14 +18,14 @@ def mask_passwords(record: DatagramRecord) -> DatagramRecord:
     if tree is None:
         return record
     hit = False
-    for view in tree.messages:
+    for view, message in zip(tree.messages, record.messages, strict=True):
         for name in secrets.get(view.type, ()):
             node = _child(view.node, name)
             if node is None or not node.value:
                 continue
             hit = True
             _blank(tree, node)
-            view.fields[name] = MASK
+            view.fields[name] = message.fields[name] = MASK
     if hit:
         from netdissect.dissect.walker import node_fields  # noqa: PLC0415 - imports scapy
 
