@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.units import UnitRecord
+from netdissect.model.units import ConnectionEvent, UnitRecord
 from netdissect.track.recorder import Recorder, SpaceRecorder
 
 _LEAST: Final = 128
@@ -35,13 +35,15 @@ class Pruner:
         for scribe in scribes.values():
             for space in scribe.spaces.values():
                 _retire_settled(space, before)
-        for _ in range(len(pending)):
-            item = pending.popleft()
+        left: list[UnitRecord | ConnectionEvent] = []
+        for item in pending:
             if isinstance(item, UnitRecord) and (
                 item.emitted or (item.connection not in scribes and item.copies[-1].frame < before)
             ):
                 continue
-            pending.append(item)
+            left.append(item)
+        pending.clear()
+        pending.extend(left)
         self._packets = max(_LEAST, len(pending) // 8)
         self._due = len(pending) + self._packets
 

@@ -98,7 +98,7 @@ class Evidence:
 class Vantage:
     """The conclusion from the evidence about client and server."""
 
-    __slots__ = ("_settled", "_tick_ns", "evidence", "near")
+    __slots__ = ("_settled", "_tick_ns", "_word", "evidence", "near")
 
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
         """Create a conclusion; each side's program may hold an answer back for `tick_ms` (client,
@@ -108,12 +108,15 @@ class Vantage:
         nothing = Evidence(ABSENT, 0, 0)
         self.evidence = (nothing, nothing)
         self._settled = False
+        self._word: str | None = None
+        """`word`; None = not known since the last update."""
         self.near: tuple[bool | None, bool | None] = (None, None)
         """(client near, server near); None = unknown."""
 
     def update(self, client: Evidence, server: Evidence) -> bool:
         """Draw the conclusion; return whether it has changed."""
         self.evidence = (client, server)
+        self._word = None
         if self._settled:
             return False
         slow, slower = self._tick_ns
@@ -130,11 +133,18 @@ class Vantage:
     def settle(self, near: tuple[bool | None, bool | None]) -> None:
         """Fix the conclusion to that of an earlier pass over the whole capture."""
         self._settled = True
+        self._word = None
         self.near = near
 
     @property
     def word(self) -> str:
         """Return `client`, `server`, `middle` or `unknown`, as in `ConnectionReport.vantage`."""
+        word = self._word
+        if word is None:
+            word = self._word = self._concluded()
+        return word
+
+    def _concluded(self) -> str:
         for side, sight in enumerate(self.evidence):
             slow = sight.answers >= MIN_ANSWERS and sight.quickest_ns > self._tick_ns[side]
             doubt = sight.disorder or slow or not _is_quicker(sight, self.evidence[1 - side])
