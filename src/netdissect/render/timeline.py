@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
@@ -76,9 +76,9 @@ class Overview:
         self._first_ns = report.first_time_ns
         self._span_ns = max(1, report.last_time_ns - report.first_time_ns)
         self._columns = max(10, min(_OVERVIEW_COLUMNS, width - _LABEL_COLUMNS - 2))
-        self._lanes = {way: [" "] * self._columns for way in Direction}
-        self._counts = {way: [[0, 0, 0] for _ in range(self._columns)] for way in Direction}
-        """For each cell: copies, retransmissions, losses."""
+        self._lanes = [[" "] * self._columns for _ in Direction]
+        self._counts = [[[0, 0, 0] for _ in range(self._columns)] for _ in Direction]
+        """By direction, for each cell: copies, retransmissions, losses."""
         self._flags = [" "] * self._columns
         self._marked = False
         self._space = ""
@@ -87,12 +87,12 @@ class Overview:
     def add(self, item: Item) -> None:
         """Mark a unit or an event."""
         if isinstance(item, UnitRecord):
-            lane = self._lanes[Direction(item.direction)]
+            lane, cells = self._lanes[item.direction], self._counts[item.direction]
             for mark, time_ns in _marks(item):
                 at = self._column(time_ns)
                 if _RANKS[mark][0] > _RANKS[lane[at]][0]:
                     lane[at] = mark
-                counts = self._counts[Direction(item.direction)][at]
+                counts = cells[at]
                 counts[0] += mark in _SENT
                 counts[1] += mark == "»"
                 counts[2] += mark == "✗"
@@ -104,7 +104,8 @@ class Overview:
             self._marked = True
 
     def _column(self, time_ns: int) -> int:
-        at = (time_ns - self._first_ns) * self._columns // self._span_ns
+        since: Any = time_ns - self._first_ns
+        at: int = since * self._columns // self._span_ns
         return min(self._columns - 1, max(0, at))
 
     def show(self, screen: Screen) -> None:
@@ -112,8 +113,8 @@ class Overview:
         if not self._marked:
             return
         screen.line((" " * _LABEL_COLUMNS + ruler(self._span_ns, self._columns), "dim"))
-        dense = any(cell[0] > _DENSE for cells in self._counts.values() for cell in cells)
-        for way, lane in self._lanes.items():
+        dense = any(cell[0] > _DENSE for cells in self._counts for cell in cells)
+        for way, lane in zip(Direction, self._lanes, strict=True):
             label = "client →" if way is Direction.C2S else "server ←"
             line = (
                 _levels(self._counts[way], lane) if dense
@@ -155,12 +156,14 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
 def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
     """Return a ruler with labels at round seconds, at least 12 columns apart."""
     axis = [" "] * (columns + _TICK_COLUMNS)  # the last label may exceed the lane
-    least_ns = span_ns * _TICK_COLUMNS / columns
-    step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
+    span: Any = span_ns  # its products exceed 2**30, as those of `step_ns` and `since`
+    least_ns = span * _TICK_COLUMNS / columns
+    step_ns: Any = 10 ** max(0, len(str(int(least_ns))) - 1)
     step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
     digits = next((n for n in range(4) if step_ns % 10 ** (9 - n) == 0), 6)
     for tick in range(-(-start_ns // step_ns) * step_ns, start_ns + span_ns, step_ns):
-        at = (tick - start_ns) * columns // span_ns
+        since: Any = tick - start_ns
+        at = since * columns // span_ns
         label = f"|{tick / 1e9:.{digits}f} s"
         axis[at : at + len(label)] = label
     return "".join(axis).rstrip()
@@ -182,12 +185,12 @@ def show_items(
     for item in items:
         if not shown:
             screen.line((_header(several=several), "dim"), cut=True)
-        who = f"c{item.connection:<3} " if several else ""
+        who = f"c{item.connection}".ljust(4) + " " if several else ""
         if isinstance(item, UnitRecord):
             for row in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
                 _put(screen, row, len(who))
         else:
-            screen.line(*_event(item, clock, who), cut=True)
+            screen.row(_event(item, clock, who), cut=True)
         shown += 1
     return shown
 
@@ -199,48 +202,48 @@ def _header(*, several: bool) -> str:
     )
 
 
-class _Row(NamedTuple):
-    """One line of a unit."""
-
-    line: Line
-    details: Sequence[tuple[str, str]] = ()
-    """Parts that are left out if they do not fit, the last one first."""
+_Row: TypeAlias = tuple[Line, Line]
+"""One line of a unit, and details that are left out if they do not fit, the last one first."""
 
 
-def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[_Row]:
+def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> list[_Row]:
+    """Return the lines of a unit."""
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
     if unit.outcome == "unacked" and unit.best_effort:
         text, style = "x not acked, not retransmitted by design", "warn"
     again = len(unit.copies) > 1
+    # Not by format specifications, which take ten times the instructions.
     line = [
         (who, "dim"),
-        (f"{sent:>11}  ", "time"),
-        (f"{arrow_of(unit.direction)} ", direction_style(unit.direction)),
-        (f"{unit.space + ' ' + str(unit.seq):<14} ", ""),
-        (f"{fit(safe(unit.type or '-'), type_columns):<{_TYPE_COLUMNS}} ", "name"),
-        (f"{len(unit.copies):>6} ", "resend" if again else "dim"),
-        (f"{_took(unit):>10}  ", ""),
+        (sent.rjust(11) + "  ", "time"),
+        (arrow_of(unit.direction) + " ", direction_style(unit.direction)),
+        (f"{unit.space} {unit.seq}".ljust(14) + " ", ""),
+        (fit(safe(unit.type or "-"), type_columns).ljust(_TYPE_COLUMNS) + " ", "name"),
+        (str(len(unit.copies)).rjust(6) + " ", "resend" if again else "dim"),
+        (_took(unit).rjust(10) + "  ", ""),
         (text, style),
     ]
     if unit.acked_frame is not None:
         line.append((f" {_letter(unit.extra)}#{unit.acked_frame}", "frame"))
-    details = []
+    details: Line = []
     if first is not None and first.fate is not None:
         details.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
     if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
         details.append((f"; delivered as number {unit.delivered_order}", "dim"))
-    yield _Row(line, details)
-    for index, copy in enumerate(unit.copies[1:], start=1):
-        yield _copy(unit, copy, unit.copies[index - 1], who)
+    rows: list[_Row] = [(line, details)]
+    for index, copy in enumerate(unit.copies[1:]):
+        rows.append(_copy(unit, copy, unit.copies[index], who))
     if (
         unit.outcome in {"unacked", "unknown", "given_up"}
         and unit.next_resend_due_ns is not None
         and first
     ):
         due = seconds(unit.next_resend_due_ns - first.time_ns)
-        yield _Row([(f"{who}{'':>13}  next retransmission was due at +{due} s, not seen", "dim")])
+        text = f"{who}{'':>13}  next retransmission was due at +{due} s, not seen"
+        rows.append(([(text, "dim")], []))
+    return rows
 
 
 def _took(unit: UnitRecord) -> str:
@@ -301,19 +304,20 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
         (("; " if place else "  ") + text, "bad" if bad and not place else "dim")
         for place, text in enumerate(details)
     ]
-    return _Row(line, more)
+    return line, more
 
 
 def _put(screen: Screen, row: _Row, indent: int) -> None:
     """Print a line without the details that do not fit; those that report something bad get a line
     of their own.
     """
-    kept = [*row.line, *row.details]
-    least = len(row.line)
+    line, details = row
+    kept = line + details
+    least = len(line)
     while len(kept) > least and sum(cells(text) for text, _ in kept) > screen.width:
         kept.pop()
-    screen.line(*kept, cut=True)
-    for text, style in row.details[len(kept) - least :]:
+    screen.row(kept, cut=True)
+    for text, style in details[len(kept) - least :]:
         if style == "bad":
             screen.line((" " * (indent + 13), ""), (text.lstrip("; "), style), cut=True)
 
@@ -325,8 +329,8 @@ def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
     )
     return [
         (who, "dim"),
-        (f"{clock.show(event.time_ns):>11}  ", "time"),
-        (f"{arrow_of(event.direction)} ", direction_style(event.direction)),
+        (clock.show(event.time_ns).rjust(11) + "  ", "time"),
+        (arrow_of(event.direction) + " ", direction_style(event.direction)),
         (f"{event.event}: ", style),
         (safe(event.text, 600), ""),
         (frame, "frame"),
@@ -411,7 +415,7 @@ def unit_line(unit: UnitRecord, clock: Clock, width: int) -> Line:
     """Return the line of a unit, without the columns that do not fit."""
     columns = _fitting(width)
     size = {place: size for place, _, size in columns}
-    parts = next(_unit(unit, clock, "", size.get(4, _TYPE_COLUMNS + 1) - 1)).line
+    parts, _ = _unit(unit, clock, "", size.get(4, _TYPE_COLUMNS + 1) - 1)[0]
     line: Line = []
     for place, (text, style) in enumerate(parts[:_OUTCOME]):
         if place == 4:  # noqa: PLR2004 - the type
