@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
@@ -135,10 +134,17 @@ class Plan:
         """Returns the type of the message; None = the layer is never a message."""
 
 
-@lru_cache(maxsize=MAX_LAYERS)
+_plans: dict[Any, Plan] = {}
+
+
 def plan_for(layer: Any) -> Plan:
     """Return the plan for a layer."""
-    return Plan(layer)
+    plan = _plans.get(layer)
+    if plan is None:
+        if len(_plans) >= MAX_LAYERS:
+            _plans.clear()
+        plan = _plans[layer] = Plan(layer)
+    return plan
 
 
 def _rule(rule: _Rule) -> _Rule:

@@ -105,8 +105,7 @@ class Walker:
             name: name of the node; None = the layer's title.
             depth: number of enclosing layers.
         """
-        # mypy judges by the instances, which are not hashable; the class is.
-        plan = plan_for(layer)  # type: ignore[arg-type]
+        plan = plan_for(layer)
         node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
         # Rules and fields of a plug-in may use it like a packet.
         scope = Scope(outer, layer) if plan.ours else PacketScope(outer, layer)
