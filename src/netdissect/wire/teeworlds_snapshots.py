@@ -5,8 +5,10 @@ A snapshot maps (type, id) of each item to its integers. Source: docs/protocols/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from struct import pack
 from typing import Any, Final
 
 from netdissect.wire.teeworlds import object_rows
@@ -22,6 +24,8 @@ _UUID_INTS: Final = 4
 """Integers that hold a UUID."""
 _HEAD: Final = ("item_type", "item_id", "object")
 """Names of the values that every item has."""
+_LESS_128: Final = bytes((octet - 128) & 0xFF for octet in range(256))
+"""Table that takes 128 from each byte."""
 _FIRST_EXTENDED: Final = 0x4000
 """First type that stands for a UUID, which an item of type 0 announces."""
 
@@ -144,7 +148,7 @@ def named(items: Items, family: str) -> list[dict[str, Any]]:
 def _uuids(items: Items) -> dict[int, bytes]:
     """Return type -> UUID of the types that items of type 0 announce."""
     return {
-        number: b"".join((value & _U32).to_bytes(4, "big") for value in values)
+        number: _octets(values)
         for (kind, number), values in items.items()
         if kind == 0 and len(values) == _UUID_INTS
     }
@@ -153,34 +157,34 @@ def _uuids(items: Items) -> dict[int, bytes]:
 class _Object:
     """The names of one type of item."""
 
-    __slots__ = ("keys", "name", "packed")
+    __slots__ = ("keys", "name", "strings")
 
     def __init__(self, name: str, keys: tuple[str, ...]) -> None:
         self.name = name
         self.keys = keys
         """`_HEAD`, then one name per integer."""
-        self.packed = "name0" in keys and "skin0" in keys
-        """Whether numbered integers hold strings."""
+        packed = "name0" in keys and "skin0" in keys
+        self.strings: list[tuple[str, int, int]] = [
+            (name, keys.index(f"{name}0") - len(_HEAD), count)
+            for name, count in (_PACKED.items() if packed else ())
+        ]
+        """(name, index of the first integer, number of integers) of each packed string."""
 
 
 def _item(
     kind: int, number: int, values: tuple[int, ...], known: _Object | None
 ) -> dict[str, Any]:
     """Return the values of an item by name."""
-    head: dict[str, Any] = {"item_type": kind, "item_id": number}
     if kind == 0 and len(values) == _UUID_INTS:
-        uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
-        return {**head, "object": "uuid", "uuid": uuid.hex()}
+        uuid = _octets(values).hex()
+        return {"item_type": kind, "item_id": number, "object": "uuid", "uuid": uuid}
     if known is None:
-        return {**head, "object": None, "ints": list(values)}
+        return {"item_type": kind, "item_id": number, "object": None, "ints": list(values)}
     keys = known.keys
-    item: dict[str, Any] = {keys[0]: kind, keys[1]: number, keys[2]: known.name}
-    place = len(_HEAD)
-    for value in values[: len(keys) - place]:
-        item[keys[place]] = value
-        place += 1
-    if known.packed:
-        item.update(_strings(item))
+    item: dict[str, Any] = dict(zip(keys, (kind, number, known.name, *values), strict=False))
+    for name, first, count in known.strings:
+        ints = values[first : first + count]
+        item[name] = unpack_string(ints + (0,) * (count - len(ints)))
     if len(values) + len(_HEAD) > len(keys):
         item["ints"] = list(values[len(keys) - len(_HEAD) :])
     return item
@@ -225,15 +229,6 @@ _PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
 """String in a client_info item of 0.6 -> number of integers that hold it."""
 
 
-def _strings(by_name: dict[str, Any]) -> dict[str, str]:
-    """Return the strings that numbered integers such as `name0` to `name3` hold."""
-    found = {}
-    for name, count in _PACKED.items():
-        ints = [by_name.get(f"{name}{index}", 0) for index in range(count)]
-        found[name] = unpack_string(ints)
-    return found
-
-
 def pack_string(octets: bytes, count: int) -> list[int]:
     """Return the `count` integers that hold a text; see `unpack_string`."""
     padded = octets[: 4 * count - 1].ljust(4 * count - 1, b"\0")
@@ -243,8 +238,12 @@ def pack_string(octets: bytes, count: int) -> list[int]:
     ]
 
 
-def unpack_string(ints: list[int]) -> str:
+def unpack_string(ints: Sequence[int]) -> str:
     """Return the text in packed integers: four big-endian bytes each, every byte plus 128."""
-    octets = b"".join((value & _U32).to_bytes(4, "big") for value in ints)
-    plain = bytes((octet - 128) & 0xFF for octet in octets[:-1])
+    plain = _octets(ints)[:-1].translate(_LESS_128)
     return plain.split(b"\0")[0].decode("utf-8", "surrogateescape")
+
+
+def _octets(ints: Sequence[int]) -> bytes:
+    """Return the bytes of integers, four each."""
+    return pack(f">{len(ints)}I", *[value & _U32 for value in ints])
