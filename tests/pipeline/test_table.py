@@ -27,6 +27,7 @@ from netdissect.pipeline import (
     table,
 )
 from netdissect.pipeline.iterate import iter_records
+from netdissect.pipeline.records import Records
 from netdissect.pipeline.servers import Servers
 from netdissect.protocols.scanner import Scanner
 from netdissect.track.recorder import Recorder
@@ -347,6 +348,23 @@ def test_bound_of_connections(monkeypatch) -> None:
     assert pipeline.limits_hit["MAX_CONNECTIONS"] > 100
     evicted = [report for report in pipeline.reports if not report.complete]
     assert len(evicted) == pipeline.limits_hit["MAX_CONNECTIONS"]
+
+
+def test_bound_of_brief_connections_that_an_observer_sees(monkeypatch) -> None:
+    monkeypatch.setattr(table, "MAX_BRIEF", 10)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 5)
+    rows = handshakes(100, 0.01)
+    for observer, most in ((Records(), 25), (None, 15)):
+        recorder = None if observer is None else observer.recorder
+        pipeline = Pipeline(Options(strict=True), recorder=recorder, observer=observer)
+        tracked = 0
+        for row in rows:
+            pipeline.feed(row)
+            tracked = max(tracked, len(pipeline._table.flows()))
+        assert 10 < tracked <= most
+        pipeline.finish()
+        assert (len(pipeline.reports) == 100) == (observer is not None)
+        assert ("MAX_CONNECTIONS" in pipeline.limits_hit) == (observer is not None)
 
 
 def test_bound_of_quiet_connections(monkeypatch) -> None:

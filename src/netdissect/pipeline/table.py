@@ -128,6 +128,8 @@ class FlowTable:
         self._counted_at = 0
         """Frame up to which `_ended` was decreased."""
         self._added = 0
+        self._brief = 0
+        """Brief connections on the table when they were last counted."""
         self.looked_at = 0
         """Frame of the last round of housekeeping."""
         self._flows: dict[Name, Flow] = {}
@@ -212,12 +214,19 @@ class FlowTable:
         return ended + quiet
 
     def overflowing(self, now_ns: int) -> list[Flow]:
-        """Return the tenth of the flows that has been idle longest if the table is full."""
-        if len(self._once) <= MAX_CONNECTIONS:
+        """Return the flows that have been idle longest: a tenth of all if the table is full, half
+        of the brief ones if there are twice MAX_BRIEF. An observer sees these even in a flood.
+        """
+        brief = self._brief > 2 * MAX_BRIEF
+        if not brief and len(self._once) <= MAX_CONNECTIONS:
             return []
-        flows = [flow for flow in self.flows() if flow.connection is not None]
+        flows = [
+            flow for flow in self.flows()
+            if flow.connection is not None and (not brief or _is_brief(flow.connection))
+        ]  # fmt: skip
         flows.sort(key=lambda flow: _last_ns(flow, now_ns))
-        del flows[max(1, MAX_CONNECTIONS // 10) :]
+        del flows[MAX_BRIEF if brief else max(1, MAX_CONNECTIONS // 10) :]
+        self._brief = 0  # until they are counted again
         for flow in flows:
             self._hit("MAX_CONNECTIONS")
             if flow.connection is not None:
@@ -239,6 +248,7 @@ class FlowTable:
             connection = flow.connection
             if connection is not None:
                 here += _is_brief(connection)
+        self._brief = here
         self.flooded = here * self._shares + self._ended > MAX_BRIEF
 
 
