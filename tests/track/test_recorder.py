@@ -111,7 +111,7 @@ def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was(outcome: str) -> No
     acked = (2, 3, 4) if outcome == "acked" else (3, 4)
     pruned, plain = (filled((1, 2, 3, 4), acked) for _ in range(2))
     for _, made in (pruned, plain):
-        unit = made.store.pop_outstanding(2)
+        unit = made.store.outstanding.pop(2)
         if unit is not None:
             made.recorder.dropped(unit, outcome, lost=True)
             made.store.settle(2, unit)

@@ -116,7 +116,7 @@ def test_plain_units_wait_for_nothing() -> None:
     made.plain_unit(1, b"a", "Thing", 2, MS)
     report = finish(made)
     assert (report.units, report.duplicates, report.unknown, report.unacked) == (1, 1, 1, 0)
-    assert not made.store.outstanding
+    assert not made.store.outstanding.count
 
 
 def test_spaces_that_skip_numbers_report_no_holes() -> None:
@@ -153,7 +153,7 @@ def test_carried_units_are_acked_with_their_carrier() -> None:
     inner.unit(3, None, b"3", "Thing", 2, MS)
     carrier.ack(100, 0, 3, 5 * MS)
     assert (carrier.ack_stats.acked, inner.ack_stats.acked) == (1, 2)
-    assert list(inner.store.outstanding) == [3]
+    assert inner.store.outstanding.numbers() == [3]
 
 
 def test_a_far_jump_is_reported() -> None:
@@ -243,7 +243,7 @@ def test_bound_of_open_units() -> None:
     made, _ = space()
     for number in range(2 * MAX_OUTSTANDING):
         send(made, number % 65536, number // 100)
-    assert len(made.store.outstanding) <= MAX_OUTSTANDING
+    assert made.store.outstanding.count <= MAX_OUTSTANDING
     assert made.context.findings.limits()["MAX_OUTSTANDING"] > 0
     holds(finish(made))
 

@@ -38,7 +38,7 @@ def test_units_without_ack_are_settled_after_a_minute() -> None:
         made.unit(1, None, b"x", "Thing", 1, 0)
         for number in range(2, 600):
             made.unit(number, None, b"x", "Thing", number, EXPIRY_NS + number * MS)
-        assert 1 not in made.store.outstanding
+        assert made.store.outstanding.find(1) is None
         # Where nothing of the other direction came, no acknowledgement could have been seen.
         assert made.ack_stats.unacked == unacked
 
@@ -73,7 +73,7 @@ def test_what_was_sent_in_vain_while_nothing_was_heard_is_not_called_lost(heard_
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
     made.peer.last_ns = 900 * MS
-    record = made.store.outstanding[1].record
+    record = made.store.outstanding.find(1).record
     made.end_all(Heard(1000 * MS, 0))
     assert (record.outcome, record.lost) == ("given_up", lost)
 
@@ -83,7 +83,7 @@ def given_up(record_of):
     made.peer = SimpleNamespace(last_ns=390 * MS, spaces={})
     for attempt in range(RESEND.attempts):
         made.unit(1, None, b"x", "Thing", attempt, attempt * 100 * MS)
-    record = made.store.outstanding[1].record
+    record = made.store.outstanding.find(1).record
     record_of(made)
     made.end_all(Heard(2000 * MS, 0))
     return record.outcome, record.lost
@@ -133,7 +133,7 @@ def test_nothing_is_kept_where_nothing_is_acknowledged() -> None:
     made, _ = space(ack=AckRule.NONE)
     for number in range(1, 100):
         made.unit(number, None, b"x", "Thing", number, number * MS)
-    assert not made.store.outstanding
+    assert not made.store.outstanding.count
     report = made.report()
     assert (report.units, report.unknown, report.max_copies) == (99, 99, 1)
 

@@ -93,7 +93,7 @@ class Acks:
             self.note_before_first(base, time_ns)
             return
         seq = numbers.extend(base)
-        unit = self._store.pop_outstanding(seq)
+        unit = self._store.outstanding.pop(seq)
         if unit is not None:
             units.settle(seq, unit, frame, time_ns)
         elif seq > numbers.newest:
@@ -115,10 +115,10 @@ class Acks:
         elif ahead:
             units.unsent(base, frame, time_ns)
         store = self._store
-        unit = store.pop_outstanding(seq)
+        unit = store.outstanding.pop(seq)
         if unit is not None:
             units.settle(seq, unit, frame, time_ns)
-        if bits and (store.outstanding or numbers.missing.size):
+        if bits and (store.outstanding.count or numbers.missing.size):
             self._settle_bits(units, bits, seq, frame, time_ns)
 
     def _bits_after(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
@@ -133,7 +133,7 @@ class Acks:
         while bits:
             seq += 1
             if bits & 1:
-                unit = store.pop_outstanding(seq)
+                unit = store.outstanding.pop(seq)
                 if unit is not None:
                     units.settle(seq, unit, frame, time_ns)
                 elif gaps and seq in missing:
@@ -143,21 +143,13 @@ class Acks:
     def _settle_bits(self, units: Units, bits: i64, base: i64, frame: int, time_ns: int) -> None:
         """Settle the units that the bit field before `base` acknowledges."""
         outstanding, missing = self._store.outstanding, self._numbers.missing
-        width = self._context.rule.ack_bits
-        low = int(base) - width
-        if not outstanding:
-            covered: list[int] = []
-        elif len(outstanding) > width:
-            covered = [seq for seq in range(low, int(base)) if seq in outstanding]
-        else:
-            covered = [seq for seq in outstanding if low <= seq < base]
-        for seq in covered:
-            if bits >> (base - 1 - seq) & 1:
-                unit = self._store.pop_outstanding(seq)
-                if unit is not None:
-                    units.settle(seq, unit, frame, time_ns)
+        low = base - self._context.rule.ack_bits
+        for unit in outstanding.within(low, base):
+            if bits >> (base - 1 - unit.number) & 1:
+                outstanding.remove(unit)
+                units.settle(unit.number, unit, frame, time_ns)
         if missing.size:
-            for seq in missing.within(low, int(base)):
+            for seq in missing.within(int(low), int(base)):
                 if bits >> (base - 1 - seq) & 1:
                     self.report_unseen(seq, frame, time_ns)
 
@@ -178,11 +170,9 @@ class Acks:
                 self.report_unseen(number, frame, time_ns)
             self._covered = seq
         outstanding = self._store.outstanding
-        if outstanding:
-            for covered in [other for other in outstanding if other <= seq]:
-                unit = self._store.pop_outstanding(covered)
-                if unit is not None:
-                    units.settle(covered, unit, frame, time_ns)
+        for unit in outstanding.within(ABSENT, seq + 1):
+            outstanding.remove(unit)
+            units.settle(unit.number, unit, frame, time_ns)
 
     def _report_unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
         """Report an acknowledgement of a unit that cannot have been sent yet."""
@@ -233,12 +223,9 @@ class Acks:
         edge = max(base - self._context.rule.ack_bits, newest + 1)
         feedback.assumed_lost += edge - newest - 1
         outstanding = self._store.outstanding
-        if edge - newest <= len(outstanding):
-            passed = [seq for seq in range(newest + 1, edge) if seq in outstanding]
-        else:
-            passed = [seq for seq in outstanding if newest < seq < edge]
-        for number in passed:
-            units.settle_unacked(number, outstanding.pop(number), seen=False)
+        for unit in outstanding.within(newest + 1, edge):
+            outstanding.remove(unit)
+            units.settle_unacked(unit.number, unit, seen=False)
         for number in range(edge, base):
             delivered = bool(bits >> (base - 1 - number) & 1)
             self._apply_feedback(units, feedback, number, delivered, frame, time_ns)
@@ -248,7 +235,7 @@ class Acks:
         time_ns: int,
     ) -> None:  # fmt: skip
         """Process the report about one unit."""
-        unit = self._store.pop_outstanding(number)
+        unit = self._store.outstanding.pop(number)
         if delivered:
             feedback.delivered += 1
             if unit is not None:

@@ -6,7 +6,6 @@ of its messages comes again, and the numbers seen are stored as ranges.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any, Final, cast
 
 from netdissect.model.native import ABSENT, i64
@@ -112,7 +111,8 @@ class CarriedSpace(Space):
         end: i64 = start + count
         numbers.newest = end - 1
         self.units += count
-        self.store.max_copies = self.store.max_copies or 1
+        if not self.store.max_copies:
+            self.store.max_copies = 1
         self._seen.add(start, end)
         if recorder is not None:
             number = wire_seq & numbers.mask
@@ -173,12 +173,14 @@ class CarriedSpace(Space):
             run.open = False
             self._open -= 1
             if self.recorder is None:
-                whole = Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None)
-                units = [whole] * int(run.count)
+                units = [
+                    Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None)
+                    for _ in range(run.count)
+                ]
             else:
                 units = self.recorder.units_of(run)
             for place, unit in enumerate(units):
-                self.store.outstanding[int(run.first) + place] = unit
+                self.store.outstanding.add(run.first + place, unit)
 
     def unit(
         self,
@@ -221,7 +223,8 @@ class CarriedSpace(Space):
             context.findings.add("out-of-order", frame, time_ns, self.direction)
             again = context.misses_first
         self.units += 1
-        store.max_copies = store.max_copies or 1
+        if not store.max_copies:
+            store.max_copies = 1
         self._seen.add(seq, seq + 1)
         record = None
         if self.recorder is not None:
@@ -229,10 +232,10 @@ class CarriedSpace(Space):
             record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
         entry = Unit(time_ns, self._by.current_number, time_ns, frame, record)
         entry.again = again
-        store.outstanding[seq] = entry
+        store.outstanding.add(seq, entry)
         self._list(entry)
         self._load(Carried.of(self, seq))
-        if len(store.outstanding) > MAX_OUTSTANDING:
+        if store.outstanding.count > MAX_OUTSTANDING:
             self._shed_oldest()
 
     def _take_stray(self, seq: int, last: int, frame: int, time_ns: int) -> None:
@@ -277,9 +280,10 @@ class CarriedSpace(Space):
         """Process a further copy: the network's if it copied the datagram, else the sender's."""
         copied = self._by.copied
         recorded = self.recorder is not None
-        if (recorded or not copied) and seq not in self.store.outstanding and self._open:
+        entry = self.store.outstanding.find(seq)
+        if (recorded or not copied) and entry is None and self._open:
             self._explode(seq)
-        entry = self.store.outstanding.get(seq)
+            entry = self.store.outstanding.find(seq)
         if self.recorder is not None:
             due = time_ns if entry is None else entry.last_ns + self.context.delay_ns
             if entry is not None:
@@ -306,10 +310,8 @@ class CarriedSpace(Space):
         before, number = entry.content, self._by.current_number
         if before != number:
             self._by.resent(before)
-        # A new entry, because the messages of a run share theirs.
-        entry = Unit(entry.first_ns, number, time_ns, entry.frame, entry.record)
-        entry.last_ns = time_ns
-        self.store.outstanding[seq] = entry
+        entry.content = number
+        entry.last_ns = entry.due_ns = time_ns
         self._list(entry)
         self._load(Carried.of(self, seq))
 
@@ -361,8 +363,9 @@ class CarriedSpace(Space):
 
     def end_all(self, heard: Heard) -> None:
         """Settle the outstanding messages at the end."""
-        for seq, entry in list(self.store.outstanding.items()):
-            self.settle_unacked(seq, entry, seen=self.peer_seen and heard.would_show(entry.last_ns))
+        for entry in self.store.outstanding.units():
+            seen = self.peer_seen and heard.would_show(entry.last_ns)
+            self.settle_unacked(entry.number, entry, seen=seen)
         self.store.outstanding.clear()
         for run in self._waiting():
             unacked = self.peer_seen and heard.would_show(run.sent_ns)
@@ -377,9 +380,10 @@ class CarriedSpace(Space):
 
     def _shed_oldest(self) -> None:
         """Settle the oldest messages as unknown, because there are too many."""
-        for seq in list(islice(self.store.outstanding, MAX_OUTSTANDING // 4)):
+        for entry in self.store.outstanding.units()[: MAX_OUTSTANDING // 4]:
             self.context.hit("MAX_OUTSTANDING")
-            self.settle_unacked(seq, self.store.outstanding.pop(seq), seen=False)
+            self.store.outstanding.remove(entry)
+            self.settle_unacked(entry.number, entry, seen=False)
 
     def restart(self) -> None:
         """Begin a new epoch with its carrier."""

@@ -61,7 +61,7 @@ class _CarrierStrays(Strays):
         if self.recorder is not None:
             self.recorder.adopt(unit, seq, stray.wire_seq)
         if not (stray.plain or stray.acked):
-            self.store.outstanding[seq] = unit
+            self.store.outstanding.add(seq, unit)
 
     def _is_settled(self, seq: int) -> bool:
         """Return whether a number is that of a known datagram that is not outstanding."""
@@ -156,8 +156,8 @@ class CarrierSpace(Space):
         record = None
         if self.recorder is not None:
             record = self.recorder.first(self.context, seq, wire_seq, type_, frame, time_ns)
-        unit = Unit(time_ns, mark, time_ns, frame, record)
-        self.current = self.store.outstanding[seq] = unit
+        unit = self.current = Unit(time_ns, mark, time_ns, frame, record)
+        self.store.outstanding.add(seq, unit)
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -391,7 +391,7 @@ class CarrierSpace(Space):
     def _note_unread_ack(self, base: int, bits: int) -> None:
         """Note which outstanding datagrams were delivered, by an ignored acknowledgement."""
         first = self.numbers.extend(base)
-        for seq in self.store.outstanding:
+        for seq in self.store.outstanding.numbers():
             if seq == first or (seq > first and bits >> (seq - first - 1) & 1):
                 self._delivered_unread[seq] = None
 
@@ -429,9 +429,9 @@ class CarrierSpace(Space):
         """Process a message of a datagram that is sent again, which shows that the datagram has
         timed out. If it is too soon for that, another sender uses the same numbers.
         """
-        unit = self.store.outstanding.get(seq)
+        unit = self.store.outstanding.find(seq)
         if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
-            del self.store.outstanding[seq]
+            self.store.outstanding.remove(unit)
             self.time_out(seq, unit)
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:

@@ -53,7 +53,7 @@ class InOrderSpace(Space):
         """Process the acknowledgement of a datagram, which decides about the rest of it."""
         reverse = self.reverse
         if reverse is not None:
-            if base == reverse.acknowledged and not self.store.outstanding:
+            if base == reverse.acknowledged and not self.store.outstanding.count:
                 # The commonest case: it repeats the acknowledgement before it.
                 reverse.passes = True
                 return

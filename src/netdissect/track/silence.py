@@ -319,13 +319,15 @@ class SilenceDetector:
         for space in lane.spaces.values():
             if space.carrier is not None or space.rule.stride_reach:
                 continue
-            for unit in space.store.outstanding.values():
+            unit = space.store.outstanding.first
+            while unit is not None:
                 if unit.copies > 1:
                     times += _evenly_spaced(
                         unit.first_ns, unit.last_ns, unit.copies, since_ns, until_ns
                     )
                 elif since_ns < unit.first_ns <= until_ns:  # the usual case
                     times.append(unit.first_ns)
+                unit = unit.after
             gave_up_ns = space.attempts.gave_up_ns or 0
             if since_ns < gave_up_ns <= until_ns:
                 given_up += [gave_up_ns] * MANY_QUESTIONS

@@ -92,7 +92,7 @@ class Space(StrayedUnits):
 
     def doze(self) -> None:
         """Take less memory until the next unit."""
-        self.store.outstanding = dict(self.store.outstanding)  # without the room of settled units
+        self.store.outstanding.shrink()
         if self.recorder is not None:
             self.recorder.doze()
 
@@ -154,8 +154,8 @@ class Space(StrayedUnits):
         self.current = unit
         if self._keeps:
             outstanding = self.store.outstanding
-            outstanding[seq] = unit
-            if not self.units & 255 or len(outstanding) > MAX_OUTSTANDING:
+            outstanding.add(seq, unit)
+            if not self.units & 255 or outstanding.count > MAX_OUTSTANDING:
                 self._settle_overdue(time_ns)
         else:
             self.store.settle(seq, unit)
@@ -324,7 +324,7 @@ class Space(StrayedUnits):
     ) -> bool:  # fmt: skip
         """Process a number that is not new; return False if this is a first copy that came late."""
         numbers = self.numbers
-        unit = self.store.outstanding.get(seq)
+        unit = self.store.outstanding.find(seq)
         if unit is not None:
             self._copy_of_outstanding(seq, unit, labelled, content, type_, frame, time_ns)
             return True
@@ -430,7 +430,7 @@ class Space(StrayedUnits):
     def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
         """Process the acknowledgement of the datagram that carried these units."""
         for seq in range(item.first, item.first + item.count):
-            unit = self.store.pop_outstanding(seq)
+            unit = self.store.outstanding.pop(seq)
             if unit is not None:
                 self.settle(seq, unit, frame, time_ns)
 
@@ -466,8 +466,9 @@ class Space(StrayedUnits):
         self.strays.finish(self)
         self.repeats.judge_pending()
         self.repeats.find_common_gaps()
-        for seq, unit in list(self.store.outstanding.items()):
-            self.settle_unacked(seq, unit, seen=self.peer_seen and heard.would_show(unit.last_ns))
+        for unit in self.store.outstanding.units():
+            seen = self.peer_seen and heard.would_show(unit.last_ns)
+            self.settle_unacked(unit.number, unit, seen=seen)
         self.store.outstanding.clear()
 
     def _settle_overdue(self, now_ns: int) -> None:
@@ -475,11 +476,10 @@ class Space(StrayedUnits):
         leaving, over = self.store.overdue(now_ns)
         if over:
             self.context.hit("MAX_OUTSTANDING", len(leaving))
-        outstanding = self.store.outstanding
-        for seq in leaving:
-            unit = outstanding[seq]
-            del outstanding[seq]
-            self.settle_unacked(seq, unit, seen=not over and self._peer_active_since(unit))
+        for unit in leaving:
+            self.store.outstanding.remove(unit)
+            seen = not over and self._peer_active_since(unit)
+            self.settle_unacked(unit.number, unit, seen=seen)
 
     def may_restart(self, time_ns: int) -> bool:
         """Return whether a RESTART event at this time begins a new epoch."""
@@ -491,8 +491,8 @@ class Space(StrayedUnits):
         if self.numbers.newest == ABSENT:
             return
         self.repeats.judge_pending()
-        for seq, unit in list(self.store.outstanding.items()):
-            self.settle_unacked(seq, unit, seen=False)
+        for unit in self.store.outstanding.units():
+            self.settle_unacked(unit.number, unit, seen=False)
         self.store.outstanding.clear()
         self.numbers.restart()
         self.acks.feedback = None
@@ -507,6 +507,7 @@ class Space(StrayedUnits):
         self.acks.rule = None
         self.repeats.release()
         self.strays.recorder = None
+        self.store.outstanding.clear()
 
     # -- report ------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class StampedSpace(Space):
         known = self.stamps.get(seq)
         if known is not None:
             labelled = stamp not in known
-        elif not fresh and (seq in store.outstanding or store.settled_row(seq) >= 0):
+        elif not fresh and (store.outstanding.find(seq) is not None or store.settled_row(seq) >= 0):
             context.hit("MAX_STAMPED")
         super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
         if known is None:
@@ -65,13 +65,13 @@ class StampedSpace(Space):
             if len(self.stamps) > MAX_STAMPED:
                 oldest = next(iter(self.stamps))
                 del self.stamps[oldest]
-                if oldest in store.outstanding:
+                if store.outstanding.find(oldest) is not None:
                     context.hit("MAX_STAMPED")
         elif labelled and len(known) >= MAX_STAMPS:
             context.hit("MAX_STAMPS")
         elif labelled:
             known[stamp] = time_ns
-            unit = store.outstanding.get(seq)
+            unit = store.outstanding.find(seq)
             resend = self.rule.resend
             if unit is not None and resend is not None:
                 delay = context.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
@@ -85,7 +85,7 @@ class StampedSpace(Space):
             self.acks.note_before_first(base, time_ns)
             return
         seq = numbers.extend(base)
-        unit = self.store.pop_outstanding(seq)
+        unit = self.store.outstanding.pop(seq)
         if unit is not None:
             self._answered(seq, unit, self.stamps.get(seq, {}).get(bits), frame, time_ns)
         elif seq > last:

@@ -186,7 +186,7 @@ class Strays:
         if stray.plain or stray.acked or self._context.rule.ack is AckRule.NONE:
             self.store.settle(seq, unit)
         else:
-            self.store.outstanding[seq] = unit
+            self.store.outstanding.add(seq, unit)
 
     def check_jump(self, units: StrayedUnits, wire_seq: int) -> None:
         """Undo the newest jump if a number shows that the old numbers go on."""
@@ -209,7 +209,7 @@ class Strays:
         units.jump_undone(jump.last)
         self.reset()
         for seq in range(jump.first, newest + 1):
-            unit = self.store.pop_outstanding(seq)
+            unit = self.store.outstanding.pop(seq)
             if unit is not None or self._is_settled(seq):
                 numbers.isolated += 1
                 if self.recorder is not None:

@@ -11,8 +11,8 @@ class Unit:
     """A unit that is not acknowledged yet. Copies made by the network are not counted."""
 
     __slots__ = (
-        "again", "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_carried",
-        "last_ns", "record",
+        "after", "again", "before", "carried", "chained", "content", "copies", "due_ns", "first_ns",
+        "frame", "last_carried", "last_ns", "number", "record",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +36,12 @@ class Unit:
         self.carried: Carried | None = None
         self.last_carried: Carried | None = None
         """First and last entry of the list of what it carries, linked by `Carried.next`."""
+        self.number: i64 = 0
+        """Its extended number, while it is in `Outstanding`."""
+        self.chained: Unit | None = None
+        self.before: Unit | None = None
+        self.after: Unit | None = None
+        """Its neighbours in `Outstanding`."""
 
     def load(self, item: Carried) -> None:
         """Append further units that its datagram carries."""

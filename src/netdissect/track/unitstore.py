@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from netdissect.model.native import i64
+from netdissect.track.outstanding import Outstanding
 from netdissect.track.ring import Ring
 from netdissect.track.unit import Unit
 
@@ -25,21 +26,10 @@ class UnitStore:
     __slots__ = ("max_copies", "outstanding", "settled")
 
     def __init__(self) -> None:
-        self.outstanding: dict[int, Unit] = {}
+        self.outstanding = Outstanding()
         self.settled = Ring(_ROW, 0)
         self.max_copies: i64 = 0
         """The most copies that any settled unit has."""
-
-    def pop_outstanding(self, seq: int) -> Unit | None:
-        """Remove and return an outstanding unit; None if the number has none."""
-        outstanding = self.outstanding
-        if not outstanding:
-            return None
-        key: Any = seq  # compiled, one object is made of it
-        unit = outstanding.get(key)
-        if unit is not None:
-            del outstanding[key]
-        return unit
 
     def settle(self, number: i64, unit: Unit) -> None:
         """Remember time, content and copies of a settled unit, to judge its late copies."""
@@ -54,10 +44,9 @@ class UnitStore:
 
     def settle_newest(self, unit: Unit | None) -> None:
         """Settle a unit if it is the newest outstanding one."""
-        seq = next(reversed(self.outstanding), None)
-        if seq is not None and unit is not None and self.outstanding[seq] is unit:
-            del self.outstanding[seq]
-            self.settle(seq, unit)
+        if unit is not None and self.outstanding.newest is unit:
+            self.outstanding.remove(unit)
+            self.settle(unit.number, unit)
 
     def settled_row(self, seq: i64) -> i64:
         """Return the index of a settled unit's row in `settled.cells`; -1 if it is forgotten."""
@@ -70,7 +59,7 @@ class UnitStore:
         slot = self.settled.find(seq)
         if slot >= 0:
             return self.settled.cells[slot + TIME]
-        unit = self.outstanding.get(seq) if self.outstanding else None
+        unit = self.outstanding.find(seq)
         return unknown_ns if unit is None else unit.first_ns
 
     def last_ns(self, seq: i64) -> int | None:
@@ -78,12 +67,12 @@ class UnitStore:
         slot = self.settled.find(seq)
         if slot >= 0:
             return int(self.settled.cells[slot + TIME])
-        unit = self.outstanding.get(seq)
+        unit = self.outstanding.find(seq)
         return None if unit is None else int(unit.last_ns)
 
     def content_of(self, seq: int, unknown: i64) -> i64:
         """Return the hash of a unit's content; `unknown` if nothing is remembered of it."""
-        unit = self.outstanding.get(seq)
+        unit = self.outstanding.find(seq)
         if unit is not None:
             return unit.content
         slot = self.settled_row(seq)
@@ -91,7 +80,7 @@ class UnitStore:
 
     def adjust_copies(self, seq: int, step: int) -> None:
         """Add `step` to the copies of a unit, outstanding or settled."""
-        unit = self.outstanding.get(seq)
+        unit = self.outstanding.find(seq)
         if unit is not None:
             unit.copies += step
             return
@@ -101,18 +90,18 @@ class UnitStore:
             cells[slot + COPIES] += step
             self.max_copies = max(self.max_copies, cells[slot + COPIES])
 
-    def overdue(self, now_ns: int) -> tuple[list[int], bool]:
+    def overdue(self, now_ns: int) -> tuple[list[Unit], bool]:
         """Return (units to settle now, whether there were too many outstanding ones).
 
         These are the units that have waited too long or, if there are too many, the oldest quarter.
-        A dict finds its oldest entry slowly after deletions, so many units are settled at once.
         """
-        outstanding = self.outstanding
-        over = len(outstanding) > MAX_OUTSTANDING
+        over = self.outstanding.count > MAX_OUTSTANDING
         horizon = now_ns - EXPIRY_NS
-        leaving: list[int] = []
-        for seq, unit in outstanding.items():
+        leaving: list[Unit] = []
+        unit = self.outstanding.first
+        while unit is not None:
             if len(leaving) == MAX_OUTSTANDING // 4 if over else unit.last_ns > horizon:
                 break
-            leaving.append(seq)
+            leaving.append(unit)
+            unit = unit.after
         return leaving, over
