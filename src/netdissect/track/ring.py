@@ -57,7 +57,9 @@ class Ring:
             cells = self._unpack()
             size = len(cells)
         place = (number << self._bits) & (size - 1)
-        return place if cells[place] == number else -1
+        if cells[place] != number:
+            return -1
+        return place
 
     def place(self, number: i64) -> i64:
         """Return the index in `cells` of the row to write for a number."""

@@ -120,11 +120,12 @@ class KnetScanner(Scanner):
         if head & 0x40:
             position = 5
             # Eight bytes are read at once, so shorter datagrams are left to `scan`.
-            base = read_i64_le(payload, 0) >> 24 & 0xFFFF if size > 7 else 0xFFFF  # noqa: PLR2004
+            if size < 8:  # noqa: PLR2004
+                return scan(payload, self._direction, hints)
+            word = read_i64_le(payload, 0)
+            base = word >> 24 & 0xFFFF
             if base > 0x7FFF:  # noqa: PLR2004 - it has two more bytes
-                if size < 8:  # noqa: PLR2004 - no message follows
-                    return scan(payload, self._direction, hints)
-                base = base & 0x7FFF | (read_i64_le(payload, 0) >> 40 & 0xFFFF) << 15
+                base = base & 0x7FFF | (word >> 40 & 0xFFFF) << 15
                 position = 7
         low: i64 = payload[1]
         high: i64 = payload[2]
@@ -212,12 +213,15 @@ class KnetScanner(Scanner):
                 if flags & _IN_ORDER and not flags & _FRAGMENT:
                     in_order += 1
             if flags & _RELIABLE and message_id != same:
-                same = message_id if count == 1 and message_id <= _MAX_SHORT else _NONE
+                same = _NONE
+                if count == 1 and message_id <= _MAX_SHORT:
+                    same = message_id
             total += 1
             position = after
-        self._count, self._in_order, self._parts = count, in_order, parts
-        self._same = _NONE if parts else same
-        self._uniform = self._same >= 0 and count == total and not in_order
+        if parts:
+            same = _NONE
+        self._count, self._in_order, self._parts, self._same = count, in_order, parts, same
+        self._uniform = same >= 0 and count == total and not in_order
         return position == size
 
     def _report_run(self, sink: EventSink, base: i64) -> None:
