@@ -19,7 +19,7 @@ LONG_KEY: Final = 64
 this: there are few different ones, and they recur all the time.
 """
 
-_KEYS: Final[dict[str, str]] = {}
+_KEYS: Final[dict[str, tuple[str, str]]] = {}
 _WORDS: Final[dict[str, str]] = {}
 _LEAST: Final = 1e-4
 _MOST: Final = 1e9
@@ -97,8 +97,7 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             known = _KEYS.get(key) if isinstance(key, str) else None
             if known is None:
                 known = _key(key)
-            # Keys are cached with the comma before them; the first one needs a brace instead.
-            out.append("{" + known[1:] if first else known)
+            out.append(known[0] if first else known[1])
             first = False
             if type(item) is int:  # numbers and texts are the most frequent: save a call
                 out.append(digits(item))
@@ -132,9 +131,10 @@ def _quoted(value: str) -> str:
     return written
 
 
-def _key(key: Any) -> str:
-    """Return a key as JSON, with a comma before and a colon after it."""
-    written = f",{_quoted(key.hex() if isinstance(key, bytes) else str(key))}:"
+def _key(key: Any) -> tuple[str, str]:
+    """Return a key as JSON with a colon after it, as the first of an object and as a later one."""
+    quoted = _quoted(key.hex() if isinstance(key, bytes) else str(key))
+    written = f"{{{quoted}:", f",{quoted}:"
     if isinstance(key, str) and len(key) < LONG_KEY and len(_KEYS) < MAX_KEYS:
         _KEYS[key] = written
     return written
