@@ -252,7 +252,11 @@ def _path(report: ConnectionReport) -> RttSummary | None:
         for items in (report.probes, report.spaces)
     )
     # All of them include the path; the longer ones also include the waiting of a program.
-    return min(probes or units, key=lambda rtt: rtt.p50 or 0.0, default=None)
+    shortest: RttSummary | None = None
+    for rtt in probes or units:
+        if shortest is None or (rtt.p50 or 0.0) < (shortest.p50 or 0.0):
+            shortest = rtt
+    return shortest
 
 
 def crosses(report: ConnectionReport, direction: int) -> bool:

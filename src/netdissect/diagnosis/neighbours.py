@@ -275,4 +275,6 @@ def _route(report: ConnectionReport) -> int:
 def _hash(text: str) -> int:
     """Return a hash of 62 bits that is the same in every process, unlike the builtin."""
     octets = text.encode()
-    return crc32(octets) << 31 | crc32(octets[::-1]) >> 1
+    high: i64 = crc32(octets)
+    low: i64 = crc32(octets[::-1])
+    return high << 31 | low >> 1

@@ -199,8 +199,11 @@ class Protocol(ABC):
 
     def policy(self, dialect: str) -> Policy:
         """Return the reliability rules of a dialect; those of the first for an unknown name."""
-        row = self.dialect_row(dialect) or self.dialects[0]
-        return self.policies[row.name]
+        found = self.policies.get(dialect)
+        if found is None:
+            row = self.dialect_row(dialect) or self.dialects[0]
+            found = self.policies[row.name]
+        return found
 
     def framer(self, dialect: str, direction: int) -> Framer | None:
         """Return a framer for one direction of a TCP stream; None where `transports` lacks tcp."""
@@ -221,7 +224,7 @@ class Protocol(ABC):
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints that a connection starts with."""
         default = self.dialects[0].name
-        first, second = (name or default for name in claim.dialects)
+        first, second = claim.dialects[0] or default, claim.dialects[1] or default
         return Hints((second, first) if claim.client == 1 else (first, second))
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:

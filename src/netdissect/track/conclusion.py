@@ -157,15 +157,17 @@ def _count_earlier_losses(connection: Connection) -> bool:
     """
     if connection.findings.misses or False in connection.vantage.near:
         return False
-    missing = [
-        max([_lost_before(each) for each in lane.spaces.values()], default=0)
-        for lane in connection.lanes
-    ]
-    if all(any(each.missing() for each in lane.spaces.values()) for lane in connection.lanes):
+    missing = [0, 0]
+    lacks = [False, False]
+    for space in _spaces(connection):
+        way = space.direction
+        missing[way] = max(missing[way], _lost_before(space))
+        lacks[way] = lacks[way] or space.missing() > 0
+    if False not in lacks:
         return False
-    for lane, count in zip(connection.lanes, missing, strict=True):
+    for lane in connection.lanes:
         if connection.vantage.near[lane.direction] is None:
-            lane.missing = count
+            lane.missing = missing[lane.direction]
     return any(lane.missing for lane in connection.lanes)
 
 

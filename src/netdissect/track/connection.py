@@ -130,7 +130,7 @@ class Connection(ScanSink):
     @property
     def last_frame(self) -> int:
         """Return the frame of the last packet."""
-        return max(self.lanes[0].last_frame, self.lanes[1].last_frame, self.after[1])
+        return max(max(self.lanes[0].last_frame, self.lanes[1].last_frame), self.after[1])  # noqa: PLW3301
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -487,7 +487,8 @@ class Connection(ScanSink):
         """Infer the vantage again from the evidence so far."""
         client, server = self.lanes
         late, later = client.disorder(), server.disorder()
-        if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
+        near, nearer = self.vantage.near
+        if near and nearer and not (late or later or self.findings.misses):
             return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):

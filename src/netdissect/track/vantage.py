@@ -126,9 +126,9 @@ class Vantage:
         found: tuple[bool | None, bool | None] = (None, None)
         if far or farther or (near and nearer):
             found = (False if far else near or None, False if farther else nearer or None)
-        changed = found != self.near
-        self.near = found
-        return changed
+        before, self.near = self.near, found
+        # One by one: compiled, tuples are compared as objects.
+        return found[0] is not before[0] or found[1] is not before[1]
 
     def settle(self, near: tuple[bool | None, bool | None]) -> None:
         """Fix the conclusion to that of an earlier pass over the whole capture."""
@@ -155,7 +155,7 @@ class Vantage:
     @property
     def basis(self) -> str:
         """Return the evidence as one sentence."""
-        sides = tuple(zip(SIDES, self.evidence, strict=True))
+        sides = [(SIDES[side], sight) for side, sight in enumerate(self.evidence)]
         facts = [_quickest(name, sight) for name, sight in sides if sight.heard]
         facts += [
             f"{_units(sight.disorder)} of the {name} came out of order"

@@ -230,11 +230,10 @@ def _read(
     if values is None or not values[5]:
         return None
     in_order, reliable, low, high, base, messages, _ = values
-    flags = any(message[3] for message in messages), any(message[2] for message in messages)
     deltas = [message[5] for message in messages if message[3]]
-    if flags[0] != bool(reliable) or (deltas and min(deltas) != 0):
+    if bool(deltas) != bool(reliable) or (deltas and 0 not in deltas):
         return None
-    if not reader.legacy and flags[1] != bool(in_order):
+    if not reader.legacy and any(message[2] for message in messages) != bool(in_order):
         return None
     controls: list[tuple[str, bytes]] = []
     for message in messages:
@@ -245,7 +244,7 @@ def _read(
             controls.append(control)
     number = high << 6 | low
     first = number == reader.first_id or not (reader.legacy or number)
-    following = (base or 0) + max(deltas, default=-1) + 1
+    following = (base or 0) + (max(deltas) + 1 if deltas else 0)
     return _Datagram(
         position, side, time_ns, number, first, bool(reliable), base, following, controls, octets
     )

@@ -15,6 +15,7 @@ from netdissect.dissect.readers.netplay import (
 )
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.figures import digits
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     CHUNK_DATA,
@@ -38,11 +39,6 @@ _LONGEST_NAME: Final = 4096
 """Characters of a class line that are kept as the type of a message."""
 
 
-@lru_cache(maxsize=65536)
-def _name(number: int) -> str:
-    return str(number)
-
-
 def scan_frame(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one frame of bin1 or bin2."""
     events = _frame(payload, 0, bounds)
@@ -55,7 +51,7 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
     values = read_NetplayFrame(payload, start, len(payload))
     if values is None:
         return _short(payload[start:])
-    events: list[Event] = [(Ev.MESSAGE, _name(values[2]))]
+    events: list[Event] = [(Ev.MESSAGE, digits(values[2]))]
     if values[1]:
         odd_NetplayFrame(values, None, events)
         if values[1] & COMPRESSED:

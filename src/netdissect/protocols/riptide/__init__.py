@@ -76,7 +76,7 @@ class Riptide(Protocol):
 
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints of a new connection; its dialect is undecided unless the claim says."""
-        first, second = (name or UNDECIDED for name in claim.dialects)
+        first, second = claim.dialects[0] or UNDECIDED, claim.dialects[1] or UNDECIDED
         return Hints((second, first) if claim.client == 1 else (first, second))
 
     def next_hints(self, hints: Hints) -> Hints:
