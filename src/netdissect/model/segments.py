@@ -4,7 +4,10 @@ compiled, creating one takes a few instructions, and its integers are not object
 
 from __future__ import annotations
 
+from netdissect.model.native import mypyc_attr
 
+
+@mypyc_attr(free_list_len=1)
 class StreamPiece:
     """Consecutive bytes of a TCP direction that have just become readable in order."""
 
@@ -24,6 +27,7 @@ class StreamPiece:
         """Bytes right before this piece that are missing in the capture; 0 without a gap."""
 
 
+@mypyc_attr(free_list_len=1)
 class TcpSegment:
     """One TCP segment, and its effect on the stream of its direction."""
 

@@ -88,6 +88,7 @@ class Units:
         raise NotImplementedError
 
 
+@mypyc_attr(free_list_len=1)
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
