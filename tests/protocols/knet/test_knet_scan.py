@@ -77,6 +77,14 @@ def meaning(events: list[Any]) -> tuple[Any, ...]:
     return counted(events), sorted(units), sorted(rest, key=repr)
 
 
+@pytest.mark.parametrize("dialect", DIALECTS[:2])
+def test_its_scanner_leaves_control_messages_with_a_long_id_to_scan(dialect: str) -> None:
+    data = bytes.fromhex("0703000f00800000000096182e420000a0400081")
+    known = hints(dialect)
+    for direction in (0, 1):
+        assert meaning(SCANNERS[direction].events(data, known)) == meaning(scan(data, direction, known))
+
+
 @pytest.mark.parametrize("share", SHARES)
 def test_its_scanner_means_the_same_as_scan(share: int) -> None:
     every = payloads("knet")

@@ -196,7 +196,8 @@ class KnetScanner(Scanner):
             message_id: i64 = payload[start]
             if flags & _START or not flags & _FRAGMENT:
                 if message_id > _MAX_SHORT:
-                    if after < start + 2 or payload[start + 1] > _MAX_SHORT:
+                    # An ID that would fit one byte may be that of a control message.
+                    if after < start + 2 or not 0 < payload[start + 1] <= _MAX_SHORT:
                         return False
                 elif form.control[message_id]:
                     if flags & (_RELIABLE | _START):
