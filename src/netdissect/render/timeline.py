@@ -104,8 +104,7 @@ class Overview:
             self._marked = True
 
     def _column(self, time_ns: int) -> int:
-        since: Any = time_ns - self._first_ns
-        at: int = since * self._columns // self._span_ns
+        at = (time_ns - self._first_ns) * self._columns // self._span_ns
         return min(self._columns - 1, max(0, at))
 
     def show(self, screen: Screen) -> None:
@@ -156,14 +155,12 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
 def ruler(span_ns: int, columns: int, start_ns: int = 0) -> str:
     """Return a ruler with labels at round seconds, at least 12 columns apart."""
     axis = [" "] * (columns + _TICK_COLUMNS)  # the last label may exceed the lane
-    span: Any = span_ns  # its products exceed 2**30, as those of `step_ns` and `since`
-    least_ns = span * _TICK_COLUMNS / columns
-    step_ns: Any = 10 ** max(0, len(str(int(least_ns))) - 1)
+    least_ns = span_ns * _TICK_COLUMNS / columns
+    step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
     step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
     digits = next((n for n in range(4) if step_ns % 10 ** (9 - n) == 0), 6)
     for tick in range(-(-start_ns // step_ns) * step_ns, start_ns + span_ns, step_ns):
-        since: Any = tick - start_ns
-        at = since * columns // span_ns
+        at = (tick - start_ns) * columns // span_ns
         label = f"|{tick / 1e9:.{digits}f} s"
         axis[at : at + len(label)] = label
     return "".join(axis).rstrip()
