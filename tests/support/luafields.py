@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
@@ -124,7 +125,15 @@ def theirs(
 def alike(kind: str, mine: list[str], other: list[str]) -> bool:
     if kind == "float":
         return [f"{float(item):.4g}" for item in mine] == [f"{float(item):.4g}" for item in other]
-    return mine == other
+    return mine == other or mine == [replaced(item) for item in other]
+
+
+def replaced(text: str) -> str:
+    """Return a text with U+FFFD for what is no UTF-8, as Java and therefore our layer of Netplay
+    read it; the script prints such bytes as `\\xNN`.
+    """
+    octets = re.sub(rb"\\x(..)", lambda found: bytes.fromhex(found[1].decode()), text.encode())
+    return octets.decode("utf-8", "replace")
 
 
 def differences(path: Path, script: Path, protocol: str, *, unpacks: bool = True) -> list[str]:
