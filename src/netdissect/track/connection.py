@@ -130,7 +130,7 @@ class Connection(ScanSink):
     @property
     def last_frame(self) -> int:
         """Return the frame of the last packet."""
-        return max(max(self.lanes[0].last_frame, self.lanes[1].last_frame), self.after[1])  # noqa: PLW3301
+        return max(max(self.lanes[0].last_frame, self.lanes[1].last_frame), self.after[1])  # noqa: PLW3301 - compiled, a call if of three
 
     # -- input -------------------------------------------------------------------------------------
 
