@@ -43,32 +43,32 @@ class CaptureError(CaptureFileError):
     """The capture is missing, unreadable or not a capture file. Commands exit with status 3."""
 
 
-_UNREADABLE: Final = (
-    ("a ZIP archive", 0, b"PK\x03\x04"),
-    ("a 7z archive", 0, b"7z\xbc\xaf\x27\x1c"),
-    ("a RAR archive", 0, b"Rar!\x1a\x07"),
-    ("a tar archive", 257, b"ustar"),
-    ("a file compressed by lzip", 0, b"LZIP"),
-    ("a file compressed by lzop", 0, b"\x89LZO"),
-    ("a file compressed by compress", 0, b"\x1f\x9d"),
-    ("a file compressed by snappy", 0, b"\xff\x06\x00\x00sNaPpY"),
-    ("a file compressed by lzma, the format before xz,", 0, b"\x5d\x00\x00"),
-    ("a file compressed twice", 0, _GZIP),
-    ("a file compressed twice", 0, _ZSTD),
-)
-"""Formats that cannot be read: (description, offset, bytes at that offset). A compressed file is
-checked after decompression.
-"""
-_CONVERTIBLE: Final = (
-    ("snoop", b"snoop\0\0\0"),
-    ("Network Monitor", b"RTSS"),
-    ("Network Monitor", b"GMBU"),
-    ("Sniffer", b"TRSNIFF data"),
-    ("NetXRay", b"XCP\0"),
-    ("iptrace", b"iptrace "),
-)
-"""Capture formats that Wireshark's `editcap` converts: (name, first bytes).
-Source: wiretap/*.c of Wireshark.
+_UNPACK: Final = "unpack it first"
+_UNREADABLE: Final = {
+    _UNPACK: (
+        ("a ZIP archive", 0, b"PK\x03\x04"),
+        ("a 7z archive", 0, b"7z\xbc\xaf\x27\x1c"),
+        ("a RAR archive", 0, b"Rar!\x1a\x07"),
+        ("a tar archive", 257, b"ustar"),
+        ("a file compressed by lzip", 0, b"LZIP"),
+        ("a file compressed by lzop", 0, b"\x89LZO"),
+        ("a file compressed by compress", 0, b"\x1f\x9d"),
+        ("a file compressed by snappy", 0, b"\xff\x06\x00\x00sNaPpY"),
+        ("a file compressed by lzma, the format before xz,", 0, b"\x5d\x00\x00"),
+        ("a file compressed twice", 0, _GZIP),
+        ("a file compressed twice", 0, _ZSTD),
+    ),
+    "`editcap FILE NEW.pcapng` converts it": (
+        ("the format of snoop", 0, b"snoop\0\0\0"),
+        ("the format of Network Monitor", 0, b"RTSS"),
+        ("the format of Network Monitor", 0, b"GMBU"),
+        ("the format of Sniffer", 0, b"TRSNIFF data"),
+        ("the format of NetXRay", 0, b"XCP\0"),
+        ("the format of iptrace", 0, b"iptrace "),
+    ),
+}
+"""Formats that cannot be read: advice -> (description, offset, bytes at that offset). A compressed
+file is checked after decompression. Source of the latter ones: wiretap/*.c of Wireshark.
 """
 _LOOKED_AT: Final = 262
 """Number of leading bytes that suffice to check all of them."""
@@ -208,14 +208,12 @@ def why_not(window: Window, path: str) -> str:
     if not window.left:
         return "file is empty"
     data = window.data
-    for name, at, magic in _UNREADABLE:
-        if data.startswith(magic, at):
-            return f"{name} is not read; unpack it first"
-    for name, magic in _CONVERTIBLE:
-        if data.startswith(magic):
-            return f"the format of {name} is not read; `editcap FILE NEW.pcapng` converts it"
+    for advice, rows in _UNREADABLE.items():
+        for name, at, magic in rows:
+            if data.startswith(magic, at):
+                return f"{name} is not read; {advice}"
     if path.endswith(".br"):  # Brotli has no magic number
-        return "a file compressed by Brotli is not read; unpack it first"
+        return f"a file compressed by Brotli is not read; {_UNPACK}"
     return f"not a capture file (starts with {data[:8].hex(' ')})"
 
 

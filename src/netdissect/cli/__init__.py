@@ -95,7 +95,7 @@ ALIASES = {
 """tshark's `-z` names -> our command. `-z io,stat,1` also sets the interval."""
 
 _IMPLIED = {"-i": "sniff", "-D": "sniff", "-w": "slice"}
-"""tshark's letter -> our command for it, if no command is named; the first that occurs counts."""
+"""tshark's letter -> our command, if none is named; the first row that occurs counts."""
 
 _OTHER_NAMES = {
     **dict.fromkeys(("capture", "dump", "live", "record"), "sniff"),

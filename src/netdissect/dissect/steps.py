@@ -139,6 +139,7 @@ _plans: dict[Any, Plan] = {}
 
 def plan_for(layer: Any) -> Plan:
     """Return the plan for a layer."""
+    # Not by `lru_cache`, which makes a tuple for each look-up.
     plan = _plans.get(layer)
     if plan is None:
         if len(_plans) >= MAX_LAYERS:

@@ -20,7 +20,15 @@ from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.flow import Decapsulator
 from netdissect.flow.ip import IP_READERS, OPTIONS_LIKE, IpHeader
-from netdissect.flow.links import ETHERNET, ETHERTYPE_IPV4, ETHERTYPE_IPV6, LINK_READERS, skip_tags
+from netdissect.flow.links import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    LINK_READERS,
+    NFLOG,
+    PKTAP,
+    skip_tags,
+)
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 
@@ -49,8 +57,8 @@ _TRANSPARENT_ETHERNET = b"\x65\x58"
 _V4 = 4
 _MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
 """Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
-_PRIVATE = frozenset({239, 258})
-"""Link types whose headers name programs and users (NFLOG, PKTAP): nothing of a frame is kept."""
+_PRIVATE = frozenset({NFLOG, PKTAP})
+"""Link types of whose frames nothing is kept: the headers name users and programs."""
 _KEPT = {INTERFACE: frozenset({2, 9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
 """Options of pcapng that say nothing about people or machines. Of an interface: its name, and
 resolution and offset of its times. Of a packet: flags, drops, identity, queue and verdict.

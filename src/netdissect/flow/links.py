@@ -43,7 +43,9 @@ _NFLOG_PAYLOAD: Final = 9
 """Attribute with the packet. Source: NFULA_PAYLOAD, linux/netfilter/nfnetlink_log.h."""
 _MAX_ATTRIBUTES: Final = 32
 """Attributes of one frame that are looked at; there are 21 types."""
-_PKTAP: Final = 258
+NFLOG: Final = 239
+PKTAP: Final = 258
+"""Link types whose headers name users and programs."""
 _PKTAP_HEADER: Final = 108
 """Smallest header of PKTAP, bytes. Source: tcpdump.org/linktypes/LINKTYPE_PKTAP.html."""
 _AF_INET: Final = 2
@@ -124,7 +126,7 @@ def _pktap(data: bytes) -> Located:
     """Read the header that macOS puts before a frame, with the link type of the frame."""
     size, link = int.from_bytes(data[:4], "little"), int.from_bytes(data[8:12], "little")
     reader = LINK_READERS.get(link)
-    if reader is None or link == _PKTAP or size < _PKTAP_HEADER:
+    if reader is None or link == PKTAP or size < _PKTAP_HEADER:
         return _NOTHING
     kind, pos = reader(data[size:])
     return kind, size + pos
@@ -142,8 +144,8 @@ LINK_READERS: dict[int, Callable[[bytes], Located]] = {
     _LINUX_SLL: _cooked,
     228: _ipv4,
     229: _ipv6,
-    239: _nflog,
-    _PKTAP: _pktap,
+    NFLOG: _nflog,
+    PKTAP: _pktap,
     _LINUX_SLL2: _cooked2,
 }
 """Link type -> reader of its header. The Ethernet type 0 stands for a frame without a packet."""

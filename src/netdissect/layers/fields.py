@@ -111,14 +111,20 @@ class Named(Limited):
         return x
 
 
-class Hex:
-    """Mixin for bytes of variable length, displayed as hex."""
+class _Lenient:
+    """Mixin for bytes that may be given in other ways."""
 
     __slots__ = ()
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept a str or a bytearray instead of its bytes."""
         return octets_of(x) if isinstance(x, (str, bytearray)) else x
+
+
+class Hex(_Lenient):
+    """Mixin for bytes of variable length, displayed as hex."""
+
+    __slots__ = ()
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return the bytes as hex."""
@@ -130,14 +136,10 @@ class Hex:
         return RandBin(RandNum(0, 40))
 
 
-class Utf8:
+class Utf8(_Lenient):
     """Mixin for bytes that are displayed as text."""
 
     __slots__ = ()
-
-    def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a str or a bytearray instead of its bytes."""
-        return octets_of(x) if isinstance(x, (str, bytearray)) else x
 
     def plain(self, value: bytes) -> Any:
         """Return the text."""

@@ -12,6 +12,8 @@ from typing import Final
 
 from netdissect.model.pickling import pickle_by_fields
 
+SEEN: Final = ("observed", "inferred", "copies", "ids", "told")
+"""Those `Loss.basis` with which one capture shows the loss itself rather than a limit of it."""
 LOSS_BASIS: Final = {
     "bound": "retransmitted or unacknowledged",
     "copies": "from missing copies",
@@ -204,7 +206,7 @@ class Loss:
     @property
     def is_seen(self) -> bool:
         """Return whether one capture shows the loss itself rather than a limit of it."""
-        return self.basis in ("observed", "inferred", "copies", "ids", "told")
+        return self.basis in SEEN
 
     @property
     def is_known(self) -> bool:

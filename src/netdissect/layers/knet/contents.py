@@ -244,13 +244,13 @@ def _later_fragment(fields: Any, dialect: str) -> bool:
 
 
 def message_names(messages: Iterable[Any]) -> str:
-    """Return the names of messages, for one-line summaries."""
+    """Return the names of messages, or that there are none, for one-line summaries."""
     names = []
     for message in messages:
         content = getattr(message, "content", None)
         number = content.int_value("message_id") if isinstance(content, Layer) else None
         names.append("fragment" if number is None else message_type(number, message.dialect))
-    return summary_list(names)
+    return summary_list(names) or "no messages"
 
 
 def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:

@@ -295,7 +295,7 @@ class KnetDatagram(NumberedDatagram):
         """Return the one-line form of Scapy's `summary()`."""
         parts = self.int_value("packet_id_low"), self.int_value("packet_id_high")
         shown = "" if None in parts else f" #{self.packet_id}"
-        return f"{self.name}{shown}: {message_names(self.messages) or 'no messages'}"
+        return f"{self.name}{shown}: {message_names(self.messages)}"
 
 
 class Knet2010Datagram(KnetDatagram):

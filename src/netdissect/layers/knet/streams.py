@@ -101,7 +101,7 @@ class KnetStream(StreamLayer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`: the types of the messages."""
-        return f"{self.name}: {message_names(self.messages) or 'no messages'}"
+        return f"{self.name}: {message_names(self.messages)}"
 
     def answers(self, other: Any) -> bool:
         """Return whether a message in this stream answers one in `other`."""
