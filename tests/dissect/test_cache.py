@@ -14,7 +14,7 @@ from netdissect.dissect import cache, engine
 LAYERS = """
 from scapy.fields import ShortField, ByteField
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import Varint
+from netdissect.layers.fields import Items, Varint
 from netdissect.wire.varint import VarintCodec
 
 class Two(Layer):
@@ -30,8 +30,11 @@ OWN = VarintCodec("own", read_own, lambda value: bytes([value // 2]), 0, 510)
 class Own(Layer):
     fields_desc = [Varint("number", 0, OWN)]
 
+class Pairs(Layer):
+    fields_desc = [Items("pairs", Two)]
+
 CODES = ()
-READERS = [(Two, ()), (Own, ())]
+READERS = [(Own, ()), (Pairs, ())]
 """
 
 
@@ -44,6 +47,10 @@ def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cache.readers.cache_clear()
     return name
+
+
+def test_the_items_of_a_list_are_read_without_a_row_of_their_own(layers: str) -> None:
+    assert cache.readers(layers).read_Pairs(b"\0\1\2\0\3\4", 0, 6) == ([(1, 2, 3), (3, 4, 6)], 6)
 
 
 def test_what_stands_beside_the_layers_is_derived_anew_too(
@@ -137,7 +144,9 @@ def test_nowhere_to_keep_them_is_no_fault(
 
 
 def test_field_names_are_kept(layers: str, tmp_path: Path) -> None:
-    wanted = {"first": "int 0 65535", "second": "int 0 255", "number": "int 0 510"}
+    wanted = {
+        "first": "int 0 65535", "second": "int 0 255", "number": "int 0 510", "pairs": "list",
+    }  # fmt: skip
     assert cache.field_kinds(layers) == wanted
     assert [file.name.rpartition("-")[2] for file in files(tmp_path)] == ["fields.json"]
     assert cache.field_kinds(layers) == wanted

@@ -26,11 +26,12 @@ from scapy.fields import (
 import netdissect.dissect.readers
 from agreement import assert_agree, mutations, payloads
 from derived import compile_reader
-from netdissect.dissect.derive import module_source, source
+from netdissect.dissect.derive import module_source
+from netdissect.dissect.derive_fields import source
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import IfLeft, Items, NulString, SizedBytes, Tail, Varint
+from netdissect.layers.fields import IfLeft, NulString, SizedBytes, Tail, Varint
 from netdissect.model.native import ABSENT
 from netdissect.wire.varint import KNET_15_16, TEEWORLDS
 
@@ -111,7 +112,7 @@ def test_rules_that_cannot_be_read_are_refused() -> None:
 
     class Odd(Layer):
         name = "odd"
-        fields_desc = [Items("items", Opaque, E("nowhere"))]
+        fields_desc = [SizedBytes("octets", b"", E("nowhere"))]
 
     with pytest.raises(TypeError, match="unknown field"):
         compile_reader(Odd)

@@ -19,6 +19,7 @@ from netdissect.layers.fields import (
     Items,
     NulString,
     SizedBytes,
+    SizedText,
     Tail,
     Varint,
 )
@@ -130,20 +131,23 @@ class Named(Layer):
         Varint("size", None, KNET_7_8, length_of="data"),
         SizedBytes("data", b"", E("size")),
         NulString("nick", b"me"),
+        ByteField("title_size", 0),
+        SizedText("title", b"", E("title_size")),
     ]
 
 
 def test_a_length_of_variable_size_is_that_of_its_field() -> None:
-    assert bytes(Named(data=b"abc")) == b"\x00\x03abcme\0"
+    assert bytes(Named(data=b"abc")) == b"\x00\x03abcme\0\0"
     assert bytes(Named(data=b"x" * 200))[1:3] == b"\xc8\x01"
     assert bytes(Named(data=b"abc", size=7))[1] == 7
 
 
 def test_texts_and_flags_are_shown_as_such() -> None:
-    octets = bytes(Named(loud=1, nick="J\xf6rg"))
+    octets = bytes(Named(loud=1, nick="J\xf6rg", title_size=3, title="\u20ac"))
     node, _scope, _used = Walker(Catalogue()).walk(Named, octets)
     assert {child.name: child.value for child in node.children} == {
         "loud": True, "rest": 0, "size": 0, "data": b"", "nick": "J\xf6rg",
+        "title_size": 3, "title": "\u20ac",
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from scapy.fields import BitEnumField, BitField, ByteField, ShortField
 
 from derived import compile_reader
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.derive import source
+from netdissect.dissect.derive_fields import source
 from netdissect.dissect.walker import Walker
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import Items

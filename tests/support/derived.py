@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from netdissect.dissect import derive
-from netdissect.layers.fields import Items
 
 
 def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
     """Return the reader of one layer that passes fields over."""
-    lists = [field for field in layer.fields_desc if isinstance(field, Items)]
-    text = derive._module(layer.__name__, [(layer, skip), *((each.item, ()) for each in lists)])
+    text = derive._module(layer.__name__, [(layer, skip)])
     scope: dict[str, Any] = {}
     exec(compile(text, f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102 - our own layers
     reader: Callable[..., Any] = scope[f"read_{layer.__name__}"]

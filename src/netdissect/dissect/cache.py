@@ -110,7 +110,8 @@ def _key(layers: str) -> str | None:
         for file in files:
             digest.update(hashlib.sha256(file.read_bytes()).digest())
         # Another netdissect may derive another text.
-        for file in (Path(__file__).with_name("derive.py"), Path(__file__).with_name("names.py")):
+        here = Path(__file__).parent
+        for file in (*sorted(here.glob("derive*.py")), here / "names.py"):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     except OSError:
         return None

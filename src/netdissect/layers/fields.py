@@ -327,6 +327,13 @@ class SizedBytes(Hex, StrField):  # type: ignore[misc]
         return s[len(octets) :], octets
 
 
+class SizedText(Utf8, SizedBytes):
+    """Text of a stated length, without terminator. Its arguments are those of `SizedBytes`."""
+
+    def __init__(self, *args: Any, private: str = TEXT, **kwargs: Any) -> None:
+        SizedBytes.__init__(self, *args, private=private, **kwargs)
+
+
 class NulString(Utf8, StrField):  # type: ignore[misc]
     """Text up to a terminator, which is not part of the value."""
 
