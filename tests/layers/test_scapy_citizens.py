@@ -23,7 +23,9 @@ from scapy.utils import PcapReader
 from agreement import CAPTURES, payloads
 from netdissect import layers
 from netdissect.craft.layers import exported_layers
-from netdissect.dissect.choice import choose, reading_layer
+from netdissect.dissect import choice
+from netdissect.dissect.choice import choose, likeliest, reading_layer
+from netdissect.dissect.engine import dissect
 from netdissect.layers import PROTOCOLS, knet, netplay, riptide, teeworlds
 from netdissect.layers.base import Knowledge, Layer
 from netdissect.layers.binding import is_reader
@@ -378,6 +380,32 @@ def test_a_datagram_alone_tells_its_dialect(
         for each in records
     )
     assert right >= share * len(records)
+
+
+@pytest.mark.parametrize(("protocol", "capture", "_dialect", "_share"), TRUTH)
+def test_the_likeliest_dialect_is_the_first_candidate(
+    protocol: str, capture: str, _dialect: str, _share: float
+) -> None:
+    path = CAPTURES / protocol / f"{capture}.pcap"
+    for record in itertools.islice(iter_records(str(path)), 150):
+        for direction in (record.direction, None):
+            for octets in (record.payload, record.payload[:-3], record.payload + b"x"):
+                asked = (protocol, octets, DIALECTS[protocol], record.transport, direction)
+                assert likeliest(*asked) == choose(*asked).dialects[0]
+
+
+def test_only_who_looks_at_the_candidates_pays_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(
+        choice, "dissect",
+        lambda protocol, octets, request: asked.append(request.dialect) or dissect(protocol, octets, request),
+    )  # fmt: skip
+    octets = bytes(riptide.RiptideReliable(sequence_id=302, message_id=4, data=b"other words"))
+    riptide.bind(PORT)
+    message = sent(octets)[UDP].payload
+    assert asked == ["riptide-2.2"]
+    assert message.candidates == ("riptide-2.2", "riptide-2.1")
+    assert {*asked} == {*riptide.DIALECTS}
 
 
 def wrongly_certain(path: Path, count: int) -> list[str]:

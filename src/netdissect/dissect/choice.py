@@ -44,6 +44,29 @@ class Choice(NamedTuple):
     """Candidates in which the packet looks different from that in the first."""
 
 
+def likeliest(
+    protocol: str,
+    octets: bytes,
+    dialects: tuple[str, ...],
+    transport: str = "udp",
+    direction: int | None = None,
+) -> str:
+    """Return the first candidate of `choose`: no dialect after one that fits is tried.
+
+    Arguments as `choose`.
+    """
+    order = _order(protocol, octets, dialects, transport) or dialects[:1]
+    if len(order) == 1:
+        return order[0]
+    penalties: dict[int, str] = {}
+    for each in order:
+        penalty = _penalty(protocol, octets, Request(each, direction, transport))[0]
+        penalties.setdefault(penalty, each)
+        if not penalty:
+            break
+    return penalties[min(penalties)]
+
+
 @lru_cache(maxsize=16)
 def choose(
     protocol: str,
@@ -70,21 +93,13 @@ def choose(
     def judge(dialect: str) -> tuple[int, Any]:
         """Return the penalty of a dialect, and what identifies the packet that is shown."""
         request = Request(dialect, direction, transport)
-        found = dissect(protocol, octets, request)
-        penalty = sum(
-            _WEIGHTS.get(each.severity, 0)
-            for each in found.annotations
-            if not each.code.endswith(_SIZE)
-        )
+        penalty, types = _penalty(protocol, octets, request)
         packet = reader(octets, request)
         # Layers that differ only in the names of messages show different packets if names differ.
-        if packet in getattr(module, "ONE_LAYOUT", ()):
-            packet = tuple(each.type for each in found.messages)
-        return penalty if found.messages or not octets else penalty + _NO_MESSAGE, packet
+        return penalty, types if packet in getattr(module, "ONE_LAYOUT", ()) else packet
 
-    likely = getattr(module, "likely", None)
-    order = dialects if likely is None else likely(octets, transport)
-    judged = {each: judge(each) for each in order if each in dialects}
+    order = _order(protocol, octets, dialects, transport)
+    judged = {each: judge(each) for each in order}
     if not judged:
         return Choice(dialects[:1], ())
     least = min(penalty for penalty, _packet in judged.values())
@@ -99,3 +114,24 @@ def choose(
     found += [each for each in dialects if each not in found and packets[each] in shown]
     others = tuple(each for each in found if packets[each] != packets[found[0]])
     return Choice(tuple(found), others)
+
+
+def _order(
+    protocol: str, octets: bytes, dialects: tuple[str, ...], transport: str
+) -> tuple[str, ...]:
+    """Return the dialects to try, the likeliest first."""
+    likely = getattr(layer_module(protocol), "likely", None)
+    order = dialects if likely is None else likely(octets, transport)
+    return tuple(each for each in order if each in dialects)
+
+
+def _penalty(protocol: str, octets: bytes, request: Request) -> tuple[int, tuple[str, ...]]:
+    """Return the penalty of a dialect, and the types of the messages that it finds."""
+    found = dissect(protocol, octets, request)
+    penalty = sum(
+        _WEIGHTS.get(each.severity, 0)
+        for each in found.annotations
+        if not each.code.endswith(_SIZE)
+    )
+    types = tuple(each.type for each in found.messages)
+    return penalty if types or not octets else penalty + _NO_MESSAGE, types

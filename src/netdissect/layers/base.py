@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from scapy.config import conf
 from scapy.fields import Field, RawVal
@@ -138,6 +138,9 @@ def _can_write(pkt: Any, field: Any, value: Any) -> bool:
 
 
 _L = TypeVar("_L", bound="Layer")
+Chooser: TypeAlias = Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]
+"""Returns the dialects that the bytes of a packet may be in, that of the packet first, and those of
+them in which it would look different."""
 
 
 def make_layer(
@@ -171,7 +174,7 @@ _SET_LATER = (
 _READING = {"_internal", "_underlayer", "_parent", "stop_dissection_after"}
 """Arguments with which Scapy reads a packet from bytes."""
 _ATTRIBUTES: dict[str, Any] = {
-    "fault": None, "knowledge": None, "candidates": (), "certain": "", "ambiguity": "",
+    "fault": None, "knowledge": None, "choose": None,
 }  # fmt: skip
 """Values of the attributes of a new packet that Scapy's do not have."""
 
@@ -189,7 +192,7 @@ def _first_values(layer: type[Any]) -> tuple[tuple[Callable[[Any, Any], None], A
 
 
 class _DispatchingMeta(type(Packet)):  # type: ignore[misc]
-    """Records the candidate dialects in a packet whose class `dispatch_hook` chose by its bytes."""
+    """Tells a packet whose class `dispatch_hook` chose by its bytes how it was chosen."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if "dispatch_hook" not in cls.__dict__:
@@ -198,7 +201,7 @@ class _DispatchingMeta(type(Packet)):  # type: ignore[misc]
         packet = super().__call__(*args, **kwargs)
         # Another class than the one called: `dispatch_hook` chose that of a dialect.
         if type(packet) is not cls and isinstance(packet, Layer):
-            packet.set_candidates(*cls.find_candidates(*args, **kwargs))
+            packet.choose = cls.chooser(*args, **kwargs)
         return packet
 
 
@@ -213,7 +216,7 @@ class Layer(_Base):  # type: ignore[misc]
     describe their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["ambiguity", "candidates", "certain", "fault", "knowledge", "surplus"]
+    __slots__ = ["choose", "fault", "knowledge", "surplus"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
@@ -290,26 +293,32 @@ class Layer(_Base):  # type: ignore[misc]
         return self.knowledge if attr == "netdissect" else super().__getattr__(attr)
 
     @classmethod
-    def find_candidates(
-        cls, *_args: Any, **_kwargs: Any
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the arguments of `set_candidates` for the arguments of `dispatch_hook`."""
-        return (), ()
+    def chooser(cls, *_args: Any, **_kwargs: Any) -> Chooser | None:
+        """Return what `choose` of a packet is to be, for the arguments of `dispatch_hook`."""
+        return None
 
-    def set_candidates(self, dialects: tuple[str, ...], others: tuple[str, ...]) -> None:
-        """Record which dialects the bytes may be in.
+    def _choice(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what `choose` returns; nothing where the bytes did not decide."""
+        # Only now: it takes several times as long as reading the packet.
+        return ((), ()) if self.choose is None else self.choose()
 
-        Args:
-            dialects: all candidates, that of this packet first.
-            others: those in which the packet would look different: titles and summaries name them.
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Return the dialects that the bytes may be in, that of this packet first; () if the
+        dialect is certain or the bytes did not decide.
         """
-        self.candidates = dialects if len(dialects) > 1 else ()
-        self.certain = dialects[0] if len(dialects) == 1 else ""
-        self.ambiguity = f" (or {', '.join(others)})" if others else ""
+        dialects = self._choice()[0]
+        return dialects if len(dialects) > 1 else ()
+
+    @property
+    def _ambiguity(self) -> str:
+        """Return the words for the dialects in which the packet would look different."""
+        others = self._choice()[1]
+        return f" (or {', '.join(others)})" if others else ""
 
     def _do_summary(self) -> tuple[int, str, list[Any]]:
         found, text, needed = super()._do_summary()
-        return found, text + self.ambiguity, needed
+        return found, text + self._ambiguity, needed
 
     @property
     def _title(self) -> str:
@@ -319,9 +328,11 @@ class Layer(_Base):  # type: ignore[misc]
     def _show_or_dump(self, *args: Any, **kwargs: Any) -> Any:
         # Scapy has no hook for the title of `show`: it reads the packet's name.
         title: Any = self
-        dialect = (self.knowledge and self.knowledge.dialect) or self.certain
+        dialects = self._choice()[0]
+        certain = dialects[0] if len(dialects) == 1 else ""
+        dialect = (self.knowledge and self.knowledge.dialect) or certain
         name = title.name
-        title.name = f"{self._title}, {dialect}" if dialect else self._title + self.ambiguity
+        title.name = f"{self._title}, {dialect}" if dialect else self._title + self._ambiguity
         try:
             return super()._show_or_dump(*args, **kwargs)
         finally:
@@ -446,9 +457,7 @@ class Layer(_Base):  # type: ignore[misc]
             value = clone.getfieldval(name)
             kept[name] = tuple(value) if isinstance(value, list) else value
         clone.raw_packet_cache_fields = kept
-        clone.fault, clone.knowledge = self.fault, self.knowledge
-        clone.candidates, clone.ambiguity = self.candidates, self.ambiguity
-        clone.certain = self.certain
+        clone.fault, clone.knowledge, clone.choose = self.fault, self.knowledge, self.choose
         return clone  # type: ignore[no-any-return]
 
     def dissect(self, s: bytes) -> None:

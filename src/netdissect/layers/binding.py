@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
 from scapy.config import conf
 from scapy.packet import bind_bottom_up, bind_top_down
 
-from netdissect.layers.base import Layer
+from netdissect.layers.base import Chooser, Layer
 from netdissect.model.packets import Direction
 from netdissect.model.text import quoted
 
@@ -95,14 +96,18 @@ def find_layer(
 ) -> type[Layer]:
     """Return the layer that reads `data` in its likeliest dialect; arguments as `find_dialects`."""
     module = import_module(f"netdissect.layers.{protocol}")
-    dialect = find_dialects(protocol, data, dialects, transport, direction)[0][0]
+    known = tuple(dialects or module.DIALECTS)
+    dialect = known[0]
+    if data and len(known) > 1:
+        choice = import_module("netdissect.dissect.choice")
+        dialect = choice.likeliest(protocol, data, known, transport, direction)
     request = _Request(dialect, transport, direction)
     found: type[Layer] = getattr(module, "reader", module.root)(data, request)
     return found
 
 
 def by_bytes(protocol: str) -> tuple[Any, Any]:
-    """Return the methods `dispatch_hook` and `find_candidates` of the base class of all headers.
+    """Return the methods `dispatch_hook` and `chooser` of the base class of all headers.
 
     Called with bytes, the class then returns a packet of the dialect that fits them best.
     """
@@ -110,10 +115,10 @@ def by_bytes(protocol: str) -> tuple[Any, Any]:
     def dispatch_hook(_cls: Any, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
         return find_layer(protocol, bytes(_pkt))
 
-    def find_candidates(_cls: Any, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> Any:
-        return find_dialects(protocol, bytes(_pkt))
+    def chooser(_cls: Any, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> Chooser:
+        return partial(find_dialects, protocol, bytes(_pkt))
 
-    return classmethod(dispatch_hook), classmethod(find_candidates)
+    return classmethod(dispatch_hook), classmethod(chooser)
 
 
 class PortReader(StreamLayer):
@@ -133,11 +138,9 @@ class PortReader(StreamLayer):
         return cls if _pkt is None else find_layer(*cls._lookup(_pkt, **kwargs))
 
     @classmethod
-    def find_candidates(
-        cls, _pkt: bytes = b"", *_args: Any, **kwargs: Any
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the dialects that these bytes may be in."""
-        return find_dialects(*cls._lookup(_pkt, **kwargs))
+    def chooser(cls, _pkt: bytes = b"", *_args: Any, **kwargs: Any) -> Chooser:
+        """Return what finds the dialects that these bytes may be in."""
+        return partial(find_dialects, *cls._lookup(_pkt, **kwargs))
 
     @classmethod
     def _lookup(cls, data: bytes, **kwargs: Any) -> tuple[Any, ...]:
@@ -155,7 +158,7 @@ class PortReader(StreamLayer):
         reassemble = getattr(layer, "tcp_reassemble", None)
         packet = layer(bytes(data)) if reassemble is None else reassemble(data, metadata, session)
         if packet is not None:
-            packet.set_candidates(*find_dialects(*lookup))
+            packet.choose = partial(find_dialects, *lookup)
         return packet
 
 

@@ -87,7 +87,7 @@ class EoudpHeader(Layer):
         flagged = any(field.name == "important" for field in cls.fields_desc)
         cls.checks = _checks(dialect, flagged=flagged)
 
-    dispatch_hook, find_candidates = by_bytes("eoudp")
+    dispatch_hook, chooser = by_bytes("eoudp")
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

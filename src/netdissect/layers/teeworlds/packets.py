@@ -281,7 +281,7 @@ class TwPacket(Layer):
         """
         super().__init__(*args, **kwargs)
 
-    dispatch_hook, find_candidates = by_bytes("teeworlds")
+    dispatch_hook, chooser = by_bytes("teeworlds")
 
     def answers(self, other: Any) -> bool:
         """Return whether this answers a message in `other`."""
