@@ -304,6 +304,8 @@ WORDS: list[Case] = [
     (["explain", "zzz"], 2, "`netdissect explain` lists them"),
     (["connections", LOSSY, "9"], 2, "there is no connection 9: the capture has only 1"),
     (["connections", LOSSY, "x"], 2, "is not a number; CONNECTION follows FILE"),
+    (["connections", LOSSY, LOSSY], 2, "'netdissect merge' makes one file of several"),
+    (["timeline", LOSSY, LOSSY, LOSSY], 2, "'netdissect merge' makes one file of several"),
     (["connections", LOSSY, "--sort", "x"], 2, "is not one of"),
     (["connections", LOSSY, "--processes", "0"], 2, "not in the range"),
     (["connections", LOSSY, "--processes", "65"], 2, "not in the range"),

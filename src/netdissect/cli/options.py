@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from importlib import import_module
+from os.path import isfile
 from typing import Any, Final, TypeVar
 
 import click
@@ -61,6 +62,12 @@ def grouped(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F
     return decorate
 
 
+_ANOTHER: Final = (
+    "{} is one capture too many. 'netdissect merge' makes one file of several; "
+    "'netdissect survey' reads many, 'netdissect join' two that show the same traffic."
+)
+
+
 def late(module: str, name: str) -> Callable[[], Any]:
     """Return a function that imports and returns a class when a command runs."""
     return lambda: getattr(import_module(f"netdissect.cli.{module}"), name)
@@ -104,6 +111,9 @@ def capture(
             if second:
                 is_file = len(words) > 1 and not words[1].isdecimal()
                 options["second"] = words.pop(1) if is_file else None
+            files = [word for word in words if isfile(word)]  # noqa: PTH113 - any text will do
+            if len(files) > 1 + kinds.count(FILE):
+                raise click.UsageError(_ANOTHER.format(quoted(files[-1])))
             if len(words) > 1 + len(names):
                 raise click.UsageError(f"Got unexpected extra argument ({words[1 + len(names)]}).")
             options["file"] = words[0] if words else None
