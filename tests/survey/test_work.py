@@ -98,8 +98,13 @@ def same_as_stats(tmp_path: Path, capture: Path) -> None:
     assert not found
 
 
-def test_intervals_are_those_of_stats(tmp_path: Path) -> None:
-    same_as_stats(tmp_path, LOSSY)
+LATE = CAPTURES / "eoudp" / "late_resend_peer_client.pcap"
+"""Copies that the next number makes retransmissions after the acknowledgement."""
+
+
+@pytest.mark.parametrize("capture", [LOSSY, LATE], ids=lambda path: path.stem)
+def test_intervals_are_those_of_stats(capture: Path, tmp_path: Path) -> None:
+    same_as_stats(tmp_path, capture)
 
 
 def test_a_second_run_skips_and_two_datasets_are_equal(tmp_path: Path) -> None:

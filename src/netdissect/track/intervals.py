@@ -22,9 +22,9 @@ from netdissect.track.totals import (
     NEVER,
     SpaceTotals,
     SpanTotals,
-    by_place,
     first_of,
     moment_ns,
+    undecided,
 )  # fmt: skip
 
 MAX_INTERVALS = 100_000
@@ -214,7 +214,7 @@ class Intervals:
             return
         key = record.connection, record.direction, record.space
         extra = record.extra
-        late = arrived is None and by_place(record)
+        late = arrived is None and undecided(record)
         if late and self._late_count < MAX_WAITING:
             self._late_count += 1
             self._judged_late.setdefault(record.connection, []).append((record, frames))

@@ -444,20 +444,20 @@ class Repeats:
                 self.report_reuse(seq, frame, time_ns)
         early = self._early
         if self.counted is not None:
-            self._leave_to_next_number(self.counted, seq, copy, copied, gap_ns, time_ns)
+            self._leave_to_next_number(self.counted, seq, copy, record, copied, gap_ns, time_ns)
         elif early is not None and not self._copy_memory().keep(early, seq, copy, record):
             context.hit("MAX_DOUBTFUL")
 
     def _leave_to_next_number(
-        self, counted: CountedCopies, seq: int, copy: Copy | None, copied: bool | None,  # noqa: FBT001
-        gap_ns: int, time_ns: int,
+        self, counted: CountedCopies, seq: int, copy: Copy | None, record: UnitRecord | None,
+        copied: bool | None, gap_ns: int, time_ns: int,  # noqa: FBT001
     ) -> None:  # fmt: skip
         """Have the next number judge a copy."""
         if copy is not None:
             copy.doubtful = True
         if not counted.add(
             gap_ns,
-            lambda made: self._apply_counted_verdict(seq, copy, copied, made),
+            lambda made: self._apply_counted_verdict(seq, copy, record, copied, made),
             time_ns,
             copied=copied is True,
             soon=gap_ns < NETWORK_COPY_NS,
@@ -490,8 +490,9 @@ class Repeats:
     # -- revised verdicts --------------------------------------------------------------------------
 
     def _apply_counted_verdict(
-        self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
-    ) -> None:
+        self, seq: int, copy: Copy | None, record: UnitRecord | None, before: bool | None,  # noqa: FBT001
+        copied: bool | None,  # noqa: FBT001
+    ) -> None:  # fmt: skip
         """Apply what the next number has shown of a copy. Next to the sender alone, the network has
         not made any copy.
         """
@@ -500,12 +501,15 @@ class Repeats:
             copied = False
         if copy is not None:
             copy.doubtful = False
-        self._reclassify(seq, copy, before, copied)
+        self._reclassify(seq, copy, record, before, copied)
 
     def _reclassify(
-        self, seq: int, copy: Copy | None, before: bool | None, copied: bool | None  # noqa: FBT001
+        self, seq: int, copy: Copy | None, record: UnitRecord | None, before: bool | None,  # noqa: FBT001
+        copied: bool | None,  # noqa: FBT001
     ) -> None:  # fmt: skip
-        """Change the verdict on one copy."""
+        """Change the verdict on one copy, and with it the round trip of its unit. A stamped
+        acknowledgement names the copy, so that its round trip stays.
+        """
         if copied is before:
             return
         self._recount(1, before, copied)
@@ -515,6 +519,8 @@ class Repeats:
             copy.kind = KIND[copied]
             if self._recorder is not None:
                 self._recorder.copy_reclassified(copy, KIND[before])
+        if record is not None and self._context.rule.ack is not AckRule.STAMPED:
+            record_reclassified(record)
 
     def _recount(self, count: int, before: bool | None, copied: bool | None) -> None:  # noqa: FBT001
         """Move copies from the count of one verdict to that of another."""
@@ -526,13 +532,6 @@ class Repeats:
             else:
                 self.retransmissions += step
         self._context.findings.reclassify(FINDING[before], FINDING[copied], count)
-
-    def _reclassify_record(self, record: UnitRecord | None) -> None:
-        """Update the round trip of a unit after the verdict on one of its copies has changed. A
-        stamped acknowledgement names the copy, so that its round trip stays.
-        """
-        if record is not None and self._context.rule.ack is not AckRule.STAMPED:
-            record_reclassified(record)
 
     def set_vantage(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Apply what is known now of the vantage, which may be less than before."""
@@ -556,5 +555,4 @@ class Repeats:
         if early.gap_ns == ABSENT:
             self._recount(early.count, before, early.verdict)
         else:
-            self._reclassify(early.seq, early.copy, before, early.verdict)
-            self._reclassify_record(early.record)
+            self._reclassify(early.seq, early.copy, early.record, before, early.verdict)

@@ -12,11 +12,11 @@ from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 from netdissect.track.outcomes import KIND, record_acked
 from netdissect.track.recorder import MAX_COPIES, ConnectionRecorder, SpaceRecorder
-from netdissect.track.totals import SpaceTotals, by_place
+from netdissect.track.totals import SpaceTotals, undecided
 from netdissect.track.unit import Carried, Unit
 
 MAX_LATE_ONES: Final = 256
-"""Units of a space whose round trips wait until the vantage is known."""
+"""Units of a space whose round trips wait until their copies are decided."""
 _UNIT: Final = UnitRecord(0, 0, "", 0, 0, None, [], None, None, None, False, "unknown", None)
 _NEW: Final = (_UNIT, Copy(0, 0, "original"))
 _AGAIN: Final = (_UNIT, Copy(0, 0, "retransmission"))
@@ -145,7 +145,7 @@ class TotallingRecorder(SpaceRecorder):
             record.rtt_ms = int(sample_ns) / 1e6
         span = self.totals.span(_first_ns(unit))
         span.decided += 1
-        if by_place(record) and len(self.totals.late) < MAX_LATE_ONES:
+        if undecided(record) and len(self.totals.late) < MAX_LATE_ONES:
             self.totals.late.append(record)
             return
         if record.rtt_ms is not None:

@@ -103,7 +103,7 @@ class SpaceTotals:
         self.repeating = False
         """Whether its sender has a resend timer."""
         self.late: list[UnitRecord] = []
-        """Acknowledged units with copies whose kinds depend on the vantage."""
+        """Acknowledged units that are `undecided`."""
         self.newest: i64 = ABSENT
         self.start: i64 = 0
         """The difference between the newest number and the number on the wire."""
@@ -178,10 +178,10 @@ def first_of(frames: array[int], times: array[float], most: int) -> None:
     times[:] = array("d", [rtt_ms for _, rtt_ms in first])
 
 
-def by_place(record: UnitRecord) -> bool:
-    """Return whether a unit has copies whose kinds depend on the vantage."""
+def undecided(record: UnitRecord) -> bool:
+    """Return whether a unit has copies whose kinds depend on the vantage or the next number."""
     for copy in record.copies:  # noqa: SIM110 - compiled, a loop is cheaper
-        if copy.by_place:
+        if copy.by_place or copy.doubtful:
             return True
     return False
 
