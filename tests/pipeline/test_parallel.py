@@ -145,13 +145,15 @@ def test_of_a_flood_all_shares_together_report_what_one_process_does(
     assert many.protocols == one.protocols == {"teeworlds": {"datagrams": 600, "connections": 600}}
 
 
-def test_the_bound_of_anomalies_is_that_of_one_process(mixed: Path, monkeypatch) -> None:
-    monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 5)
+@pytest.mark.parametrize("most", [1, 5, 12, 25, 40])
+def test_beyond_their_bound_the_anomalies_are_those_of_one_process(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(anomalies, "MAX_ANOMALIES", most)
     one, many = analyze(str(mixed)), analyze(str(mixed), processes=3)
     assert many.limits_hit == one.limits_hit
-    assert one.limits_hit["MAX_ANOMALIES"] > 0
-    worst = [[anomaly.severity for anomaly in found.anomalies] for found in (one, many)]
-    assert sorted(worst[0]) == sorted(worst[1])
+    assert len(one.anomalies) == most
+    assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
 
 
 def test_a_capture_ends_with_its_newest_frame(mixed: Path, tmp_path: Path) -> None:

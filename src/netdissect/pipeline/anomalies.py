@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from heapq import merge
 from itertools import chain
 
 from netdissect.model.annotations import Severity
@@ -13,7 +13,9 @@ from netdissect.model.reports import Anomaly
 from netdissect.track.findings import REPORTED
 
 MAX_ANOMALIES = 100_000
-"""Anomalies kept. Beyond that, the newest of the least severe ones is dropped and counted."""
+"""Anomalies kept. Beyond that, the one with the last frame of the least severe ones is dropped and
+counted, so that those kept do not depend on the order in which they are found.
+"""
 MAX_COUNTED = 100_000
 """Pairs of connection and code whose repeats are counted. Beyond that, the one found longest ago is
 forgotten and starts again at 1.
@@ -27,14 +29,14 @@ class Anomalies:
 
     def __init__(self) -> None:
         self._kept: dict[Severity, list[tuple[int, Anomaly]]] = {each: [] for each in Severity}
-        """Severity, lowest first -> (ordinal, anomaly)."""
+        """Severity, lowest first -> (ordinal, anomaly), in order of `_place`."""
         self._taken = 0
         self.dropped = 0
         """Anomalies that were dropped."""
 
     def take(self, anomaly: Anomaly) -> None:
         """Add one anomaly."""
-        self._kept[anomaly.severity].append((self._taken, anomaly))
+        insort(self._kept[anomaly.severity], (self._taken, anomaly), key=_place)
         self._taken += 1
         if self._taken - self.dropped > MAX_ANOMALIES:
             next(filter(None, self._kept.values())).pop()
@@ -53,7 +55,14 @@ class Anomalies:
 
     def listed(self) -> list[Anomaly]:
         """Return the anomalies that were kept, in order of discovery."""
-        return [anomaly for _, anomaly in merge(*self._kept.values(), key=lambda item: item[0])]
+        found = sorted(chain.from_iterable(self._kept.values()), key=lambda item: item[0])
+        return [anomaly for _, anomaly in found]
+
+
+def _place(item: tuple[int, Anomaly]) -> tuple[int, int, str, str]:
+    """Return the sort key of an anomaly: whichever process finds it, it is the same."""
+    anomaly = item[1]
+    return anomaly.frame or 0, anomaly.repeats, anomaly.code, anomaly.message
 
 
 class ContentFindings:
