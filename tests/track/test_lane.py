@@ -67,10 +67,10 @@ def test_a_round_trip_that_the_peer_states_judges_copies_once_it_can_have_come()
     )
     spaces = (rule(resend=resend, duplicate_window_ms=5.0),)
     lane = Lane(policy(spaces=spaces, rtt_smoothing=0.3), 1, Findings(1, {}, None), None)
-    found = [lane.spaces["things"].repeats.far_guard_ns // MS]
+    found = [lane.spaces["things"].context.far_guard_ns // MS]
     for stated_ms in (200.0, 200.0, 20.0, 20.0):
         lane.add_rtt(stated_ms)
-        found.append(lane.spaces["things"].repeats.far_guard_ns // MS)
+        found.append(lane.spaces["things"].context.far_guard_ns // MS)
     assert found == [25, 25, 100, 73, 54]
     lane.add_rtt(10.0, own=True)
-    assert lane.spaces["things"].repeats.far_guard_ns // MS == 39
+    assert lane.spaces["things"].context.far_guard_ns // MS == 39

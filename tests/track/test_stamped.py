@@ -69,7 +69,7 @@ def test_each_copy_waits_twice_as_long() -> None:
     for copy, ms in enumerate((0, 500, 1500, 3500)):
         send(space, 1, copy, ms)
         assert space.store.outstanding.find(1).due_ns == (ms + 500 * 2**copy) * MS
-    space.repeats.retime(40.0, 10.0)
+    space.context.retime(40.0, 10.0)
     send(space, 2, 9, 4000)
     assert space.store.outstanding.find(2).due_ns == (4000 + 80) * MS
 

@@ -20,14 +20,14 @@ from tracking import MS, RESEND, rule, space
 def test_timers_follow_the_round_trip(smoothed, delay_ms, guard_ms) -> None:
     resend = ResendRule(50.0, rtt_factor=1.2, floor_ms=10.0, guard_ms=25.0, guard_rtt_factor=0.5)
     made, _ = space(resend=resend)
-    made.repeats.retime(smoothed)
-    assert (made.context.delay_ns, made.repeats.guard_ns) == (delay_ms * MS, guard_ms * MS)
+    made.context.retime(smoothed)
+    assert (made.context.delay_ns, made.context.guard_ns) == (delay_ms * MS, guard_ms * MS)
 
 
 def test_an_own_window_replaces_the_guard() -> None:
     made, _ = space(duplicate_window_ms=3.0)
-    made.repeats.retime(40.0)
-    assert made.repeats.guard_ns == 3 * MS
+    made.context.retime(40.0)
+    assert made.context.guard_ns == 3 * MS
 
 
 def test_units_without_ack_are_settled_after_a_minute() -> None:

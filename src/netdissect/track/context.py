@@ -1,14 +1,52 @@
-"""What all parts of one sequence space share: its rules, its direction, and the vantage."""
+"""What all parts of one sequence space share: its rules, its direction, the vantage, and what is
+known of its sender's timer.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from netdissect.model.policy import SpaceRule
+from netdissect.model.policy import ResendRule, SpaceRule
 from netdissect.track.findings import Findings
 
 MAX_BESIDE = 256
 """Findings per space that wait until nothing more can be learnt about the vantage."""
+FAR_GUARD_SHARE: Final = 3
+"""Next to the receiver, a copy that arrives in less than 1/3 of the guard of its sender was made by
+the network. In captures of real programs, network copies came within a quarter of the guard, and
+retransmissions in order after two fifths of it.
+"""
+CLOSE_RESEND_NS: Final = 15_000_000
+"""A copy that comes later than network copies do (`repeats.NETWORK_COPY_NS`) but within this time,
+in ns, is usually a retransmission behind a copy that the network delayed.
+"""
+
+WITHIN_GUARD: Final = 0
+"""The gap is shorter than any that the sender leaves between two transmissions of a unit."""
+WITHIN_FAR_GUARD: Final = 1
+"""The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
+"""
+WITHIN_NETWORK_DELAY: Final = 2
+"""The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
+AFTER_TIMER: Final = 3
+"""The gap is longer than those."""
+
+_MS: Final = 1_000_000
+
+
+def resend_timers(
+    resend: ResendRule, smoothed_ms: float | None, variance_ms: float
+) -> tuple[int, int]:
+    """Return (timer, guard) in ns of a sender that knows this round trip. The guard is the shortest
+    time that it leaves between two transmissions of a unit.
+    """
+    delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
+    if smoothed_ms is not None and resend.rtt_factor:
+        delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
+        delay_ms = max(resend.floor_ms, delay_ms)
+    if smoothed_ms is not None and resend.guard_rtt_factor:
+        guard_ms = resend.guard_rtt_factor * smoothed_ms
+    return int(delay_ms * _MS), int(guard_ms * _MS)
 
 
 class Heard:
@@ -37,11 +75,14 @@ class Heard:
 
 
 class SpaceContext:
-    """Rules, direction and vantage of a space, and the way to its connection's findings."""
+    """Rules, direction and vantage of a space, its sender's timer, and the way to its connection's
+    findings.
+    """
 
     __slots__ = (
-        "_at_receiver", "delay_ns", "direction", "findings", "in_stream", "receiver_near", "rule",
-        "sender_near", "started", "vantage_final",
+        "_at_receiver", "_stated", "delay_ns", "direction", "far_delay_ns", "far_guard_ns",
+        "findings", "guard_ns", "in_stream", "receiver_near", "rule", "sender_near", "started",
+        "vantage_final",
     )  # fmt: skip
 
     def __init__(self, rule: SpaceRule, direction: int, findings: Findings) -> None:
@@ -60,6 +101,14 @@ class SpaceContext:
         """True over TCP, which delivers each byte once: every further copy is the sender's."""
         self.delay_ns = 0
         """Timer that the sender works with now; 0 if it never sends again."""
+        self.guard_ns = 0
+        """The sender leaves at least this time between two transmissions of a unit."""
+        self.far_delay_ns = self.far_guard_ns = 0
+        """Timer and guard by the round trip that both sides state, which hold wherever the capture
+        was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
+        """
+        self._stated = False
+        """Whether both sides have stated a round trip."""
         self._at_receiver: list[tuple[str, int, int, str, dict[str, Any]]] | None = None
         """Findings that hold only next to the receiver, while the vantage may change; None before
         the first one.
@@ -69,6 +118,51 @@ class SpaceContext:
     def misses_first(self) -> bool:
         """Return whether units may have been sent before the capture began, and again since."""
         return self.rule.resend is not None and not self.started
+
+    def retime(
+        self,
+        smoothed_ms: float | None,
+        variance_ms: float = 0.0,
+        stated_ms: float | None = None,
+        before_ms: float | None = None,
+    ) -> None:
+        """Recompute timer and guard from the round trips that the sender knows.
+
+        Args:
+            smoothed_ms: smoothed round trip that the sender works with.
+            variance_ms: its variance.
+            stated_ms: smoothed round trip by what both sides state, wherever the capture was taken.
+            before_ms: the same before the newest sample, which may not have reached the sender yet.
+
+        """
+        resend = self.rule.resend
+        window_ms = self.rule.duplicate_window_ms
+        if resend is not None:
+            self.delay_ns, guard_ns = resend_timers(resend, smoothed_ms, variance_ms)
+            if not window_ms:
+                self.guard_ns = guard_ns
+                return
+            self._stated = stated_ms is not None
+            self.far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
+            self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
+        self.guard_ns = int(window_ms * _MS)
+
+    @property
+    def timer_known(self) -> bool:
+        """Return whether the sender works with the far timer and guard. In a capture that begins
+        later, it may have learnt a round trip before.
+        """
+        return self._stated or self.started
+
+    def gap_class(self, gap_ns: int) -> int:
+        """Return the class of the gap between two copies, by the sender's guard and timer."""
+        if gap_ns < self.guard_ns:
+            return WITHIN_GUARD
+        if self.timer_known and gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
+            return WITHIN_FAR_GUARD
+        if gap_ns < min(CLOSE_RESEND_NS, self.far_delay_ns // 2):
+            return WITHIN_NETWORK_DELAY
+        return AFTER_TIMER
 
     def hit(self, limit: str, times: int = 1) -> None:
         """Count that a bound was reached."""

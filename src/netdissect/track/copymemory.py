@@ -37,16 +37,6 @@ COMMON_RATIO: Final = 5
 delayed copies have all gaps, so that at most one in 30 copies in the span is such a one.
 """
 
-WITHIN_GUARD: Final = 0
-"""The gap is shorter than any that the sender leaves between two transmissions of a unit."""
-WITHIN_FAR_GUARD: Final = 1
-"""The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
-"""
-WITHIN_NETWORK_DELAY: Final = 2
-"""The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
-AFTER_TIMER: Final = 3
-"""The gap is longer than those."""
-
 
 class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""

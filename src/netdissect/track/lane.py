@@ -256,7 +256,7 @@ class Lane:
     def _update_timers(self, space: Space) -> None:
         """Update the timers of a space to the round trips that its sender knows."""
         trip, stated = self.trip, self._stated
-        space.repeats.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
+        space.context.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.diagnosis import AddedDelay, LateUnit
-from netdissect.model.policy import ResendRule
 from netdissect.track.reservoir import RttReservoir
 
 WORST: Final = 3
@@ -47,18 +46,3 @@ class Lateness:
         return AddedDelay(
             kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms
         )
-
-
-def resend_timers(
-    resend: ResendRule, smoothed_ms: float | None, variance_ms: float
-) -> tuple[int, int]:
-    """Return (timer, guard) in ns of a sender that knows this round trip. The guard is the shortest
-    time that it leaves between two transmissions of a unit.
-    """
-    delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
-    if smoothed_ms is not None and resend.rtt_factor:
-        delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
-        delay_ms = max(resend.floor_ms, delay_ms)
-    if smoothed_ms is not None and resend.guard_rtt_factor:
-        guard_ms = resend.guard_rtt_factor * smoothed_ms
-    return int(delay_ms * 1_000_000), int(guard_ms * 1_000_000)

@@ -31,17 +31,15 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track import copymemory
-from netdissect.track.context import SpaceContext
-from netdissect.track.copies import CountedCopies
-from netdissect.track.copymemory import (
+from netdissect.track.context import (
     AFTER_TIMER,
     WITHIN_FAR_GUARD,
     WITHIN_GUARD,
     WITHIN_NETWORK_DELAY,
-    CopyMemory,
-    EarlyCopy,
+    SpaceContext,
 )
-from netdissect.track.lateness import resend_timers
+from netdissect.track.copies import CountedCopies
+from netdissect.track.copymemory import CopyMemory, EarlyCopy
 from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
@@ -53,21 +51,11 @@ LATE_COPIES: Final = 3
 """A unit that is sent again this many times after its acknowledgement is reported as
 `acked-yet-resent`.
 """
-FAR_GUARD_SHARE: Final = 3
-"""Next to the receiver, a copy that arrives in less than 1/3 of the guard of its sender was made by
-the network. In captures of real programs, network copies came within a quarter of the guard, and
-retransmissions in order after two fifths of it.
-"""
 NETWORK_COPY_NS: Final = 10_000_000
 """In captures of real programs, the network delivered its copies within this time, in ns."""
-CLOSE_RESEND_NS: Final = 15_000_000
-"""A copy that comes later than `NETWORK_COPY_NS` but within this time, in ns, is seldom a network
-copy. It is usually a retransmission behind a copy that the network delayed.
-"""
 OVERTAKEN_BY: Final = 32
 """How many of the numbers after a unit are looked up to find out how late the unit is."""
 
-_MS: Final = 1_000_000
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
 }  # fmt: skip
@@ -78,9 +66,8 @@ class Repeats:
     """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_context", "_early", "_far_timer_ns", "_gap_class", "_memory", "_numbers",
-        "_recorder", "_stated", "_store", "counted", "duplicates", "far_guard_ns", "guard_ns",
-        "retransmissions", "undecided",
+        "_context", "_early", "_gap_class", "_memory", "_numbers", "_recorder", "_store", "counted",
+        "duplicates", "retransmissions", "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -94,14 +81,6 @@ class Repeats:
         self.retransmissions = self.duplicates = 0
         self.undecided = 0
         """Further copies with the verdict unknown."""
-        self.guard_ns = 0
-        """The sender leaves at least this time between two transmissions of a unit."""
-        self.far_guard_ns = self._far_timer_ns = 0
-        """Guard and timer by the round trip that both sides state, which hold wherever the capture
-        was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
-        """
-        self._stated = False
-        """Whether both sides have stated a round trip."""
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
         self._early: EarlyCopy | None = None
@@ -115,34 +94,6 @@ class Repeats:
         """Apply the rules of a dialect."""
         if rule.copies_take_numbers and self.counted is None:
             self.counted = CountedCopies()
-
-    def retime(
-        self,
-        smoothed_ms: float | None,
-        variance_ms: float = 0.0,
-        stated_ms: float | None = None,
-        before_ms: float | None = None,
-    ) -> None:
-        """Recompute timer and guard from the round trips that the sender knows.
-
-        Args:
-            smoothed_ms: smoothed round trip that the sender works with.
-            variance_ms: its variance.
-            stated_ms: smoothed round trip by what both sides state, wherever the capture was taken.
-            before_ms: the same before the newest sample, which may not have reached the sender yet.
-
-        """
-        resend = self._context.rule.resend
-        window_ms = self._context.rule.duplicate_window_ms
-        if resend is not None:
-            self._context.delay_ns, guard_ns = resend_timers(resend, smoothed_ms, variance_ms)
-            if not window_ms:
-                self.guard_ns = guard_ns
-                return
-            self._stated = stated_ms is not None
-            self._far_timer_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
-            self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
-        self.guard_ns = int(window_ms * _MS)
 
     def release(self) -> None:
         """Drop what is not needed after the report."""
@@ -252,7 +203,7 @@ class Repeats:
             return False
         if context.rule.resend is None or labelled is False:
             return True
-        self._gap_class = self._classify(gap_ns)
+        self._gap_class = context.gap_class(gap_ns)
         if self._gap_class == WITHIN_NETWORK_DELAY and gap_ns >= NETWORK_COPY_NS:
             self._note_close_resend()
         if self._gap_class == AFTER_TIMER or (
@@ -260,7 +211,7 @@ class Repeats:
         ):  # fmt: skip
             return False
         delay_ns = memory.delays.get(seq, 0)
-        if delay_ns and gap_ns + delay_ns >= self.far_guard_ns and (
+        if delay_ns and gap_ns + delay_ns >= context.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
         ):  # fmt: skip
             # The copy before this one came late: without its delay, this one would be in time.
@@ -271,26 +222,15 @@ class Repeats:
         """Return the verdict on a copy that came before its sender's timer."""
         context = self._context
         released = held = False
-        if self.far_guard_ns:
+        if context.far_guard_ns:
             released = self._too_soon_here(self._gap_class) and self._released_by_stall(time_ns)
-            held = gap_ns + context.findings.held_ns[context.direction] >= self._far_timer_ns
+            held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
             gap_ns = ABSENT
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
-        early.timed = self._stated or context.started
+        early.timed = context.timer_known
         early.verdict = self._verdict_here(early)
         return early.verdict
-
-    def _classify(self, gap_ns: int) -> int:
-        """Return the class of a gap, as a comparison with the sender's guard and timer."""
-        if gap_ns < self.guard_ns:
-            return WITHIN_GUARD
-        timed = self._stated or self._context.started
-        if timed and gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
-            return WITHIN_FAR_GUARD
-        if gap_ns < min(CLOSE_RESEND_NS, self._far_timer_ns // 2):
-            return WITHIN_NETWORK_DELAY
-        return AFTER_TIMER
 
     def _note_close_resend(self) -> None:
         """Note that in this direction retransmissions arrive close behind delayed copies."""
@@ -303,7 +243,7 @@ class Repeats:
     def find_common_gaps(self) -> None:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
-        if memory is None or not self.far_guard_ns or context.sender_near:
+        if memory is None or not context.far_guard_ns or context.sender_near:
             return
         low_ns, high_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
@@ -318,7 +258,7 @@ class Repeats:
         """
         memory = self._copy_memory()
         silence_ns, units = self._burst_after_silence(time_ns)
-        if not memory.in_stall(time_ns, silence_ns, units, self.far_guard_ns):
+        if not memory.in_stall(time_ns, silence_ns, units, self._context.far_guard_ns):
             return False
         for early in memory.doubtful[memory.burst_start :]:
             early.released = True
@@ -335,7 +275,7 @@ class Repeats:
         newest = int(self._numbers.newest)
         lasts = [self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)]
         arrivals = sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
-        since_ns, guard_ns = time_ns, int(self.far_guard_ns)
+        since_ns, guard_ns = time_ns, int(self._context.far_guard_ns)
         for count, arrival in enumerate(arrivals):
             if since_ns - arrival >= guard_ns:
                 return since_ns - arrival, count
@@ -358,12 +298,12 @@ class Repeats:
 
     def _verdict_here(self, early: EarlyCopy) -> bool | None:
         """Return the verdict on a copy by what is known now of the vantage and the network."""
-        too_soon = self._too_soon_here(early.gap_class)
-        if self._context.sender_near:
-            return too_soon and not early.released
-        if not self.far_guard_ns:
-            return True if too_soon else None
         context = self._context
+        too_soon = self._too_soon_here(early.gap_class)
+        if context.sender_near:
+            return too_soon and not early.released
+        if not context.far_guard_ns:
+            return True if too_soon else None
         doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
         common = early.timed and 0 < low_ns <= early.gap_ns <= high_ns
         if early.released:
@@ -381,7 +321,7 @@ class Repeats:
             return gap_class == WITHIN_GUARD or (
                 gap_class == WITHIN_FAR_GUARD and context.receiver_near is True
             )
-        if not context.receiver_near or not self.far_guard_ns or gap_class != WITHIN_GUARD:
+        if not context.receiver_near or not context.far_guard_ns or gap_class != WITHIN_GUARD:
             return False
         return self._numbers.disorder > 0 and not context.findings.misses
 
@@ -389,21 +329,22 @@ class Repeats:
 
     def _note_resend_delay(self, seq: int, gap_ns: int) -> None:
         """Remember how much later than its sender's timer a retransmission came."""
-        if self.far_guard_ns:
-            delay_ns = (gap_ns + self.guard_ns) % (self._far_timer_ns or 1) - self.guard_ns
-            self._copy_memory().remember_delay(self._context, seq, delay_ns)
+        context = self._context
+        if context.far_guard_ns:
+            guard_ns = context.guard_ns
+            delay_ns = (gap_ns + guard_ns) % (context.far_delay_ns or 1) - guard_ns
+            self._copy_memory().remember_delay(context, seq, delay_ns)
 
     def note_late_first_copy(self, seq: int, time_ns: int) -> None:
         """Remember how late a first copy came that later numbers have overtaken."""
-        store = self._store
+        context, store = self._context, self._store
         before_ns, after_ns = store.arrival_ns(seq - 1, 0), store.arrival_ns(seq + 1, 0)
         if before_ns and after_ns:
-            context = self._context
             held_ns = time_ns - (before_ns + after_ns) // 2
             # A unit that was lost comes as late as that, too, when its sender sends it again.
-            if context.rule.resend is None or 4 * held_ns < 3 * self._far_timer_ns:
+            if context.rule.resend is None or 4 * held_ns < 3 * context.far_delay_ns:
                 context.findings.hold(context.direction, held_ns)
-        if not self.far_guard_ns:
+        if not context.far_guard_ns:
             return
         first_ns: i64 = time_ns
         last: i64 = min(seq + OVERTAKEN_BY, self._numbers.newest)
@@ -413,7 +354,7 @@ class Repeats:
             if arrival_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
                 first_ns = arrival_ns
             later += 1
-        self._copy_memory().remember_delay(self._context, seq, time_ns - first_ns)
+        self._copy_memory().remember_delay(context, seq, time_ns - first_ns)
 
     # -- counts ------------------------------------------------------------------------------------
 

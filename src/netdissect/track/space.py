@@ -88,7 +88,7 @@ class Space(StrayedUnits):
         self._keeps = rule.ack is not AckRule.NONE
         self.held_ns = int(rule.ack_held_ms * _MS)
         """How long its receiver holds acknowledgements back at least, in ns."""
-        self.repeats.retime(None)
+        self.context.retime(None)
 
     def doze(self) -> None:
         """Take less memory until the next unit."""
