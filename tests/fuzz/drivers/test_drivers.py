@@ -181,6 +181,7 @@ def session() -> Any:
         (0, {}, False),
         (0, {"shift": (("ack", 3),)}, True),
         (0, {"shift": (("ack", -3),)}, False),
+        (0, {"shift": (("ack", 1 << 15),)}, True),
         (20_000, {"hold": ("ack",)}, False),
     ],
 )

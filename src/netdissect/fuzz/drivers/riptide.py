@@ -229,7 +229,9 @@ class RiptideDriver(Driver):
             return False
         newest = self._notified.newest
         held = read_bits(step.octets, slot) if "ack" in step.hold else newest
-        return gap((held + dict(step.shift).get("ack", 0)) % SPAN, newest) > 0
+        ahead = gap((held + dict(step.shift).get("ack", 0)) % SPAN, newest)
+        # Half way round is ahead to servers, and what follows then seems to be ahead as well.
+        return ahead > 0 or ahead == -SPAN // 2
 
     def _leaves_gap(self, step: Step) -> bool:
         layer: Any = message_layer(step.octets, self.dialect)
