@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import shlex
 import shutil
@@ -35,6 +36,8 @@ PROGRAMS: dict[str, tuple[str, str | None, str | None, str | None, str]] = {
 }  # fmt: skip
 """Name -> (protocol, dialect, transport, capture, command of a package)."""
 ACCEPTED, HELD_SECONDS = 0.98, 30.0
+PORTS = range(20_000, 32_768)
+"""Ports from which to choose: the system takes those above for the clients of other programs."""
 REPORT = re.compile(r"^(?:==\d+==ERROR: AddressSanitizer: (\S+)|(\S+:\d+):\d+: runtime error)")
 """The first line of what the sanitizers of gcc report."""
 FRAME = re.compile(r"^ +#\d+ 0x[0-9a-f]+ .* (/\S+:\d+)$")
@@ -60,10 +63,7 @@ def main() -> int:
     found = shutil.which(program, path="/usr/games:/usr/local/bin:/usr/bin") or program
     if not found:
         parser.error("give the command that starts the server")
-    kind = socket.SOCK_STREAM if transport == "tcp" else socket.SOCK_DGRAM
-    with socket.socket(socket.AF_INET, kind) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     run = command.replace("{port}", str(port)).replace(program, found, 1)
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "run"
@@ -74,6 +74,19 @@ def main() -> int:
             captures=[] if capture is None else [CAPTURES / protocol / f"{capture}.pcap"],
         )  # fmt: skip
         return show(report, out)
+
+
+def free_port() -> int:
+    """Return a port that is free for UDP and TCP, and that the system gives to no other program."""
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket(type=socket.SOCK_DGRAM) as udp, socket.socket() as tcp:
+            try:
+                udp.bind(("127.0.0.1", port))
+                tcp.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    sys.exit("no port is free")
 
 
 def show(report: FuzzReport, out: Path) -> int:

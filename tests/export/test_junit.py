@@ -23,8 +23,10 @@ def test_what_was_mutated_and_what_failed_are_tests() -> None:
         "name": "fuzz riptide", "tests": "2", "failures": "1", "errors": "0", "time": "1.5",
     }  # fmt: skip
     passed, failed = suite
-    assert passed.attrib == {"classname": "fresh", "name": "Ack: 3 mutants"}
+    assert passed.attrib == {"classname": "fresh", "name": "Ack", "assertions": "3"}
     failure = failed[0]
     assert failed.attrib["name"] == "exit: <&\ufffd\ufffd"
     assert failure.attrib == {"type": "exit", "message": 'said "\ufffd]]>"'}
     assert failure.text == "up to case 7, 2 times: run/failures/001-exit"
+    once = {**FACTS, "failures": [{**FACTS["failures"][0], "count": 1}]}
+    assert "up to case 7, once: " in junit(once, "fuzz riptide")

@@ -125,6 +125,14 @@ def test_nobody_there(tmp_path: Path) -> None:
         )
 
 
+def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"accepts no .* session: .* after: port already in use$"):
+        fuzz_target(
+            "riptide", free_target(), tmp_path / "run", cases=5, answer_seconds=0.1,
+            monitors=["exec:sh -c 'echo port already in use; exit 1'"],
+        )  # fmt: skip
+
+
 def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
     target = free_target()
     report = fuzz_target(

@@ -12,8 +12,8 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(facts: Mapping[str, Any], name: str) -> str:
-    """Return a run as a test suite: a passed test for each type and state that was mutated, a
-    failed one for each kind of failure.
+    """Return a run as a test suite: a passed test for each type and state that was mutated, with
+    the number of mutants as `assertions`, and a failed one for each kind of failure.
 
     Args:
         facts: contents of `report.json`.
@@ -29,7 +29,8 @@ def junit(facts: Mapping[str, Any], name: str) -> str:
     ]
     lines += [_case(row) for row in passed]
     for failure in failures:
-        text = f"up to case {failure['case']}, {failure['count']} times: {failure['folder']}"
+        times = "once" if failure["count"] == 1 else f"{failure['count']} times"
+        text = f"up to case {failure['case']}, {times}: {failure['folder']}"
         lines += [
             f'<testcase classname="failures" name={_quoted(failure["signature"])}>',
             f"<failure type={_quoted(failure['kind'])} message={_quoted(failure['detail'])}>"
@@ -40,8 +41,11 @@ def junit(facts: Mapping[str, Any], name: str) -> str:
 
 
 def _case(row: Mapping[str, Any]) -> str:
-    name = f"{row['type']}: {row['mutated']} mutants"
-    return f"<testcase classname={_quoted(row['state'])} name={_quoted(name)}/>"
+    # Build servers follow a test by its name, which therefore has no count.
+    return (
+        f"<testcase classname={_quoted(row['state'])} name={_quoted(row['type'])} "
+        f"assertions={_quoted(row['mutated'])}/>"
+    )
 
 
 def _clean(value: object) -> str:

@@ -530,3 +530,9 @@ class CrashReader:
             at = floor = after
         self._lines = lines[at:]
         return found
+
+
+def last_line(log: bytes) -> str:
+    """Return the words that quote the last line of a log; "" if it has none."""
+    lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f" after: {lines[-1].strip()[:200]}" if lines else ""

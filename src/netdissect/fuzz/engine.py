@@ -196,7 +196,7 @@ class Engine:
         if not self._sessions.enter():
             raise UsageError(
                 f"{self._watch.target} accepts no {self._watch.dialect} session: "
-                f"{self._watch.reason or 'no answer'}"
+                f"{self._watch.trouble}"
             )
         # Only now: a target may take its time to start up, however short the run.
         self._watch.finish(self._end + self._watch.answer_seconds + _GRACE_SECONDS)
@@ -207,7 +207,7 @@ class Engine:
             if not self._ready():
                 if time.monotonic() >= self._end:
                     continue
-                self.report.ended = f"the target is gone: {self._watch.reason or 'no answer'}"
+                self.report.ended = f"the target is gone: {self._watch.trouble}"
                 return
             case = self._waiting_case() or self._next_case()
             if case is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
+from netdissect.fuzz.crashes import Crash, CrashReader, last_line, without_numbers
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.folder import open_new
 from netdissect.fuzz.target import Journal, Target
@@ -276,7 +276,7 @@ class ProcessMonitor(Monitor):
             crash = latest if self._at - at <= _LAST_WORDS else None
         if crash is not None:
             return Verdict("exit", f"{how}: {crash.text}", crash.kind)
-        return Verdict("exit", f"{how}{_last_line(self.log_tail())}", how)
+        return Verdict("exit", f"{how}{last_line(self.log_tail())}", how)
 
     def printed(self, at: int, limit: int) -> bytes:
         """Return up to `limit` bytes of the log, which all restarts share, from offset `at`."""
@@ -544,11 +544,6 @@ def _exit_text(status: int) -> str:
         known = {each.value: each.name for each in signal.Signals}
         return f"killed by {known.get(-status, f'signal {-status}')}"
     return f"exited with status {status}"
-
-
-def _last_line(log: bytes) -> str:
-    lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f" after: {lines[-1].strip()[:200]}" if lines else ""
 
 
 def _tail(path: Path) -> bytes:

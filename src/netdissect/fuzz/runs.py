@@ -379,7 +379,7 @@ def replay_failure(
         replayer = Replayer(watch, exact=exact, wanted=str(failure.facts.get("signature", "")))
         session = watch.patient_session()
         if session is None:
-            raise UsageError(f"{target} accepts no session: {watch.reason or 'no answer'}")
+            raise UsageError(f"{target} accepts no session: {watch.trouble}")
         session.close()
         return replayer.run(failure.steps)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from netdissect.fuzz.cases import CONNECTED
+from netdissect.fuzz.crashes import last_line
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.target import Journal, Link, Target
@@ -103,6 +104,11 @@ class Watch:
         self.reason = "connection refused" if link.refused else session.close_reason
         session.close()
         return None
+
+    @property
+    def trouble(self) -> str:
+        """Return why the last session could not be opened, with the last line of the log."""
+        return f"{self.reason or 'no answer'}{last_line(self.monitors.log_tail())}"
 
     @property
     def patience(self) -> float:
