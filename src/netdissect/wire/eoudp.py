@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal, TypeAlias
 
-from netdissect.wire.eoudp_names import DIALECTS, DOCUMENT_SIZES, DOCUMENTS, SIZES
+from netdissect.wire.eoudp_names import DIALECTS, DOCUMENT_SIZES, DOCUMENTS, ID_OCTETS, SIZES
 
 Order: TypeAlias = Literal["<", ">"]
 LITTLE: Final = "<"
@@ -35,8 +35,6 @@ DIGITS_LIMIT: Final = 20
 _LONG32: Final = frozenset(name for name in DIALECTS if name.endswith("long32"))
 _IN_DIGITS: Final = frozenset(name for name in DIALECTS if name.startswith("exodia-early"))
 """Dialects that may write a client's index as text: a content that has not eight bytes is one."""
-_ENTITY: Final = 8
-"""Size of an entity id, bytes."""
 _LENGTH: Final = 4
 """Size of the length of a string or block, bytes."""
 _FAIL: Final = -1
@@ -91,7 +89,7 @@ def _walk(kind: str, data: bytes, order: str, form: str) -> tuple[int, int]:
     """Return (number of whole strings, offset of the end of the content; -1 if it is broken)."""
     whole = at = 0
     while 0 <= at < len(data):
-        at = string_end(data, at if kind == "strings" else at + _ENTITY, order, form)
+        at = string_end(data, at if kind == "strings" else at + ID_OCTETS, order, form)
         if at < 0:
             break
         whole += 1
@@ -153,11 +151,11 @@ def legal(dialect: str, command: str, content: bytes) -> bool | None:
     size = len(content)
     document = dialect in DOCUMENTS
     if command == "PACKET_INFO" or (document and command == "DELETE_ENTITY"):
-        return size > 0 and size % _ENTITY == 0
+        return size > 0 and size % ID_OCTETS == 0
     if command == "CONNECT_ACCEPT" and size != 8 and dialect in _IN_DIGITS:  # noqa: PLR2004 - an index as number
         return 1 <= size <= DIGITS_LIMIT and content.isascii() and content.isdigit()
     if command == "DELETE_ENTITY" and dialect in _LONG32:
-        return size == _ENTITY - 4
+        return size == ID_OCTETS - 4
     kind = TEXTS.get(command)
     if kind is None:
         sizes = (DOCUMENT_SIZES if document else SIZES).get(command)
@@ -178,5 +176,5 @@ def _program_text(dialect: str, kind: str, content: bytes) -> bool:
         content = bytes(4) + content
     if kind == "deleted":
         # Programs send no data after the name.
-        return string_end(content, _ENTITY, LITTLE, NO_NUL) == len(content)
+        return string_end(content, ID_OCTETS, LITTLE, NO_NUL) == len(content)
     return consumes(kind, content, LITTLE, NO_NUL)

@@ -17,18 +17,43 @@ DIALECTS: Final = (
 )  # fmt: skip
 """All dialects, by their names in the reference."""
 
+PACKET_INFO: Final = 0x00
+ACK: Final = 0x01
+CONNECT_ACCEPT: Final = 0x02
+CONNECT_REJECT: Final = 0x03
+SYSTEM_LOAD: Final = 0x0B
+COMPONENT_OF: Final = 0x0C
+GAME_EVENT: Final = 0x0D
+DELETE_ENTITY: Final = 0x0E
+DELETE_COMPONENT: Final = 0x0F
+IMPORTANT_EVENT: Final = 0x10
+EVENT_11: Final = 0x11
+CONNECT: Final = 0x81
+DISCONNECT: Final = 0x82
+EVENT_8A: Final = 0x8A
+EVENT: Final = 0x8B
+IMPORTANT_EVENT_8C: Final = 0x8C
+"""Commands. Three changed their meaning; see `command_name`."""
 COMMANDS: Final = {
-    0x00: "PACKET_INFO", 0x01: "ACK", 0x02: "CONNECT_ACCEPT", 0x03: "CONNECT_REJECT",
-    0x0B: "SYSTEM_LOAD", 0x0C: "COMPONENT_OF", 0x0D: "GAME_EVENT", 0x0E: "DELETE_ENTITY",
-    0x0F: "DELETE_COMPONENT", 0x10: "IMPORTANT_EVENT", 0x11: "EVENT_0x11", 0x81: "CONNECT",
-    0x82: "DISCONNECT", 0x8A: "EVENT_0x8a", 0x8B: "EVENT", 0x8C: "IMPORTANT_EVENT_0x8c",
+    PACKET_INFO: "PACKET_INFO", ACK: "ACK", CONNECT_ACCEPT: "CONNECT_ACCEPT",
+    CONNECT_REJECT: "CONNECT_REJECT", SYSTEM_LOAD: "SYSTEM_LOAD", COMPONENT_OF: "COMPONENT_OF",
+    GAME_EVENT: "GAME_EVENT", DELETE_ENTITY: "DELETE_ENTITY",
+    DELETE_COMPONENT: "DELETE_COMPONENT", IMPORTANT_EVENT: "IMPORTANT_EVENT",
+    EVENT_11: "EVENT_0x11", CONNECT: "CONNECT", DISCONNECT: "DISCONNECT", EVENT_8A: "EVENT_0x8a",
+    EVENT: "EVENT", IMPORTANT_EVENT_8C: "IMPORTANT_EVENT_0x8c",
 }  # fmt: skip
-"""Command -> name. Two commands changed their meaning; see `command_name`."""
+"""Command -> name."""
+ID_OCTETS: Final = 8
+"""Size of a message id and of an entity id, bytes."""
+PAIR_OCTETS: Final = 8
+"""Size of the two counters in a PACKET_INFO, received and sent, bytes."""
 
-_RFC01_ONLY: Final = frozenset({0x11, 0x8A, 0x8C})
-FOREIGN: Final = {"rfc01": frozenset({0x0F}), "rfc02": _RFC01_ONLY, "rfc03": _RFC01_ONLY}
+RFC01_ONLY: Final = frozenset({EVENT_11, EVENT_8A, IMPORTANT_EVENT_8C})
+FOREIGN: Final = {
+    "rfc01": frozenset({DELETE_COMPONENT}), "rfc02": RFC01_ONLY, "rfc03": RFC01_ONLY,
+}  # fmt: skip
 """Document -> commands that only another one defines."""
-NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
+NEVER_HANDLED: Final = RFC01_ONLY | {IMPORTANT_EVENT}
 """Commands of the documents that no release of the engine handles: they end the receiving process.
 """
 _EVENT_SIZE: Final = 5
@@ -92,12 +117,12 @@ def command_name(dialect: str, command: int, size: int) -> str:
     key event of v1.0 and the disconnect of all later releases; 0x10 is an important event in RFC_02
     and deletes a component in RFC_01.
     """
-    if command == 0x82 and size and dialect.startswith("exodia-early"):  # noqa: PLR2004
+    if command == DISCONNECT and size and dialect.startswith("exodia-early"):
         return "EVENT"
-    if command == 0x10 and dialect in DOCUMENTS:  # noqa: PLR2004
+    if command == IMPORTANT_EVENT and dialect in DOCUMENTS:
         deletes = size >= _MIN_DELETE or (dialect == "rfc01" and size != _EVENT_SIZE)
         return "DELETE_COMPONENT" if deletes else "IMPORTANT_EVENT"
-    if command == 0x11 and dialect not in DOCUMENTS:  # noqa: PLR2004
+    if command == EVENT_11 and dialect not in DOCUMENTS:
         return "UNKNOWN_0x11"
     return COMMANDS.get(command) or f"UNKNOWN_0x{command:02x}"
 

@@ -14,6 +14,7 @@ from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
 from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import (
+    PAIR_OCTETS,
     RECEIVE_LIMIT,
     command_name,
     oversize,
@@ -25,8 +26,6 @@ from netdissect.wire.values import Values
 SCHEMA_VALUES: tuple[Values, ...] = (COMPONENT_VALUES,)
 """Encodings of values for user schemas."""
 
-_PAIR = 8
-"""Size in bytes of a pair of counters, and of an id."""
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
@@ -143,7 +142,7 @@ class _Reader:
         """Report what is unusual about the content as a whole."""
         offset, length = 8 * self._start, 8 * len(content)
         root = self._dissection.root
-        many = reading.layer is EoudpPacketInfo and len(content) > _PAIR
+        many = reading.layer is EoudpPacketInfo and len(content) > PAIR_OCTETS
         fits = legal(self._dialect, name, content)
         if fits is False or (many and self._direction == Direction.C2S):
             self._walker.note(*wrong_size(name, len(content)), offset, length)
@@ -165,9 +164,9 @@ class _Reader:
         readable = content
         if not reading.legal and reading.layer is not EoudpRaw:
             # Only the complete numbers; the other bytes are trailing.
-            readable = content[: len(content) // _PAIR * _PAIR]
+            readable = content[: len(content) // PAIR_OCTETS * PAIR_OCTETS]
             if reading.layer is not EoudpPacketInfo:
-                readable = readable[:_PAIR]
+                readable = readable[:PAIR_OCTETS]
         node, _scope, used = walker.walk(reading.layer, readable, base=base, name="content")
         walker.trailing(node, content, used)
         self._decode_components(node, reading)

@@ -9,17 +9,17 @@ from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
-from netdissect.fuzz.drivers.eoudp_form import (
+from netdissect.fuzz.drivers.eoudp_form import FORMS
+from netdissect.fuzz.generator import Traits
+from netdissect.layers.eoudp import EoudpAck, EoudpPacketInfo, EoudpPair
+from netdissect.wire.eoudp_names import (
     ACK,
     CONNECT,
     CONNECT_ACCEPT,
     DISCONNECT,
-    FORMS,
     PACKET_INFO,
+    type_name,
 )
-from netdissect.fuzz.generator import Traits
-from netdissect.layers.eoudp import EoudpAck, EoudpPacketInfo, EoudpPair
-from netdissect.wire.eoudp_names import type_name
 
 __all__ = ["EoudpDriver"]
 

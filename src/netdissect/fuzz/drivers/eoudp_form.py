@@ -13,13 +13,7 @@ from netdissect.layers.eoudp import EoudpComponentOf, EoudpComponentOf32, header
 from netdissect.protocols.eoudp.dialects import ROWS
 from netdissect.wire.eoudp_names import DIALECTS, DOCUMENTS
 
-__all__ = [
-    "ACK", "COMPONENT_OF", "CONNECT", "CONNECT_ACCEPT", "DISCONNECT", "FORMS", "PACKET_INFO",
-    "Form",
-]  # fmt: skip
-
-PACKET_INFO, ACK, CONNECT_ACCEPT, COMPONENT_OF = 0x00, 0x01, 0x02, 0x0C
-CONNECT, DISCONNECT = 0x81, 0x82
+__all__ = ["FORMS", "Form"]
 
 
 class Form:

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netdissect.fuzz.drivers.eoudp import INFO_SECONDS
-from netdissect.fuzz.drivers.eoudp_form import (
+from netdissect.fuzz.drivers.eoudp_form import FORMS
+from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
+from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
+from netdissect.wire.eoudp_names import (
     ACK,
     COMPONENT_OF,
     CONNECT,
     CONNECT_ACCEPT,
     DISCONNECT,
-    FORMS,
     PACKET_INFO,
 )
-from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
-from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
 
 __all__ = ["EoudpServer"]
 

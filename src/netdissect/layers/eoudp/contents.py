@@ -16,6 +16,7 @@ from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, Tail
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import NO_NUL, TEXTS, consumes, legal, text_reading
 from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
@@ -76,7 +77,7 @@ class EoudpPacketInfo(_Content):
     """The sender's packet counters. A server puts those of the clients before its own."""
 
     name = "EOUDP PACKET_INFO"
-    commands = {"": 0x00}
+    commands = {"": eoudp.PACKET_INFO}
     fields_desc = [Items("pairs", EoudpPair)]
 
 
@@ -84,7 +85,7 @@ class EoudpAck(_Content):
     """Acknowledges one message. The id is little-endian here, but big-endian in headers."""
 
     name = "EOUDP ACK"
-    commands = {"": 0x01}
+    commands = {"": eoudp.ACK}
     fields_desc = [LELongField("acked_id", 0)]
     checks = (documents.FAR_ACK,)
 
@@ -93,7 +94,7 @@ class EoudpConnectAccept(_Content):
     """Accepts a client; the index is the number of clients that were connected before."""
 
     name = "EOUDP CONNECT_ACCEPT"
-    commands = {"": 0x02}
+    commands = {"": eoudp.CONNECT_ACCEPT}
     fields_desc = [LELongField("client_index", 0)]
 
 
@@ -101,7 +102,7 @@ class EoudpConnectAcceptText(_Content):
     """CONNECT_ACCEPT of v1.0, with the index in decimal digits."""
 
     name = "EOUDP CONNECT_ACCEPT (digits)"
-    commands = {"": 0x02}
+    commands = {"": eoudp.CONNECT_ACCEPT}
     fields_desc = [AsciiNumber("client_index")]
     generated = (Gen("encoding", lambda _f: "ascii"),)
 
@@ -110,7 +111,10 @@ class EoudpEvent(_Content):
     """A key was pressed or released. A key that is held down repeats the press."""
 
     name = "EOUDP EVENT"
-    commands = {"": 0x8B, "exodia-early": 0x82, "exodia-early-long32": 0x82}
+    commands = {
+        "": eoudp.EVENT,
+        **dict.fromkeys(("exodia-early", "exodia-early-long32"), eoudp.DISCONNECT),
+    }
     fields_desc = [LEIntField("key", 32), Flag("pressed", 1)]
     generated = (Gen("key_name", lambda f: key_name(f["key"])), documents.PRESSED)
 
@@ -126,7 +130,7 @@ class EoudpComponentOf(_Content):
     """One component of an entity. The component's name selects the layout of `data`."""
 
     name = "EOUDP COMPONENT_OF"
-    commands = {"": 0x0C}
+    commands = {"": eoudp.COMPONENT_OF}
     fields_desc = [LELongField("entity", 0), *_name(), *documents.data_fields("<")]
 
 
@@ -140,7 +144,7 @@ class EoudpDeleteEntity(_Content):
     """Removes an entity."""
 
     name = "EOUDP DELETE_ENTITY"
-    commands = {"": 0x0E}
+    commands = {"": eoudp.DELETE_ENTITY}
     fields_desc = [LELongField("entity", 0)]
 
 
@@ -154,7 +158,7 @@ class EoudpDeleteComponent(_Content):
     """Removes a component. Real clients stop processing world messages after it."""
 
     name = "EOUDP DELETE_COMPONENT"
-    commands = {"": 0x0F}
+    commands = {"": eoudp.DELETE_COMPONENT}
     fields_desc = [LELongField("entity", 0), *_name()]
 
 
@@ -179,7 +183,7 @@ class EoudpSystemLoad(_Content):
     """Names of systems to load. No release sends it."""
 
     name = "EOUDP SYSTEM_LOAD"
-    commands = {"": 0x0B}
+    commands = {"": eoudp.SYSTEM_LOAD}
     fields_desc = [Items("entries", EoudpString)]
     generated = (documents.STRINGS,)
 
@@ -188,7 +192,7 @@ class EoudpGameEvent(EoudpSystemLoad):
     """Names of game events. No release sends it."""
 
     name = "EOUDP GAME_EVENT"
-    commands = {"": 0x0D}
+    commands = {"": eoudp.GAME_EVENT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from netdissect.layers.base import Check, Gen, Layer, make_layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Stamp, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, text
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import (
     BIG,
     EXCLUDES_NUL,
@@ -35,9 +36,7 @@ from netdissect.wire.eoudp_names import FAR_ID, key_name
 
 STRINGS = Gen("strings", lambda f: [text(e["text"]) for e in f["entries"] if "text" in e] or None)
 """The texts of a list of strings, up to the first broken one."""
-_ENTITY = 8
-"""Bytes of an entity id."""
-_DELETED = {"": 0x0F, "rfc01": 0x10}
+_DELETED = {"": eoudp.DELETE_COMPONENT, "rfc01": eoudp.IMPORTANT_EVENT}
 """Dialect -> number of DELETE_COMPONENT; "" = all other dialects."""
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)
@@ -159,12 +158,15 @@ def _make(order: str, form: str) -> DocumentLayers:
         checks=(BELOW_ZERO,),
     )  # fmt: skip
     return DocumentLayers(
-        strings=_layer("Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)),
+        strings=_layer(
+            "Strings", suffix, [Items("entries", entry)], command=eoudp.SYSTEM_LOAD,
+            gens=(STRINGS,),
+        ),
         components=_layer(
             "Components",
             suffix,
             [*named(), *data_fields(order), Items("more", triple, optional=True)],
-            command=0x0C,
+            command=eoudp.COMPONENT_OF,
         ),
         deleted=_layer("Deleted", suffix, named(), command=_DELETED),
         deleted_data=_layer(
@@ -174,23 +176,27 @@ def _make(order: str, form: str) -> DocumentLayers:
             "Entities",
             suffix,
             [number("entity", "Q"), Items("more", entity, optional=True)],
-            command=0x0E,
+            command=eoudp.DELETE_ENTITY,
         ),
-        pairs=_layer("PacketInfo", suffix, [Items("pairs", pair)], command=0x00),
-        acked=_layer("Ack", suffix, [number("acked_id", "Q")], command=0x01, checks=(FAR_ACK,)),
-        accept=_layer("Accept", suffix, [number("client_index", "Q")], command=0x02),
-        goodbye=_layer("Goodbye", suffix, [number("goodbye_id", "Q")], command=0x82),
+        pairs=_layer("PacketInfo", suffix, [Items("pairs", pair)], command=eoudp.PACKET_INFO),
+        acked=_layer(
+            "Ack", suffix, [number("acked_id", "Q")], command=eoudp.ACK, checks=(FAR_ACK,),
+        ),
+        accept=_layer(
+            "Accept", suffix, [number("client_index", "Q")], command=eoudp.CONNECT_ACCEPT,
+        ),
+        goodbye=_layer("Goodbye", suffix, [number("goodbye_id", "Q")], command=eoudp.DISCONNECT),
         connect=_layer(
             "Connect",
             suffix,
             [Stamp("client_timestamp", f"{order}f"), number("server_id", "Q")],
-            command=0x81,
+            command=eoudp.CONNECT,
         ),
         event=_layer(
-            "Event", suffix, [number("key", "I"), Flag("pressed", 1)], command=0x8B,
+            "Event", suffix, [number("key", "I"), Flag("pressed", 1)], command=eoudp.EVENT,
             gens=(*_KEY, PRESSED),
         ),
-        key=_layer("Key", suffix, [number("key", "I")], command=0x8A, gens=_KEY),
+        key=_layer("Key", suffix, [number("key", "I")], command=eoudp.EVENT_8A, gens=_KEY),
     )
 
 
@@ -262,7 +268,7 @@ def _text(command: str, data: bytes, order: Order | None) -> Reading:
     chosen, form = found or broken_reading(kind, data, order)
     layers = LAYERS[chosen, form]
     layer: type[Layer] = getattr(layers, kind)
-    if kind == "deleted" and string_end(data, _ENTITY, chosen, form) != len(data):
+    if kind == "deleted" and string_end(data, eoudp.ID_OCTETS, chosen, form) != len(data):
         # Bytes behind the name: the component's data.
         layer = layers.deleted_data
     return Reading(layer, chosen, form, shown_as=shown_as)

@@ -30,6 +30,7 @@ from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS
 from netdissect.layers.eoudp.fields import Stamp, Truth, Zeros
 from netdissect.layers.expr import E
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import NO_NUL
 from netdissect.wire.eoudp_names import (
     COMMANDS,
@@ -44,8 +45,6 @@ from netdissect.wire.eoudp_names import (
 )
 
 __all__ = ["HEADERS", "EoudpHeader", "header_layer"]
-
-_CONNECT = 0x81
 
 
 class _Command(ByteEnumField):  # type: ignore[misc]
@@ -149,9 +148,10 @@ class EoudpHeader(Layer):
         if not isinstance(other, EoudpHeader):
             return False
         command = self.command_number
-        if command == 0x01:
+        if command == eoudp.ACK:
             return bool(getattr(self.payload, "acked_id", None) == other.id)
-        return command in (0x02, 0x03) and other.command_number == _CONNECT
+        answers = command in (eoudp.CONNECT_ACCEPT, eoudp.CONNECT_REJECT)
+        return answers and other.command_number == eoudp.CONNECT
 
     @property
     def command_number(self) -> int:
@@ -163,11 +163,11 @@ class EoudpHeader(Layer):
         number = numbers.get(self.dialect, numbers.get(""))
         if number is None:
             # CONNECT is the usual command without a content.
-            number = _CONNECT if isinstance(self.payload, NoPayload) else 0
+            number = eoudp.CONNECT if isinstance(self.payload, NoPayload) else 0
         return int(number)
 
 
-_UNUSED = 0x11
+_UNUSED = eoudp.EVENT_11
 """A command that the documents define and the programs do not."""
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.events import Event
+from netdissect.wire import eoudp_names as eoudp
 
 DIALECT_TITLES: Final = {
     "exodia-late": "Exodia v1.2.0 to v1.3.3, branches main, server, demo",
@@ -25,12 +26,8 @@ DIALECT_TITLES: Final = {
 }
 """Dialect -> programs that speak it; the first is the default."""
 
-COMPONENT_OF: Final = 0x0C
-DELETE_COMPONENT: Final = 0x0F
 
-REAL_COMMANDS: Final = frozenset(
-    {0x00, 0x01, 0x02, 0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81, 0x82, 0x8B}
-)
+REAL_COMMANDS: Final = frozenset(eoudp.COMMANDS) - eoudp.RFC01_ONLY
 """Commands that the programs define."""
 
 
@@ -80,10 +77,14 @@ class Row:
         """Offset of the end of the time stamp."""
 
 
-_ACKED_30: Final = frozenset({COMPONENT_OF, DELETE_COMPONENT})
-_MUST_EARLY: Final = frozenset({COMPONENT_OF})
-_MUST_RFC02: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81})
-_MUST_RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
+_ACKED_30: Final = frozenset({eoudp.COMPONENT_OF, eoudp.DELETE_COMPONENT})
+_MUST_EARLY: Final = frozenset({eoudp.COMPONENT_OF})
+_MUST_DOCUMENTS: Final = frozenset({
+    eoudp.SYSTEM_LOAD, eoudp.COMPONENT_OF, eoudp.GAME_EVENT, eoudp.DELETE_ENTITY,
+    eoudp.IMPORTANT_EVENT, eoudp.CONNECT,
+})  # fmt: skip
+_MUST_RFC02: Final = _MUST_DOCUMENTS | {eoudp.DELETE_COMPONENT}
+_MUST_RFC01: Final = _MUST_DOCUMENTS | {eoudp.IMPORTANT_EVENT_8C}
 
 ROWS: Final = {
     row.name: row

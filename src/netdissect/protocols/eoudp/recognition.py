@@ -13,6 +13,7 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.eoudp.dialects import REAL_COMMANDS, ROWS, Row
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausible_timestamp
 
@@ -23,10 +24,6 @@ SOME: Final = 40
 ALL_EMPTY: Final = 70
 """Score where all datagrams fit, but none has a content or a wall-clock time."""
 
-_CONNECT: Final = 0x81
-_CONNECT_ACCEPT: Final = 0x02
-_RFC01_DELETE: Final = 0x10
-"""Command that deletes a component in RFC_01."""
 _MAX_WAIT: Final = 16
 """Sample size from which on a claim no longer waits for more datagrams."""
 _SHORTEST: Final = min(row.start for row in ROWS.values())
@@ -36,8 +33,11 @@ _SIZE_CHECKS: Final = [(row, row.start, row.start - row.padding - 1) for row in 
 _LONG32_STEP: Final = 1 << 24
 """An id of exodia-late-long32 that is read as one of exodia-late is a multiple of this."""
 
-_FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
-_FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
+_FROM_CLIENT: Final = frozenset({eoudp.EVENT_8A, eoudp.EVENT, eoudp.IMPORTANT_EVENT_8C})
+_FROM_SERVER: Final = frozenset({
+    eoudp.CONNECT_REJECT, eoudp.SYSTEM_LOAD, eoudp.COMPONENT_OF, eoudp.GAME_EVENT,
+    eoudp.DELETE_ENTITY, eoudp.DELETE_COMPONENT, eoudp.IMPORTANT_EVENT, eoudp.EVENT_11,
+})  # fmt: skip
 """Commands that one side sends."""
 
 
@@ -80,8 +80,8 @@ def _is_of_revision(row: Row, number: int, command: str) -> bool:
     """Return whether a document defines a command."""
     if not row.document:
         return True
-    is_rfc01_delete = number == _RFC01_DELETE and command == "DELETE_COMPONENT"
-    if row.name == "rfc01" and number == _RFC01_DELETE:
+    is_rfc01_delete = number == eoudp.IMPORTANT_EVENT and command == "DELETE_COMPONENT"
+    if row.name == "rfc01" and number == eoudp.IMPORTANT_EVENT:
         return is_rfc01_delete
     return number not in FOREIGN[row.name] and not is_rfc01_delete
 
@@ -101,7 +101,7 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
     if names & {"exodia-early", "exodia-mid"}:
         # v1.1 sets the flag of its CONNECT, v1.0 has none. Other empty messages are equal in both
         # releases, and neither sends them.
-        connect = payload[0] == _CONNECT and "exodia-early" in names
+        connect = payload[0] == eoudp.CONNECT and "exodia-early" in names
         return ("exodia-early", True) if connect else ("exodia-mid", False)
     return found[0], False
 
@@ -145,8 +145,8 @@ class _Side:
         votes = self.certain if is_certain else self.likely
         votes[dialect] = votes.get(dialect, 0) + 1
         command = payload[0]
-        if command in (_CONNECT, _CONNECT_ACCEPT):
-            self.handshake = self.handshake or (1 if command == _CONNECT else -1)
+        if command in (eoudp.CONNECT, eoudp.CONNECT_ACCEPT):
+            self.handshake = self.handshake or (1 if command == eoudp.CONNECT else -1)
         event = command_name(dialect, command, len(payload) - row.start) == "EVENT"
         self.leaning += command in _FROM_CLIENT or event
         self.leaning -= command in _FROM_SERVER

@@ -13,6 +13,7 @@ from netdissect.protocols.eoudp.dialects import ROWS, Row, row_of
 from netdissect.protocols.eoudp.recognition import decided
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.protocols.eoudp.state import DecoderState
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import TEXTS, legal, number_order, text_reading
 from netdissect.wire.eoudp_names import (
     FAR_ID,
@@ -43,26 +44,13 @@ _STRAY: Final = -1
 _MIN_FOREIGN: Final = 8
 """Consecutive datagrams of another dialect after which a direction is taken to speak it."""
 _CLOCK_LOW, _CLOCK_HIGH = WALL_CLOCK_MS
-_PACKET_INFO: Final = 0x00
-_ACKNOWLEDGE: Final = 0x01
-_ACCEPT: Final = 0x02
-_REJECT: Final = 0x03
-_COMPONENT: Final = 0x0C
-_CONNECT: Final = 0x81
-_DISCONNECT: Final = 0x82
-_EVENT: Final = 0x8B
-_IMPORTANT_EVENT: Final = 0x10
-_PAIR: Final = 8
-"""Size of the two counters in a PACKET_INFO, received and sent, bytes."""
-_ID_OCTETS: Final = 8
-"""Size of an id, bytes."""
-_USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, _EVENT: 5}
+_USUAL_SIZES: Final = {eoudp.PACKET_INFO: 8, eoudp.ACK: 8, eoudp.EVENT: 5}
 """Frequent command -> legal size of its content, bytes. It saves the full check."""
 _NOT_CAPTURED: Final = b""
 """Stands for the first message of an epoch that is not in the capture."""
 _U32: Final = Struct("<I").unpack_from
 
-_RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
+_RFC01_SIGNS: Final = eoudp.RFC01_ONLY | {eoudp.IMPORTANT_EVENT}
 """Commands that may show that a flow is in the dialect of RFC_01."""
 _MEANINGS: Final = frozenset(
     {"ACK", "CONNECT_ACCEPT", "PACKET_INFO", "CONNECT", "CONNECT_REJECT", "DISCONNECT"}
@@ -104,10 +92,11 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         events.append((Ev.NOTE, *oversize(size)))
     if number >= FAR_ID:
         number, learned = _comparable_id(number, direction, hints)
-    if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
+    if (number <= 1 or hints.extra.openers[direction] is None) and command != eoudp.CONNECT_ACCEPT:
         learned = _epoch(events, row, payload, number, direction, learned or hints) or learned
-    name = _NAMES[command] if command != _DISCONNECT else type_name(row.name, command, size - start)
-    if command == _ACCEPT or number < 0:
+    ambiguous = command == eoudp.DISCONNECT
+    name = type_name(row.name, command, size - start) if ambiguous else _NAMES[command]
+    if command == eoudp.CONNECT_ACCEPT or number < 0:
         # The server accepts with the id 0 of a counter that it then discards.
         events.append((Ev.MESSAGE, name))
     elif not flag:
@@ -116,7 +105,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         events.append((Ev.UNIT, name, SPACE, number, None, payload))
     else:
         events.append((Ev.PLAIN_UNIT, name, SPACE, number, payload))
-    if command == _COMPONENT:
+    if command == eoudp.COMPONENT_OF:
         # Most datagrams are components. The lengths of name and data must lead to the end.
         if (
             size < lengths_at + 8
@@ -145,7 +134,7 @@ _FAST: Final = {
 }
 """Dialect -> what `scan` needs of its row, in one look-up."""
 _NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
-"""Command -> type, except for 0x82, which v1.0 uses for key events."""
+"""Command -> type, except for DISCONNECT, which v1.0 uses for key events."""
 
 
 def _replaced(pair: tuple[_T, _T], direction: int, value: _T) -> tuple[_T, _T]:
@@ -197,7 +186,7 @@ def _other_release(
     dialect between them, are in its dialect.
     """
     name, count = hints.extra.foreign[direction]
-    asks = payload[0] == _CONNECT and not direction and hints.extra.openers[0] is not None
+    asks = payload[0] == eoudp.CONNECT and not direction and hints.extra.openers[0] is not None
     if not asks and not (is_certain and name == found and count + 1 >= _MIN_FOREIGN):
         return None
     pair = (hints.dialects[0], found) if direction else (found, found)
@@ -223,13 +212,13 @@ def _epoch(
     server = direction == 1
     restart = False
     if opener is None:
-        if payload[0] not in (_CONNECT, _REJECT):
+        if payload[0] not in (eoudp.CONNECT, eoudp.CONNECT_REJECT):
             events.append((Ev.STATE, "alive", None))
         if extra.undecided[direction] and not row.document and not decided(payload)[1]:
             events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
         opener = key if first else _NOT_CAPTURED
     elif first and key != opener:
-        begins = extra.pending if server else payload[0] == _CONNECT
+        begins = extra.pending if server else payload[0] == eoudp.CONNECT
         restart = begins or opener != _NOT_CAPTURED
         opener = key
     elif server and extra.pending and number == row.first_id + 1:
@@ -252,12 +241,12 @@ def _packet_info(
 ) -> Hints | None:
     row = row_of(hints.dialects[direction])
     size = len(payload) - start
-    if size < _PAIR:
+    if size < eoudp.PAIR_OCTETS:
         return None
     order = "<"
     if row.document:
         order = hints.extra.order or number_order("PACKET_INFO", payload[start:], None)
-    whole = payload[start : len(payload) - size % _PAIR]
+    whole = payload[start : len(payload) - size % eoudp.PAIR_OCTETS]
     for pair in Struct(f"{order}ii").iter_unpack(whole):
         read.odd_EoudpPair(pair, direction, events)
     received, sent = pair
@@ -266,14 +255,14 @@ def _packet_info(
     if received >= 0 and sent >= 0:
         # Receivers accept no PACKET_INFO but one of 8 bytes. The documents count "since last
         # second" or "since last call": no receiver resets the counters.
-        is_total = size == _PAIR and not row.document
+        is_total = size == eoudp.PAIR_OCTETS and not row.document
         events.append((Ev.TALLY, "packet_info", sent, received, is_total))
     if row.document:
         return _accepted_client(events, direction, hints)
-    if size > _PAIR and direction:
-        text = f"counters of {size // _PAIR} clients, its own come last"
+    if size > eoudp.PAIR_OCTETS and direction:
+        text = f"counters of {size // eoudp.PAIR_OCTETS} clients, its own come last"
         events.append((Ev.NOTE, "eoudp-pairs", text))
-    elif size > _PAIR and size % _PAIR == 0:
+    elif size > eoudp.PAIR_OCTETS and size % eoudp.PAIR_OCTETS == 0:
         events.append((Ev.NOTE, *wrong_size("PACKET_INFO", size)))
     if row.wide_stamp and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((Ev.CLOCK, stamp, True))
@@ -419,13 +408,13 @@ def _disconnect(
 
 
 _HANDLERS: Final[dict[int, Handler]] = {
-    _PACKET_INFO: _packet_info,
-    _ACKNOWLEDGE: _acknowledge,
-    _ACCEPT: _accept,
-    _REJECT: _reject,
-    _CONNECT: _connect,
-    _DISCONNECT: _disconnect,
-    _EVENT: _key,
+    eoudp.PACKET_INFO: _packet_info,
+    eoudp.ACK: _acknowledge,
+    eoudp.CONNECT_ACCEPT: _accept,
+    eoudp.CONNECT_REJECT: _reject,
+    eoudp.CONNECT: _connect,
+    eoudp.DISCONNECT: _disconnect,
+    eoudp.EVENT: _key,
 }
 """Command -> handler of what it means beyond its own number."""
 
@@ -448,7 +437,7 @@ def _document(
         events.append((Ev.NOTE, *oversize(size)))
     extra = hints.extra
     number, learned = _comparable_id(number, direction, hints)
-    if command in _RFC01_ONLY:
+    if command in _RFC01_SIGNS:
         learned = _revision(row, command, name, learned or hints) or learned
     if extra.order is None and name in TEXTS:
         learned = _order(name, content, learned or hints) or learned
@@ -477,7 +466,7 @@ def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
     if row.name != "rfc02":
         return None
     rfc01 = command in FOREIGN["rfc02"] or (
-        command == _IMPORTANT_EVENT and name == "DELETE_COMPONENT"
+        command == eoudp.IMPORTANT_EVENT and name == "DELETE_COMPONENT"
     )
     return Hints(("rfc01", "rfc01"), hints.extra) if rfc01 else None
 
@@ -497,12 +486,12 @@ def _meaning(
     """Add what a message of the documents means beyond its own number; return new hints."""
     content = payload[row.start :]
     order = hints.extra.order or number_order(name, content, None)
-    if name == "ACK" and len(content) == _ID_OCTETS:
+    if name == "ACK" and len(content) == eoudp.ID_OCTETS:
         events += _acks(Struct(f"{order}Q").unpack_from(content), direction, hints)
     elif name == "CONNECT_ACCEPT" and not direction:
         events.append((Ev.NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
     elif name == "CONNECT_ACCEPT":
-        index = Struct(f"{order}Q").unpack(content)[0] if len(content) == _ID_OCTETS else None
+        index = Struct(f"{order}Q").unpack(content)[0] if len(content) == eoudp.ID_OCTETS else None
         return _accepted(events, index, hints)
     elif name == "PACKET_INFO":
         return _packet_info(events, payload, row.start, direction, hints)

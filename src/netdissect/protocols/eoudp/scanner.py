@@ -9,17 +9,14 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Event
 from netdissect.model.native import i64, read_i64_be, read_i64_le
 from netdissect.model.sinks import EventSink
-from netdissect.protocols.eoudp.dialects import COMPONENT_OF, ROWS, Row
+from netdissect.protocols.eoudp.dialects import ROWS, Row
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.protocols.eoudp.scan import scan
 from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.protocols.scanner import Scanner
+from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp_names import FAR_ID, RECEIVE_LIMIT, command_name, time_limits
 
-_ACKNOWLEDGE: Final = 0x01
-_COMPONENT: Final = COMPONENT_OF
-_ID_OCTETS: Final = 8
-"""Size of a message id, and of an entity id, bytes."""
 _PLAIN: Final = {"EVENT": 5, "DELETE_ENTITY": 8}
 """Types whose messages mean nothing beyond their own number -> size of their content, bytes."""
 _TYPES: Final = ("COMPONENT_OF", "ACK", *_PLAIN)
@@ -76,7 +73,7 @@ class _Form:
         """
         self.id_at: i64 = row.stamp_end
         self.flagged = row.flagged
-        self.size_at: i64 = row.stamp_end + _ID_OCTETS + row.flagged
+        self.size_at: i64 = row.stamp_end + eoudp.ID_OCTETS + row.flagged
         self.start: i64 = row.start
         self.document = row.document
         self.first_id: i64 = row.first_id
@@ -85,7 +82,7 @@ class _Form:
         self.acked = bytes(row.acked is None or command in row.acked for command in range(256))
         """Command -> whether receivers acknowledge it."""
         types, sizes = bytearray(256), bytearray(256)
-        types[_COMPONENT], types[_ACKNOWLEDGE] = 0, 1
+        types[eoudp.COMPONENT_OF], types[eoudp.ACK] = 0, 1
         for command in range(256):
             for name, octets in _PLAIN.items():
                 if command_name(row.name, command, octets) == name:
@@ -117,7 +114,7 @@ class _Form:
         ):
             return False
         command: i64 = payload[0]
-        flag: i64 = payload[id_at + _ID_OCTETS] if self.flagged else self.flags[command]
+        flag: i64 = payload[id_at + eoudp.ID_OCTETS] if self.flagged else self.flags[command]
         if flag > 1:
             return False
         big = False
@@ -126,11 +123,11 @@ class _Form:
                 return False
             big = state.order == _BIG
         acknowledged: i64 = -1
-        if command == _COMPONENT:
-            if not _is_component(payload, start + _ID_OCTETS, size, big, self.document):
+        if command == eoudp.COMPONENT_OF:
+            if not _is_component(payload, start + eoudp.ID_OCTETS, size, big, self.document):
                 return False
-        elif command == _ACKNOWLEDGE:
-            if content != _ID_OCTETS:
+        elif command == eoudp.ACK:
+            if content != eoudp.ID_OCTETS:
                 return False
             acknowledged = read_i64_be(payload, start) if big else read_i64_le(payload, start)
             if acknowledged < 0 or acknowledged >= FAR_ID:
