@@ -52,7 +52,7 @@ COLD void CPy_AddTraceback(const char *, const char *, int, PyObject *);
 COLD void CPy_TypeErrorTraceback(
     const char *, const char *, int, PyObject *, const char *, PyObject *);
 COLD void CPy_TypeError(const char *, PyObject *);
-COLD void CPyError_OutOfMemory(void);
+COLD __attribute__((weak)) void CPyError_OutOfMemory(void);
 COLD PyObject *PyErr_Occurred(void);
 COLD void CPyTagged_IncRef(CPyTagged);
 COLD void CPyTagged_DecRef(CPyTagged);
@@ -98,6 +98,23 @@ sixty times per datagram.
 CPython runs signal handlers inside a product of large integers, and mypyc takes an exception raised
 there for a lack of memory, and aborts. `whole_product` completes the product, and has Python raise
 the exception before the next bytecode instruction instead.
+"""
+MEMORY = """#ifdef __GNUC__
+#include <unistd.h>
+void CPyError_OutOfMemory(void)
+{
+    static const char said[] = "netdissect: out of memory\\n";
+    ssize_t written = write(2, said, sizeof said - 1);
+    (void)written;
+    _exit(1);
+}
+#else
+typedef int unused;
+#endif
+"""
+"""Replaces mypyc's function, which `PRELUDE` makes weak, for integers that there is no memory for.
+Compiled arithmetic cannot raise, so the process ends here, as it would for any other MemoryError:
+without a core dump, and with the status and the message of `cli/errors.py`.
 """
 UNITS = 8
 """C files that the other modules are bundled into: each parses every header only once, and there
@@ -200,7 +217,9 @@ def compiled(
     units = [
         *_bundles(hottest, into, "hot", HOT_UNITS),
         *_bundles([one for one in sources if one not in hottest], into, "unit", UNITS),
+        memory := into / "memory.c",
     ]
+    memory.write_text(MEMORY, encoding="utf-8")
     bundles = [([library], units)]
     for number, bundle in enumerate(_rounds(shims)):
         sources = [Path(shim.sources[0]) for shim in bundle]

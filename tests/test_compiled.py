@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import subprocess
 import sys
 import tomllib
@@ -71,6 +72,37 @@ def test_a_signal_handler_may_raise_within_a_product() -> None:
     """mypyc's own code takes that for a lack of memory, and aborts."""
     run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, b"stopped\n", b"")
+
+
+WITHOUT_MEMORY = """
+import os
+import _testcapi
+from netdissect.join import clock
+
+points = [(number * 10**15, number % 2 * 10**15) for number in range(4)]
+for after in range(60):
+    child = os.fork()
+    if not child:
+        _testcapi.set_nomemory(after, 0)
+        try:
+            clock._hull(points, lower=True)
+        except MemoryError:
+            os._exit(2)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="takes fork")
+def test_a_lack_of_memory_ends_the_process_without_an_abort() -> None:
+    """Compiled arithmetic cannot raise; everything else raises MemoryError."""
+    pytest.importorskip("_testcapi")
+    words = [sys.executable, "-c", WITHOUT_MEMORY]
+    run = subprocess.run(words, capture_output=True, text=True, check=True)
+    statuses = list(map(int, run.stdout.split()))
+    assert set(statuses) <= {0, 1, 2}
+    assert run.stderr == "netdissect: out of memory\n" * statuses.count(1)
+    assert 1 in statuses or hot_path() != "compiled"
 
 
 def test_an_installed_package_is_compiled_where_it_can_be() -> None:
