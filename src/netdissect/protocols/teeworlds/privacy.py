@@ -16,10 +16,16 @@ COSTS: tuple[int, ...] = huffman.bit_lengths()
 """Length of each byte in a compressed packet, bits."""
 _NAME, _CLAN = 4, 3
 """Integers that hold a name and a clan in a client_info item of 0.6."""
-_CANDIDATES = re.compile(rb"(?=((?:[\x80-\xff]{4}[\x00-\x7f]){7}))")
-"""Seven consecutive integers of five bytes each, as packed text has."""
+_CANDIDATES = re.compile(rb"(?<![\x80-\xff])(?=((?:[\x80-\xff]{1,4}[\x00-\x7f]){7}))")
+"""Seven consecutive integers of two to five bytes each, as packed text has. Five are usual; an
+integer whose first letter is one of `_SHORT` has four, and some parts of UTF-8 have fewer.
+"""
+_SHORT = b"xyz"
+"""Letters that become the first byte of a small negative integer."""
 _ATTEMPTS = 20_000
 """Replacements that are tried for one name and clan."""
+_USUAL, _LONGEST = 4, 5
+"""Bytes of an integer of text: usually at least, and at most."""
 _U32 = 0xFFFFFFFF
 
 
@@ -54,22 +60,37 @@ def _snapshot(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
 
 def _replacement(raw: bytes, spell: Callable[[bytes], bytes]) -> bytes | None:
     """Return the seven integers of another name and clan; None if `raw` holds no name and clan."""
-    ints = [TEEWORLDS.read(raw, start, start + 5)[0] for start in range(0, len(raw), 5)]
+    ints, sizes, at = list[int](), list[int](), 0
+    while at < len(raw):
+        value, end = TEEWORLDS.read(raw, at, len(raw))
+        ints.append(value)
+        sizes.append(end - at)
+        at = end
     if ints[_NAME - 1] & 0xFF or ints[-1] & 0xFF:
         return None  # The last byte of packed text is always zero.
     name, clan = (
         unpack_string(part).encode("utf-8", "surrogateescape")
         for part in (ints[:_NAME], ints[_NAME:])
     )
+    both = name + clan
+    if not name or min(both) < ord(" ") or (min(sizes) < _USUAL and not _is_utf8(both)):
+        return None  # Other integers, such as positions.
     free = _NAME - 1 if len(name) < 4 * (_NAME - 1) else _NAME + _CLAN - 1
     if len(name) >= 4 * (_NAME - 1) and len(clan) >= 4 * (_CLAN - 1):
         name, free = name[: 4 * (_NAME - 1) - 1], _NAME - 1  # Shorten the name to make room.
     cost = sum(COSTS[octet] for octet in raw)
+    # Where an integer was short, one of the new ones has to be.
+    shortest = sorted(range(len(ints)), key=sizes.__getitem__)
+    short = shortest[: sum(_LONGEST - size for size in sizes)]
     best: bytes | None = None
     for attempt in range(_ATTEMPTS):
         salt = attempt.to_bytes(4, "big")
-        words = [spell(salt + text)[len(salt) :] for text in (name, clan)]
-        new_ints = pack_string(words[0], _NAME) + pack_string(words[1], _CLAN)
+        words = [bytearray(spell(salt + text)[len(salt) :]) for text in (name, clan)]
+        for place in short:
+            word, first = words[place >= _NAME], 4 * (place % _NAME)
+            if first < len(word):
+                word[first] = _SHORT[word[first] % len(_SHORT)]
+        new_ints = pack_string(bytes(words[0]), _NAME) + pack_string(bytes(words[1]), _CLAN)
         # The integer behind the end of a text can hold anything: here, what preserves the sum.
         rest = (sum(ints) - sum(new_ints) + new_ints[free]) & _U32
         new_ints[free] = rest - (1 << 32) if rest >> 31 else rest
@@ -79,6 +100,14 @@ def _replacement(raw: bytes, spell: Callable[[bytes], bytes]) -> bytes | None:
             if sum(COSTS[octet] for octet in new) == cost:
                 return new
     return best
+
+
+def _is_utf8(octets: bytes) -> bool:
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 PACKERS = {"decompressed": _recompress}
