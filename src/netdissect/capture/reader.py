@@ -82,6 +82,11 @@ class CaptureReader:
         """
         return self.info.damage
 
+    @property
+    def fault(self) -> str | None:
+        """Return why reading or decompressing ended early; None if it did not."""
+        return self._window.fault
+
     def on_batch(self, call: Callable[[], None]) -> None:
         """Set a function to call after each batch of frames, to show progress."""
         self._called = call

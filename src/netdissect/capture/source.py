@@ -126,7 +126,7 @@ class Window:
         try:
             return next(self._chunks, b"")
         except (_DamagedError, OSError) as error:
-            self.fault = str(error)
+            self.fault = getattr(error, "strerror", None) or str(error)
         return b""
 
 

@@ -10,6 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
+from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, refuse_input_as_output, summarise
 from netdissect.cli.session import Choices, Session
 from netdissect.edit.plan import Plan
@@ -83,11 +84,14 @@ def command(
         text += f"; {done.dropped:,} blocks other than frames and interfaces left out"
     if left:
         text += f"; {left:,} compressed places could not be overwritten and are unchanged"
+    if done.ended:
+        text += "; further ones, which an earlier reading did not find, are left out"
     if key_file is None and not look.quiet:
         print(  # noqa: T201 - part of the answer
             f"netdissect: the key was {key.hex()}; keep it secret, or discard it", file=sys.stderr
         )
-    return summarise(text, [reader], quiet=look.quiet)
+    status = summarise(text, [reader], quiet=look.quiet)
+    return EXIT.CUT_SHORT if done.ended else status
 
 
 def _key(path: str | None) -> bytes:
@@ -141,11 +145,12 @@ def _planned(
                     plan.stream(*record.stream, new)
             elif record.protocol is not None:
                 plan.datagram(record.frame, record.payload, new)
-        known = of_connections(session.reports)
+        known, plan.frames = of_connections(session.reports), session.frames_of_all_passes()
     with Session(file, choices, quiet=True) as session:
         # A second pass, because the connections are known only at the end of the first.
         for packet, pieces in assembled(session.reader):
             if pieces and known(packet):
                 for frame, at in pieces:
                     plan.piece(frame, packet[1], at)
+        plan.frames = min(plan.frames, session.frames_of_all_passes())
     return known, left

@@ -164,6 +164,8 @@ class Session(Closing):
         self._read_through = False
         self._early_ns: int | None = None
         """Time of the first frame, known while early records are yielded."""
+        self._looked_at: Any = None
+        """The reader of the first pass, if there was one."""
         self.first_pass: Analysis | None = None
         """Result of the first pass over the whole file, if there was one."""
         self.hold = True
@@ -175,6 +177,7 @@ class Session(Closing):
         """Return a new session on the same file, which shares the result of the first pass."""
         session = Session(self.file, self.choices, quiet=quiet or self.quiet)
         session.only, session.first_pass = self.only, self.first_pass
+        session._looked_at = self._looked_at
         return session
 
     @property
@@ -211,7 +214,7 @@ class Session(Closing):
 
     def status(self) -> int:
         """Return the exit status; print on standard error which limits were hit, which link types
-        cannot be read, and whether the capture is cut short.
+        cannot be read, and whether the capture is cut short, or could not be read the first time.
         """
         from netdissect.capture.linktypes import link_type_name  # noqa: PLC0415
         from netdissect.flow.links import LINK_READERS  # noqa: PLC0415
@@ -226,13 +229,26 @@ class Session(Closing):
                 self._say(f"link type {name} is not supported; its frames were skipped")
         if info.truncated_at is None:
             check_start(info)
-            return EXIT.DONE
+            first = self._looked_at
+            if first is None or first.fault is None:
+                return EXIT.DONE
+            self._say(
+                f"{info.path} could only be read up to offset {first.info.truncated_at} the first"
+                f" time: {first.fault}; conclusions rest on what is before it"
+            )
+            return EXIT.CUT_SHORT
         reason = f": {info.damage}" if info.damage else ""
         self._say(
             f"{info.path} is cut short at offset {info.truncated_at}{reason}; everything before it"
             " was read"
         )
         return EXIT.CUT_SHORT
+
+    def frames_of_all_passes(self) -> int:
+        """Return how many frames each pass so far has found; the file may have grown meanwhile."""
+        readers = [self.reader, *([self._looked_at] if self._looked_at is not None else [])]
+        found: int = min(reader.info.frames for reader in readers)
+        return found
 
     def _say(self, text: str) -> None:
         """Print a note on standard error, unless `-q` is given."""
@@ -388,7 +404,11 @@ class Session(Closing):
 
         paged = hasattr(sys.stderr, "terminal") and self._early_ns is not None
         progress = Progress(enabled=not self.quiet and not paged)
-        yield progress.watch
+
+        def watch(reader: Any) -> None:
+            self._looked_at = progress.watch(reader)
+
+        yield watch
         progress.clear()
         self.progress.renew()
 

@@ -74,6 +74,8 @@ class Anonymised:
     """Frames of no known connection, which were cut after their headers."""
     dropped: int = 0
     """Blocks of pcapng that were not written because they are neither frames nor interfaces."""
+    ended: bool = False
+    """Whether there are frames that the plan does not know, and that were not written."""
 
 
 def anonymise(
@@ -102,6 +104,9 @@ def anonymise(
     with BlockWriter(target) as writer:
         for block in reader:
             if block.kind == PACKET:
+                if block.frame > plan.frames:
+                    done.ended = True
+                    break
                 data = frames.rewritten(block)
                 done.frames += 1
                 done.cut += len(data) < block.captured

@@ -28,6 +28,8 @@ class Plan(Closing):
         self._base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         self._base.execute("begin")
         self._longest = 0
+        self.frames = 0
+        """Number of the last frame that the plan was made of. Nothing is known about later ones."""
 
     def close(self) -> None:
         """Delete the plan."""
