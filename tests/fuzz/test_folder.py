@@ -38,8 +38,16 @@ def test_only_plain_files_are_read(name: str, kind: str, tmp_path: Path) -> None
         os.mkfifo(folder / name)
     else:
         (folder / name).mkdir()
-    with pytest.raises(UsageError, match="no failure folder"):
+    why = ": a symbolic link" if kind == "link" else " is not a regular file"
+    with pytest.raises(UsageError, match=f"no failure folder: {name}{why}"):
         load_failure(folder)
+
+
+@pytest.mark.parametrize("name", ["failure.json", "steps.jsonl"])
+def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
+    (failure(tmp_path / "failure") / name).unlink()
+    with pytest.raises(UsageError, match=f"no failure folder: {name}: No such file"):
+        load_failure(tmp_path / "failure")
 
 
 @pytest.mark.parametrize("name", ["failure.json", "steps.jsonl"])

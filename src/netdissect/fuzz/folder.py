@@ -7,6 +7,7 @@ under a new name and then renamed, which replaces whatever had that name.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -117,13 +118,18 @@ class Folder(Closing):
         """Open a regular file of any size for reading.
 
         Raises:
-            OSError: it cannot be opened, or is a link.
+            OSError: it cannot be opened, or is a link; the text names it.
             ValueError: it is not a regular file, such as a pipe or a device.
         """
-        fd = os.open(name, _READ, dir_fd=self._fd)
+        try:
+            fd = os.open(name, _READ, dir_fd=self._fd)
+        except OSError as error:
+            reason = "a symbolic link" if error.errno == errno.ELOOP else error.strerror
+            raise OSError(error.errno, f"{name}: {reason}") from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise ValueError(f"{name} is not a regular file")
         with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError(f"{name} is not a regular file")
             yield file
 
     def appending(self, name: str, *, new: bool = True) -> int:
