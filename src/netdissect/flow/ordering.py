@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
 from netdissect.flow.pieces import PieceBuffer
 from netdissect.model.native import ABSENT, i64, vec
+from netdissect.model.packets import HALF_SEQ_SPAN, SEQ_SPAN
 from netdissect.model.segments import StreamPiece
 
 if TYPE_CHECKING:
@@ -39,10 +40,6 @@ MAX_HISTORY_COMPARED = 64
 MAX_AHEAD = 1 << 30
 """Size of the largest window, bytes. Source: RFC 7323 section 2.3."""
 
-_MASK: Final = 0xFFFF_FFFF
-"""Bits of a sequence number on the wire."""
-_HALF: Final = 0x8000_0000
-"""Half of the modulus of sequence numbers."""
 _INITIAL_ROOM: Final = 64
 """Pieces that the history has room for at first; a power of two."""
 _ROW: Final = 2
@@ -174,12 +171,12 @@ class Side:
     def offset(self, wire: i64) -> i64:
         """Return the offset of a sequence number: the one that is nearest to `next`."""
         near = self.next if self.base == ABSENT else self.next + self.base
-        return self.next + ((wire - near + _HALF) & _MASK) - _HALF
+        return self.next + ((wire - near + HALF_SEQ_SPAN) & SEQ_SPAN - 1) - HALF_SEQ_SPAN
 
     def rebase(self, isn: i64) -> None:
         """Restart the stream at the byte after the SYN numbered `isn`."""
         self._drop_buffer()
-        self.isn, self.base = isn, (isn + 1) & _MASK
+        self.isn, self.base = isn, (isn + 1) & SEQ_SPAN - 1
         self.next, self.acked, self.end, self._gap = 0, 0, ABSENT, 0
 
     def take(

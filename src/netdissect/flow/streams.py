@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
 from netdissect.model.native import ABSENT
-from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, reverse_key
+from netdissect.model.packets import ACK, FIN, RST, SEQ_SPAN, SYN, PacketKind, reverse_key
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.model.sinks import PacketList, PacketSink
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MAX_TCP_CONNECTIONS = 30_000
 """Connections that are kept; the longest idle is evicted for one more."""
 
-_WRAP: Final = 1 << 32
 _TCP: Final = PacketKind.TCP
 _TCP_STREAM: Final = PacketKind.TCP_STREAM
 
@@ -162,11 +161,11 @@ class TcpStreams:
         if side.key != key:
             side, peer = peer, side
         if flags & SYN:
-            base = (seq + 1) % _WRAP
+            base = (seq + 1) % SEQ_SPAN
             # A SYN after other segments begins a new connection on the same ports, unless it is the
             # answer to the SYN of this one and was captured late.
             if side.base != ABSENT and side.base != base:  # noqa: PLR1714 - compiled
-                answers = flags & ACK and peer.isn != ABSENT and ack == (peer.isn + 1) % _WRAP
+                answers = flags & ACK and peer.isn != ABSENT and ack == (peer.isn + 1) % SEQ_SPAN
                 if not answers or side.isn != ABSENT:
                     connection.frame, connection.time_ns = frame, time_ns
                     _close(connection, into)
@@ -238,7 +237,7 @@ def _release(
     offset = pieces[0].offset
     base = 0 if side.base == ABSENT else side.base
     segment = TcpSegment(
-        seq=(base + offset) % _WRAP,
+        seq=(base + offset) % SEQ_SPAN,
         ack=0,
         flags=0,
         window=0,

@@ -14,6 +14,7 @@ from typing import Final
 from netdissect.join.pairing import MAX_DELAY_NS, MAX_SLACK_NS
 from netdissect.join.table import RESENT, FateTable
 from netdissect.model.joined import Fate
+from netdissect.model.packets import HALF_SEQ_SPAN, SEQ_SPAN
 
 __all__ = ["MAX_RANGES", "Extent", "Ranges", "Segment"]
 
@@ -21,8 +22,6 @@ MAX_RANGES = 65_536
 """Unmatched segments that wait; beyond, those at hand are settled."""
 MAX_LOST: Final = 256
 """Latest lost segments of a channel that are recognised when their bytes are sent again."""
-_WRAP: Final = 1 << 32
-_HALF: Final = 1 << 31
 _LONGEST: Final = 65_536
 """Bytes of a segment at most, even if a network card coalesces segments."""
 
@@ -77,7 +76,7 @@ class Ranges:
         if self._base is None:
             self._base = extent[0]
         # The first segment seen may have been overtaken: up to 2**31 below it count as before it.
-        first = (extent[0] - self._base + _HALF) % _WRAP - _HALF
+        first = (extent[0] - self._base + HALF_SEQ_SPAN) % SEQ_SPAN - HALF_SEQ_SPAN
         return first, first + extent[1]
 
     def settle(self) -> None:

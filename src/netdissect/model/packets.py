@@ -63,6 +63,10 @@ SYN: Final = 0x02
 RST: Final = 0x04
 ACK: Final = 0x10
 """TCP flags. Source: RFC 9293 section 3.1."""
+SEQ_SPAN: Final = 1 << 32
+"""Modulus of TCP sequence numbers."""
+HALF_SEQ_SPAN: Final = 1 << 31
+"""Half of it: numbers less than this ahead of another are later ones."""
 
 
 class PacketKind(IntEnum):

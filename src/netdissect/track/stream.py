@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from netdissect.model.native import ABSENT
-from netdissect.model.packets import SIDES
+from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SIDES, SYN
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track.ackstats import SETTLED_NS
@@ -32,12 +32,7 @@ MAX_SYNS = 16
 """SYNs remembered, to find out which one was answered."""
 
 SPACE: Final = "message"
-_FIN: Final = 1
-_SYN: Final = 2
-_RST: Final = 4
-_ACK: Final = 16
-_WRAP: Final = 1 << 32
-_SPECIAL: Final = _FIN | _SYN | _RST
+_SPECIAL: Final = FIN | SYN | RST
 
 
 @cache
@@ -126,7 +121,7 @@ class StreamTrack:
             half.take(segment, frame, time_ns)
             if half.repeated:
                 self._sent_again(direction, segment)
-            if flags & _ACK and segment.ack != self.halves[1 - direction].acked_wire:
+            if flags & ACK and segment.ack != self.halves[1 - direction].acked_wire:
                 self._acknowledged(direction, frame, time_ns, segment)
             return
         if segment.mid_stream and not self.mid_stream:
@@ -136,15 +131,15 @@ class StreamTrack:
         half.take(segment, frame, time_ns)
         if half.repeated:
             self._sent_again(direction, segment)
-        if flags & _ACK:
+        if flags & ACK:
             self._acknowledged(direction, frame, time_ns, segment)
-        if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
+        if flags & SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
-        elif not self._handshake_done and self._syns and flags & _ACK and not flags & _RST:
+        elif not self._handshake_done and self._syns and flags & ACK and not flags & RST:
             # The SYN was answered, but the answer was not captured.
             self._handshake_done = True
             self._step("established", None, 0, frame, time_ns)
-        if flags & (_FIN | _RST):
+        if flags & (FIN | RST):
             self._end(direction, frame, time_ns, segment)
 
     def _sent_again(self, direction: int, segment: TcpSegment) -> None:
@@ -189,18 +184,18 @@ class StreamTrack:
 
     def _handshake(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         stamps = segment.timestamps
-        if segment.flags & _SYN and not segment.flags & _ACK:
+        if segment.flags & SYN and not segment.flags & ACK:
             if len(self._syns) < MAX_SYNS:
                 self._syns.append((time_ns, stamps[0] if stamps else None))
             else:
                 self.halves[direction].hit("MAX_SYNS")
             self._step("syn", None, direction, frame, time_ns)
-        elif segment.flags & _SYN:
+        elif segment.flags & SYN:
             if self.syn_to_synack_ms is None and self._syns:
                 self.syn_to_synack_ms = (time_ns - self._answered(segment)) / 1e6
             self._syn_ack_ns = time_ns
             self._step("syn_ack", None, direction, frame, time_ns)
-        elif self._syn_ack_ns is not None and segment.flags & _ACK and direction == 0:
+        elif self._syn_ack_ns is not None and segment.flags & ACK and direction == 0:
             self.established_ns = time_ns
             self._handshake_done = True
             self.synack_to_ack_ms = (time_ns - self._syn_ack_ns) / 1e6
@@ -218,18 +213,18 @@ class StreamTrack:
         """Process a FIN or RST."""
         flags = segment.flags
         own, ended = self.halves[direction], self.ended
-        if not ended and flags & _RST and own.unseen_before(segment.seq) == 1:
+        if not ended and flags & RST and own.unseen_before(segment.seq) == 1:
             self._fin_unseen(direction, frame, time_ns)
-        elif not ended and flags & _ACK:
+        elif not ended and flags & ACK:
             self._ending = (direction, segment.ack)
             self._unseen_before(1 - direction, frame, time_ns)
-        elif flags & _FIN and self._ends_behind(direction, segment.seq):
+        elif flags & FIN and self._ends_behind(direction, segment.seq):
             self._closer_unknown = False
             if self.first_fin is not None:
                 self.first_fin = (self._ending[0], *self.first_fin[1:])
         if not ended and self.first_fin is not None:
             self._step("fin", "FIN", *self.first_fin)  # it was not captured, but it was sent
-        if flags & _RST:
+        if flags & RST:
             self.refused = not self._handshake_done and bool(self._syns) and direction == 1
             if self.reset_by is None:
                 self.reset_by, self._reset_frame = direction, frame
@@ -248,7 +243,7 @@ class StreamTrack:
         first, acknowledged = self._ending
         if direction == first or self.fins[direction]:
             return False
-        return (seq - acknowledged) % _WRAP < _WRAP // 2
+        return (seq - acknowledged) % SEQ_SPAN < HALF_SEQ_SPAN
 
     def _unseen_before(self, side: int, frame: int, time_ns: int) -> None:
         """Process what an ending segment acknowledges beyond the captured bytes of a side. A single

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SYN
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import TcpSegment
 from netdissect.track.ackstats import PAUSE_NS
@@ -35,13 +36,7 @@ STALLED_COPIES: Final = 4
 """The connection is reported as stalled when a range has been sent this many times."""
 
 SPACE: Final = STREAM
-_WRAP: Final = 1 << 32
-_HALF_WRAP: Final = 1 << 31
-_FIN: Final = 1
-_SYN: Final = 2
-_RST: Final = 4
-_ACK: Final = 16
-_PUSH: Final = _ACK | 8
+_PUSH: Final = ACK | 8
 
 
 class StreamHalf:
@@ -143,7 +138,7 @@ class StreamHalf:
         self.last_ns = time_ns
         self.last_frame = frame
         length = segment.payload_length
-        if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
+        if flags in (ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
             # The usual segment: a pure acknowledgement, or the next bytes.
             if not length:
                 self.pure_acks += 1
@@ -155,13 +150,13 @@ class StreamHalf:
                 self._next(start, start + length, segment.ip_id, frame, time_ns)
                 return
         if self.base is None:
-            start = segment.seq + 1 if flags & _SYN else segment.seq
-            self.base = (start - segment.stream_start) % _WRAP
-        if flags & (_SYN | _FIN | _RST):
-            counts["syn"] += bool(flags & _SYN)
-            counts["fin"] += bool(flags & _FIN)
-            counts["rst"] += bool(flags & _RST)
-        if not segment.window and not flags & (_SYN | _RST):
+            start = segment.seq + 1 if flags & SYN else segment.seq
+            self.base = (start - segment.stream_start) % SEQ_SPAN
+        if flags & (SYN | FIN | RST):
+            counts["syn"] += bool(flags & SYN)
+            counts["fin"] += bool(flags & FIN)
+            counts["rst"] += bool(flags & RST)
+        if not segment.window and not flags & (SYN | RST):
             self._zero_window(frame, time_ns)
         elif self._shut:
             self._shut = False
@@ -169,7 +164,7 @@ class StreamHalf:
         if segment.payload_length:
             self.octets_on_wire += segment.payload_length
             self._data(segment, frame, time_ns)
-        elif flags & (_SYN | _FIN | _RST | _ACK) == _ACK:
+        elif flags & (SYN | FIN | RST | ACK) == ACK:
             self.pure_acks += 1
 
     def _next(self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int) -> None:
@@ -291,8 +286,8 @@ class StreamHalf:
             self.totals.new(time_ns, 1, self.totals.arrive(start, start, 1))
         if self.recorder is not None:
             record = self.recorder.open(
-                self.direction, SPACE, (segment.seq + start - segment.stream_start) % _WRAP, start,
-                "data", Copy(frame, time_ns, "original"),
+                self.direction, SPACE, (segment.seq + start - segment.stream_start) % SEQ_SPAN,
+                start, "data", Copy(frame, time_ns, "original"),
             )  # fmt: skip
             record.extra["length"] = end - start
             if late:
@@ -408,7 +403,7 @@ class StreamHalf:
         """Return how many bytes before a sequence number the capture misses, counting a FIN as one;
         -1 if unknown.
         """
-        return -1 if self.base is None else (seq - self.base - self.highest) % _WRAP
+        return -1 if self.base is None else (seq - self.base - self.highest) % SEQ_SPAN
 
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Process an acknowledgement number of the other side."""
@@ -419,7 +414,7 @@ class StreamHalf:
         if wire == self.acked_wire:
             return
         self.acked_wire = wire
-        ahead = (wire - self.base - self.highest + _HALF_WRAP) % _WRAP - _HALF_WRAP
+        ahead = (wire - self.base - self.highest + HALF_SEQ_SPAN) % SEQ_SPAN - HALF_SEQ_SPAN
         offset = self.highest + ahead
         if offset <= self.acked:
             return

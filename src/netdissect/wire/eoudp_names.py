@@ -17,6 +17,9 @@ DIALECTS: Final = (
 )  # fmt: skip
 """All dialects, by their names in the reference."""
 
+PORTS: Final = (8082, 8083)
+"""The server's default port, and the client's. Source: engine `Network/Network`."""
+
 PACKET_INFO: Final = 0x00
 ACK: Final = 0x01
 CONNECT_ACCEPT: Final = 0x02

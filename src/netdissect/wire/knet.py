@@ -61,6 +61,10 @@ APPLICATIONS: Final[Mapping[str, Mapping[int, str]]] = {
 }  # fmt: skip
 """Dialect -> message ID -> name that the application gives the message. Section 10."""
 
+PORTS: Final = (2345,)
+"""Port of Tundra and of the Urho3D samples. Section 2."""
+PING_MS: Final = 3500.0
+"""Interval of a side's pings, and of its check for silence, milliseconds. Sections 5.5 and 6.7."""
 NULL_CONNECT: Final = bytes(8)
 """Connect datagram of a client whose application provides no data. Section 5.1."""
 FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}

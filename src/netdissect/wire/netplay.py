@@ -12,6 +12,10 @@ from typing import Final
 from netdissect.wire.inflate import Bounds, Inflated, inflate
 
 DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+PORTS: Final = (8080,)
+"""The port that the sample programs suggest; the library has none. Section 1."""
+HEADER: Final = 5
+"""Size of length, options and type, bytes."""
 LENGTH_OCTETS: Final = 2
 """Size of the length field of a frame, bytes. The length does not count it."""
 SHORTEST: Final = 3

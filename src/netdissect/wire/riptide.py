@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+PORTS: Final = (7777,)
+"""Port of all demos and guides. Section 5."""
 BYTES_20: Final = "riptide-2.0"
 BYTES_21DEV: Final = "riptide-2.1dev"
 BITS: Final = ("riptide-2.1", "riptide-2.2")

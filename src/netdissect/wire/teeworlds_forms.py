@@ -26,6 +26,8 @@ D07: Final = "teeworlds-0.7"
 FAMILIES: Final = ("0.6", "0.7")
 """Numberings of messages."""
 
+PORTS: Final = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
+"""Ports of game servers, of which the first is the default, and of master servers."""
 MAX_PACKET: Final = 1400
 """Size of the largest datagram, bytes."""
 HEADER: Final = 3

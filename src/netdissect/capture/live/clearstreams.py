@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TypeAlias
 
-from netdissect.model.packets import SYN
+from netdissect.model.packets import HALF_SEQ_SPAN, SEQ_SPAN, SYN
 
 MAX_FLOWS = 4096
 """TCP flows that are remembered; beyond that, the one idle longest is forgotten."""
 MAX_MARKS = 1024
 """Segments of one direction that are remembered until they are acknowledged."""
 
-_BITS32 = 0xFFFFFFFF
-_HALF = 1 << 31
 
 Way: TypeAlias = "tuple[str, str, str, str]"
 """One direction of a flow: source address and port, destination address and port."""
@@ -69,15 +67,15 @@ class ClearStreams:
         if mine is None or theirs is None:
             return seq, ack, sent
         first = mine.position - syn
-        mine.position = (mine.position + len(clear or b"")) & _BITS32
-        mine.marks.append(((seq + syn + len(sent)) & _BITS32, mine.position))
-        return first & _BITS32, _acknowledged(theirs, ack), clear or b""
+        mine.position = (mine.position + len(clear or b"")) % SEQ_SPAN
+        mine.marks.append(((seq + syn + len(sent)) % SEQ_SPAN, mine.position))
+        return first % SEQ_SPAN, _acknowledged(theirs, ack), clear or b""
 
     def _begin(self, way: Way, start: int, *, anew: bool) -> None:
         """Remember where a direction begins; `anew` after a handshake."""
         known = self._starts
         if anew or way not in known:
-            known[way] = start & _BITS32
+            known[way] = start % SEQ_SPAN
         if anew:
             self._sides.pop(way, None)
         known.move_to_end(way)
@@ -91,6 +89,6 @@ def _acknowledged(side: _Side, ack: int) -> int:
     """Return the acknowledgement number in the clear text for one on the wire."""
     marks = side.marks
     # The mark is acknowledged if it is not ahead of the number, modulo 2**32.
-    while marks and (ack - marks[0][0]) & _BITS32 < _HALF:
+    while marks and (ack - marks[0][0]) % SEQ_SPAN < HALF_SEQ_SPAN:
         side.acked = marks.popleft()[1]
     return side.acked

@@ -19,26 +19,25 @@ from netdissect.wire.knet import (
     DISCONNECT_ACK,
     FIRST_IDS,
     LEGACY,
+    NULL_CONNECT,
     PACKET_ACK,
     PACKET_SPAN,
+    PING_MS,
     PING_REPLY,
     PING_REQUEST,
+    SERVER_LIMIT,
     message_type,
 )
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
 __all__ = [
-    "DISCARD_ABOVE", "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id",
+    "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id",
     "put_packet_id", "reliable_base",
 ]  # fmt: skip
 
 RELIABLE_SPAN = 1 << 31  # VLE-1.15/16 holds no more
 HEAD, RELIABLE_FLAG = 3, 0x40  # flags and PacketID; the bit says that a base follows
-PING_SECONDS = 3.5  # as the library. Source: docs/protocols/knet.md section 8
 _LONG_FORM = 0x8000  # from here on a base takes four bytes
-_CONNECT = bytes(8)  # of a client whose application gives nothing
-DISCARD_ABOVE = 1536
-"""Bytes of the largest datagram that a server reads."""
 _CLOSING = (DISCONNECT, DISCONNECT_ACK)
 _NO_TRANSFER = (0, 1)
 """Counts of fragments that are none."""
@@ -125,7 +124,7 @@ class Builder:
 
         Source: docs/protocols/knet.md, malformed and odd input.
         """
-        if not data or len(data) > DISCARD_ABOVE:
+        if not data or len(data) > SERVER_LIMIT:
             return False
         if len(data) in (HEAD, HEAD + 1) and data[0] & RELIABLE_FLAG:
             # Without a reliable base: read as one of no messages.
@@ -191,7 +190,7 @@ class KnetDriver(Driver):
         """Send the connect datagram, once, as real peers do: to a server that has accepted, a copy
         is a damaged message, which ends the connection. The server's first datagram is the answer.
         """
-        self.link.send(_CONNECT)
+        self.link.send(NULL_CONNECT)
 
     def ends(self, octets: bytes) -> bool:
         """Return whether a server drops the connection at this."""
@@ -261,7 +260,7 @@ class KnetDriver(Driver):
         """Send a ping, which a server answers at once; before that there is nothing to ask."""
         if self.state != CONNECTED:
             return
-        self._due = now + PING_SECONDS
+        self._due = now + PING_MS / 1000
         self._ping = (self._ping + 1) & 0xFF
         self._send(PING_REQUEST, bytes([self._ping]))
 
@@ -274,7 +273,7 @@ class KnetDriver(Driver):
         data = step.octets
         if self.state == CONNECTED and self.ends(data):
             self._left |= not self._builder.disconnects(data)
-        if len(data) < HEAD or data == _CONNECT:
+        if len(data) < HEAD or data == NULL_CONNECT:
             return data, None
         shift = dict(step.shift)
         reliable = bool(data[0] & RELIABLE_FLAG)

@@ -12,13 +12,12 @@ from typing import Any
 from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
-from netdissect.wire.knet import TCP_LIMIT, message_type
+from netdissect.wire.knet import PING_MS, TCP_LIMIT, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["PING_REPLY", "PING_REQUEST", "KnetTcpDriver", "frame", "frames", "parts"]
 
 PING_REQUEST, PING_REPLY = 1, 2
-PING_SECONDS = 3.5  # as over UDP
 _BUFFER_LIMIT = 1 << 20  # no server sends a message of this size to a stranger
 _PING_OCTETS = 2  # ID and number, behind one byte of length
 
@@ -113,7 +112,7 @@ class KnetTcpDriver(Driver):
 
     def probe(self, now: float) -> None:
         """Send a ping, which a server answers at once."""
-        self._due = now + PING_SECONDS
+        self._due = now + PING_MS / 1000
         self.link.send(frame(PING_REQUEST, bytes([self._next()])))
 
     def proofs(self) -> int:

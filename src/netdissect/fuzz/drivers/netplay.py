@@ -21,6 +21,7 @@ from netdissect.fuzz.generator import Traits
 from netdissect.wire.netplay import (
     COMPRESSED,
     DIALECTS,
+    HEADER,
     LENGTH_OCTETS,
     SHORTEST,
     chunk_spans,
@@ -30,7 +31,6 @@ from netdissect.wire.netplay import (
 
 __all__ = ["BUFFER_LIMIT", "NetplayDriver", "chunked", "frames", "joined", "lines"]
 
-HEAD = 5  # length, options, type
 _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
 BUFFER_LIMIT = 1 << 17  # twice what a frame can be
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
@@ -75,9 +75,10 @@ def _bad_zlib(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
 
 
 def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
-    if len(data) < HEAD or int.from_bytes(data[:LENGTH_OCTETS], "big") + LENGTH_OCTETS != len(data):
+    length = int.from_bytes(data[:LENGTH_OCTETS], "big")
+    if len(data) < HEADER or length + LENGTH_OCTETS != len(data):
         return None
-    body = data[HEAD:]
+    body = data[HEADER:]
     stream = _stored(body)
     made = {
         "not compressed": body,
@@ -91,8 +92,8 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         "noise": b"\x78\xda" + chance.octets(chance.between(1, 64)),
     }
     note = chance.choice(list(made))
-    size = len(made[note]) + HEAD - LENGTH_OCTETS
-    head = (size & 0xFFFF).to_bytes(2, "big") + bytes([data[2] | COMPRESSED]) + data[3:HEAD]
+    size = len(made[note]) + HEADER - LENGTH_OCTETS
+    head = (size & 0xFFFF).to_bytes(2, "big") + bytes([data[2] | COMPRESSED]) + data[3:HEADER]
     return head + made[note], note
 
 
@@ -190,7 +191,7 @@ class NetplayDriver(Driver):
         if self.dialect == "netplay-text":
             return message.partition(b"\n")[0].decode("utf-8", "replace")[:40]
         frame = joined(message) if self.dialect == "netplay-bin3" else message
-        return str(int.from_bytes(frame[3:HEAD], "big"))
+        return str(int.from_bytes(frame[3:HEADER], "big"))
 
     def tick(self, now: float) -> None:
         """Leave a stream in which the server waits for bytes that will not come; give a question up

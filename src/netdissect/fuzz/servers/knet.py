@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from netdissect.fuzz.drivers.knet import (
-    DISCARD_ABOVE,
     HEAD,
     PACKET_SPAN,
     RELIABLE_FLAG,
@@ -17,7 +16,7 @@ from netdissect.fuzz.drivers.knet import (
     packet_id,
 )
 from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
-from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST
+from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST, SERVER_LIMIT
 
 __all__ = ["KnetServer"]
 
@@ -50,7 +49,7 @@ class KnetServer(DatagramServer[_Peer]):
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers; the first datagram of a stranger is a connect datagram."""
-        if not data or len(data) > DISCARD_ABOVE:
+        if not data or len(data) > SERVER_LIMIT:
             return []
         known = self._peers.get(peer)
         if known is None:

@@ -5,10 +5,10 @@ Source: docs/protocols/netplay.md sections 2, 5 and 7.
 
 from __future__ import annotations
 
-from netdissect.fuzz.drivers.netplay import BUFFER_LIMIT, HEAD, NetplayDriver, joined
+from netdissect.fuzz.drivers.netplay import BUFFER_LIMIT, NetplayDriver, joined
 from netdissect.fuzz.servers.base import Address, Event, PlantedBugError, Replies, StreamServer
 from netdissect.wire.inflate import inflate
-from netdissect.wire.netplay import COMPRESSED, SHORTEST
+from netdissect.wire.netplay import COMPRESSED, HEADER, SHORTEST
 
 __all__ = ["NetplayServer"]
 
@@ -47,10 +47,10 @@ class NetplayServer(StreamServer):
     def _tell(self, message: bytes, peer: Address) -> None:
         """Show the planted bugs what has come: a length is a number, the flags name a transfer."""
         size = len(message)
-        flags = message[2] if size > HEAD - 1 else 0
+        flags = message[2] if size > HEADER - 1 else 0
         first = not flags & ~COMPRESSED
         fragment = flags >> 1, 0, first
-        key, content = message[:8], message[HEAD:]
+        key, content = message[:8], message[HEADER:]
         self.event(
             Event(peer, size, 0, 1 << 16, _EDGE, fragment=fragment, key=key, content=content)
         )
@@ -59,6 +59,6 @@ class NetplayServer(StreamServer):
         frame = joined(message) if self.dialect == "netplay-bin3" else message
         if self.dialect == "netplay-text" or not frame[2] & COMPRESSED:
             return
-        body = inflate(frame[HEAD:], limit=_INFLATED_LIMIT, ratio=_RATIO)
+        body = inflate(frame[HEADER:], limit=_INFLATED_LIMIT, ratio=_RATIO)
         if "decompression" in self.bugs and not body.complete and body.error:
             raise PlantedBugError(f"decompression: {body.error}")

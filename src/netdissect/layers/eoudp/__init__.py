@@ -19,6 +19,7 @@ from netdissect.layers.eoudp.contents import *  # noqa: F403 - the public names 
 from netdissect.layers.eoudp.documents import DOCUMENT_LAYERS as DECODED_ONLY
 from netdissect.layers.eoudp.headers import *  # noqa: F403
 from netdissect.model.annotations import code_rows
+from netdissect.wire.eoudp_names import PORTS
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "bind_eoudp",
@@ -29,9 +30,6 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
 globals().update(DECODED_ONLY)
 
 CODES = code_rows("eoudp")
-
-DEFAULT_PORT = 8082
-"""The server's default port. *Source:* engine `Network/Network`."""
 
 
 def root(_payload: bytes, request: Any) -> type[Layer]:
@@ -64,7 +62,7 @@ DIALECTS = (
 )  # fmt: skip
 
 
-def bind_eoudp(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+def bind_eoudp(port: int = PORTS[0], dialect: str | None = None) -> None:
     """Let Scapy dissect UDP at `port` as EOUDP, in `dialect` or in that of each datagram."""
     bind_port("eoudp", port, dialect, DIALECTS, ("udp",))
 

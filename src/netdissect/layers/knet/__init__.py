@@ -21,7 +21,7 @@ from netdissect.layers.knet.spec import *  # noqa: F403
 from netdissect.layers.knet.streams import *  # noqa: F403
 from netdissect.model.annotations import code_rows
 from netdissect.model.packets import Direction
-from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION
+from netdissect.wire.knet import NULL_CONNECT, PORTS, SPECIFICATION
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     "bind_knet",
@@ -32,9 +32,6 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
 ]
 
 CODES = code_rows("knet")
-
-DEFAULT_PORT = 2345
-"""Port of Tundra and of the Urho3D samples. *Source:* docs/protocols/knet.md section 2."""
 
 
 def datagram_layer(dialect: str) -> type[Layer]:
@@ -126,7 +123,7 @@ def likely(_data: bytes, _transport: str) -> tuple[str, ...]:
     return DIALECTS[:-1]
 
 
-def bind_knet(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+def bind_knet(port: int = PORTS[0], dialect: str | None = None) -> None:
     """Let Scapy dissect UDP at `port` as kNet datagrams, and TCP as kNet's stream."""
     bind_port("knet", port, dialect, DIALECTS, ("udp", "tcp"))
 

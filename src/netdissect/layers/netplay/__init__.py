@@ -28,7 +28,7 @@ from netdissect.layers.netplay.streams import (
 )
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.model.annotations import code_rows
-from netdissect.wire.netplay import CHUNK_NAMES, DIALECTS, chunk_spans, frame_spans
+from netdissect.wire.netplay import CHUNK_NAMES, DIALECTS, PORTS, chunk_spans, frame_spans
 
 __all__ = [
     "NetplayChunk",
@@ -44,12 +44,6 @@ __all__ = [
 ]
 
 CODES = code_rows("netplay")
-
-DEFAULT_PORT = 8080
-"""The port that the sample programs suggest; the library has none.
-
-*Source:* docs/protocols/netplay.md section 1.
-"""
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
@@ -125,7 +119,7 @@ _SHORTEST = 4
 """Bytes of the longest frame that has no room for options and type, hence is no message."""
 
 
-def bind_netplay(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+def bind_netplay(port: int = PORTS[0], dialect: str | None = None) -> None:
     """Let Scapy dissect TCP at `port` as Netplay messages."""
     bind_port("netplay", port, dialect, DIALECTS, ("tcp",))
 

@@ -26,6 +26,7 @@ from netdissect.layers.riptide.frames import (
 from netdissect.layers.riptide.octets import *  # noqa: F403
 from netdissect.model.annotations import code_rows
 from netdissect.wire.bits import BitString
+from netdissect.wire.riptide import PORTS
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "BitString",
@@ -38,9 +39,6 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
 ]
 
 CODES = code_rows("riptide")
-
-DEFAULT_PORT = 7777
-"""Port of all demos and guides. *Source:* docs/protocols/riptide.md section 5."""
 
 
 def root(payload: bytes, request: Any) -> type[Layer]:
@@ -88,7 +86,7 @@ def likely(data: bytes, transport: str) -> tuple[str, ...]:
     return _BYTES_FIRST if data[2] >> 4 == 0 else _BITS_FIRST
 
 
-def bind_riptide(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+def bind_riptide(port: int = PORTS[0], dialect: str | None = None) -> None:
     """Let Scapy dissect UDP at `port` as Riptide messages, and TCP as Riptide frames.
 
     Without a dialect each datagram decides. A short one may fit several: see `candidates`.

@@ -19,7 +19,7 @@ from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public na
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
 from netdissect.model.annotations import code_rows
-from netdissect.wire.teeworlds_forms import CONNLESS_FLAG, FAMILIES
+from netdissect.wire.teeworlds_forms import CONNLESS_FLAG, FAMILIES, PORTS
 from netdissect.wire.teeworlds_snapshots import object_fields
 
 _GROUPS: tuple[dict[Any, Any], ...] = (
@@ -59,9 +59,6 @@ ADDED_FIELDS: dict[str, str] = {
     **{name: "int" for family in FAMILIES for name in object_fields(family)},
 }
 """Name -> kind of what is in a tree besides the fields of layers, mostly the items of snapshots."""
-
-DEFAULT_PORT = 8303
-"""Default port of game servers. *Source:* docs/protocols/teeworlds.md."""
 
 ROOTS: dict[str, type[packets.TwPacket]] = {
     layer.form.dialect: layer
@@ -104,7 +101,7 @@ def wrap(packet: Any, request: Any) -> Any:
 DIALECTS = ("teeworlds-0.7", "teeworlds-ddnet-0.6", "teeworlds-0.6", "teeworlds-0.6.5")
 
 
-def bind_teeworlds(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+def bind_teeworlds(port: int = PORTS[0], dialect: str | None = None) -> None:
     """Let Scapy dissect UDP at `port` as Teeworlds, in `dialect` or in that of each packet."""
     bind_port("teeworlds", port, dialect, DIALECTS, ("udp",))
 

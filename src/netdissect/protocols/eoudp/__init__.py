@@ -13,7 +13,7 @@ from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
 from netdissect.protocols.eoudp.scanner import EoudpScanner
 from netdissect.protocols.eoudp.state import DecoderState
-from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
+from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS, PORTS
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ class Eoudp(Protocol):
         DialectRow(name, title, _types(name)) for name, title in DIALECT_TITLES.items()
     )
     transports = ("udp",)
-    default_ports = (8082, 8083)
+    default_ports = PORTS
     codes = code_rows("eoudp")
     policies = POLICIES
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})

@@ -19,7 +19,7 @@ from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.scanner import KnetScanner
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, PORTS
 
 _TITLES = {
     "knet-2.x": "reference implementation since 2011-02: tags 2.5 to 2.7, stable, master",
@@ -46,7 +46,7 @@ class Knet(Protocol):
     title = "kNet (KristalliNet)"
     dialects = tuple(DialectRow(name, _TITLES[name], _types(name)) for name in DIALECTS)
     transports = ("udp", "tcp")
-    default_ports = (2345,)
+    default_ports = PORTS
     codes = code_rows("knet")
     policies = POLICIES
     schema_formats = MappingProxyType({".xml": "netdissect.dissect.finishers.knet_xml:xml_schema"})

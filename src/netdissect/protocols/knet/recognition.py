@@ -18,7 +18,8 @@ from netdissect.wire.knet import (
     LEGACY,
     NULL_CONNECT,
     PACKET_ACK,
-    PACKET_ID_BITS,
+    PACKET_SPAN,
+    PING_MS,
     PING_REPLY,
     PING_REQUEST,
 )
@@ -46,7 +47,6 @@ _MIN_WEIGHT: Final = 4
 """Weight that proves a conversation."""
 _MIN_DATAGRAMS: Final = 3
 """Consistent datagrams of a conversation: two are too often coincidence."""
-_MODULUS: Final = 1 << PACKET_ID_BITS
 _MAX_STEP: Final = 64
 """Largest step of a sender's PacketIDs from one captured datagram to the next."""
 _MAX_PING_STEP: Final = 8
@@ -57,8 +57,7 @@ _MIN_CONTINUED: Final = 8
 """Datagrams whose reliable messages continue those of the one before, as proof of one side."""
 _MAX_STREAM_OCTETS: Final = 128 * 1024
 """Stream bytes that are examined per direction."""
-_PING_NS: Final = 3_500_000_000
-"""Interval of a side's pings. Source: section 8."""
+_PING_NS: Final = int(PING_MS * 1_000_000)
 _MIN_TIMED: Final = 3
 """Pings and replies in this interval that prove a stream of which one side was captured."""
 _PINGS: Final = (b"\x02\x01", b"\x02\x02")
@@ -386,8 +385,8 @@ def _rising(datagrams: list[_Datagram]) -> bool:
     for found in datagrams:
         before = last[found.side]
         if before is not None:
-            step = (found.number - before) % _MODULUS
-            if _MAX_STEP < step < _MODULUS - _MAX_STEP:
+            step = (found.number - before) % PACKET_SPAN
+            if _MAX_STEP < step < PACKET_SPAN - _MAX_STEP:
                 return False
             if step > _MAX_STEP:
                 continue  # It was reordered.
@@ -401,7 +400,7 @@ def _advances(datagrams: list[_Datagram]) -> int:
     count = 0
     for found in datagrams:
         before = last[found.side]
-        count += before is not None and 0 < (found.number - before) % _MODULUS <= _MAX_STEP
+        count += before is not None and 0 < (found.number - before) % PACKET_SPAN <= _MAX_STEP
         last[found.side] = found.number
     return count
 
@@ -438,7 +437,7 @@ def _numbered(found: _Both, size: int) -> tuple[int, str]:
         before = last[one.side]
         if not one.reliable:
             continue
-        if before is not None and (one.number - before.number) % _MODULUS <= _MAX_STEP:
+        if before is not None and (one.number - before.number) % PACKET_SPAN <= _MAX_STEP:
             continued += one.base == before.next
             others += one.base != before.next
         last[one.side] = one

@@ -16,7 +16,14 @@ from netdissect.model.policy import (
     state_words,
     transition_table,
 )
-from netdissect.wire.knet import ACK_BITS, DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
+from netdissect.wire.knet import (
+    ACK_BITS,
+    DIALECTS,
+    FIRST_IDS,
+    PACKET_ID_BITS,
+    PING_MS,
+    SPECIFICATION,
+)
 
 TIMEOUT_MS: Final = 5000.0
 """A sender forgets a reliable datagram that is unacknowledged after this time, and sends its
@@ -117,17 +124,16 @@ DOCUMENT_MACHINE: Final = StateMachine(
 )
 """The states of the published document. Section 11, items 8, 10 to 12."""
 
-_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, pings_ms=3500.0)
+_SILENCE: Final = TimeoutRule(15000.0, PING_MS, None, pings_ms=PING_MS)
 """A side gives up after more than 15 s without a datagram. It checks whenever its ping is due,
-every 3.5 s, and sends pings until then. Source: section 5.5.
+and sends pings until then. Source: section 5.5.
 """
-_STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
+_STREAM_SILENCE: Final = TimeoutRule(15000.0, PING_MS, None, announces="fin")
 """The same over TCP, where the side that gives up closes its half. Source: section 8."""
 _ACK_HELD_MS: Final = 33.0
 """Acknowledgements are collected for 33 to 50 ms. Source: section 6.7."""
 _NONE: Final = (None, None)
-_PING: Final = ProbeRule("ping", 8, 3500.0)
-"""Source: section 6.7."""
+_PING: Final = ProbeRule("ping", 8, PING_MS)
 
 
 def _spaces(dialect: str) -> tuple[SpaceRule, ...]:

@@ -11,7 +11,7 @@ from netdissect.protocols.netplay.framing import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import may_stand_alone, recognise
 from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import scan
-from netdissect.wire.netplay import DIALECTS
+from netdissect.wire.netplay import DIALECTS, PORTS
 
 _TITLES = (
     "July 2025: u16 length, options, type; plain values",
@@ -33,7 +33,7 @@ class Netplay(Protocol):
         for name, title in zip(DIALECTS, _TITLES, strict=True)
     )
     transports = ("tcp",)
-    default_ports = (8080,)
+    default_ports = PORTS
     codes = code_rows("netplay")
     policies = POLICIES
     privacy = "netdissect.protocols.netplay.privacy"

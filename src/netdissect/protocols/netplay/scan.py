@@ -20,6 +20,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     CHUNK_DATA,
     COMPRESSED,
+    HEADER,
     LENGTH_OCTETS,
     RECEIVE_BUFFER,
     chunk_spans,
@@ -33,8 +34,6 @@ from netdissect.wire.netplay_text import is_class_line, judge
 from netdissect.wire.strictjson import is_plain_object
 
 _BOUNDS: Final = Bounds()
-_HEADER: Final = 5
-"""Size of length, options and type, bytes."""
 _LONGEST_NAME: Final = 4096
 """Characters of a class line that are kept as the type of a message."""
 
@@ -55,7 +54,7 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
     if values[1]:
         odd_NetplayFrame(values, None, events)
         if values[1] & COMPRESSED:
-            body = payload[start + _HEADER :]
+            body = payload[start + HEADER :]
             _note(events, unpack_body(values[1], body, bounds).findings)
     return events
 

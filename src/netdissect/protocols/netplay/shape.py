@@ -15,6 +15,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     CHUNK_DATA,
     COMPRESSED,
+    HEADER,
     RESERVED,
     SHORTEST,
     chunk_header,
@@ -44,8 +45,6 @@ _PATTERN: Final = 4
 """Bytes that the patterns examine."""
 _BOUNDS: Final = Bounds(octets=1 << 16)
 """How far bodies are inflated to test them."""
-_HEADER: Final = 5
-"""Size of length, options and type, bytes."""
 
 
 def _frame_fits(length: int, options: int, head: bytes) -> bool:
@@ -151,17 +150,17 @@ def _schema() -> tuple[Schema, type[Decoder], type[SchemaMismatch]]:
 def values_of(frame: bytes) -> bytes:
     """Return the bytes of the values of a frame, inflated; none if they are damaged."""
     if not frame[2] & COMPRESSED:
-        return frame[_HEADER:]
-    content = unpack_body(frame[2], frame[_HEADER:], _BOUNDS)
+        return frame[HEADER:]
+    content = unpack_body(frame[2], frame[HEADER:], _BOUNDS)
     return content.data if content.usable else b""
 
 
 def fits(frame: bytes, values: Values) -> bool:
     """Return whether the built-in schema decodes a frame to its last byte, with text in it."""
     schema, decoder, mismatch = _schema()
-    row = schema.message(int.from_bytes(frame[3:_HEADER], "big"))
+    row = schema.message(int.from_bytes(frame[3:HEADER], "big"))
     octets = values_of(frame)
-    if row is None or not octets or len(frame) < _HEADER:
+    if row is None or not octets or len(frame) < HEADER:
         return False
     cursor = Cursor(octets)
     try:

@@ -17,6 +17,7 @@ from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
+    PORTS,
     TYPES_20,
     TYPES_21,
     UNDECIDED,
@@ -40,7 +41,7 @@ class Riptide(Protocol):
         ),
     )
     transports = ("udp", "tcp")
-    default_ports = (7777,)
+    default_ports = PORTS
     codes = code_rows("riptide")
     drivers = MappingProxyType(
         {

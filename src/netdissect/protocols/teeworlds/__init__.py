@@ -12,7 +12,7 @@ from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognis
 from netdissect.protocols.teeworlds.rules import POLICIES
 from netdissect.protocols.teeworlds.scanner import TeeworldsScanner, scan
 from netdissect.wire.teeworlds import secrets, type_names
-from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
+from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET, PORTS
 
 
 class Teeworlds(Protocol):
@@ -27,7 +27,7 @@ class Teeworlds(Protocol):
         DialectRow(DDNET, "DDNet: a token at the end of the payload", type_names("0.6")),
     )
     transports = ("udp",)
-    default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
+    default_ports = PORTS
     codes = code_rows("teeworlds")
     policies = POLICIES
     field_aliases = MappingProxyType(
