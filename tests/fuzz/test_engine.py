@@ -151,7 +151,8 @@ def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
     assert len(result.steps) == 1
     minimal = load_failure(folder)
     assert len(minimal.steps[0].octets) >= 1232
-    verdict, sent = replay_failure(minimal, target, monitors=minimal.monitors)
+    anywhere = [each.replace(str(target.port), "{port}") for each in minimal.monitors]
+    verdict, sent = replay_failure(minimal, free_target(), monitors=anywhere)
     assert verdict is not None
     assert verdict.signature == finding.verdict.signature
     assert len(sent) == 1

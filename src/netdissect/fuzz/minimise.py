@@ -178,7 +178,7 @@ class Minimiser:
     def _replay(self, steps: Sequence[Sent]) -> Verdict | None:
         # A target that survived the last candidate is used again; one that failed is restarted.
         if not self._well and not self.replayer.fresh_target():
-            raise UsageError(f"the target cannot be reached: {self.replayer.watch.reason}")
+            raise UsageError(f"the target cannot be reached: {self.replayer.watch.trouble}")
         verdict, _octets = self.replayer.run(steps)
         self._well = verdict is None
         return verdict

@@ -193,9 +193,8 @@ class _Run:
                 past = _past(store, facts, report)
             else:
                 _write_run(store, facts, cases, target, options)
-            commands = [each.replace("{port}", str(target.port)) for each in options.monitors]
-            facts["monitors"] = commands
-            monitors = parse_monitors(commands, out)
+            facts["monitors"] = _with_port(options.monitors, target)
+            monitors = parse_monitors(facts["monitors"], out)
             watch = Watch(self.driver, self.dialect, target, monitors, options.answer_seconds)
             feedback = self._feedback(monitors, whole, out)
         except BaseException:
@@ -295,6 +294,11 @@ def _check_types(
             raise UsageError(f"--type: {dialect} has no message type {quoted(pattern)}{near}")
 
 
+def _with_port(monitors: Sequence[str], target: Target) -> list[str]:
+    """Return monitors with the port of their target for `{port}`."""
+    return [each.replace("{port}", str(target.port)) for each in monitors]
+
+
 @contextmanager
 def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iterator[Watch]:
     """Watch a target as in the run of a failure; its output goes to a temporary folder.
@@ -309,7 +313,8 @@ def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iter
     if unknown:
         raise UsageError(f"{failure.folder}: {facts['protocol']} has no state {quoted(unknown[0])}")
     with TemporaryDirectory(prefix="netdissect-") as folder:
-        watch = Watch(driver, dialect, target, parse_monitors(monitors, Path(folder)))
+        watched = parse_monitors(_with_port(monitors, target), Path(folder))
+        watch = Watch(driver, dialect, target, watched)
         learnt = failure.facts.get("learnt", {})
         watch.learnt.update({name: bytes.fromhex(value) for name, value in learnt.items()})
         try:
