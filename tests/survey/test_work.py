@@ -248,6 +248,18 @@ def test_small_files_are_written_at_little_cost_and_large_ones_compressed(tmp_pa
     assert [column.is_stats_set for column in columns] == [False, True]
 
 
+def test_names_are_dictionary_coded_where_there_are_any(tmp_path: Path) -> None:
+    survey(tmp_path, LOSSY)
+    for path in tmp_path.rglob("*.parquet"):
+        file = pq.ParquetFile(path)
+        names = {each.name for each in TABLES[path.relative_to(tmp_path).parts[0]] if each.kind == "name"}
+        group = file.metadata.row_group(0)
+        for column in map(group.column, range(group.num_columns)):
+            name = column.path_in_schema
+            some = any(each.is_valid for each in file.read([name]).column(0))
+            assert column.has_dictionary_page == (name in names and some), name
+
+
 def test_columns_have_plain_types_units_and_a_schema(tmp_path: Path) -> None:
     survey(tmp_path, LOSSY)
     for table in TABLES:

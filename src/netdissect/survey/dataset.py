@@ -255,7 +255,11 @@ class Staged(Closing):
 
         table = pa.concat_tables(self._packed.pop(place).tables).combine_chunks()
         if place not in self._writers:
-            names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
+            # Not every reader (fastparquet) accepts an empty dictionary.
+            names = [
+                each.name for each in TABLES[place.parts[0]]
+                if each.kind == "name" and table[each.name].null_count < len(table)
+            ]  # fmt: skip
             draft = self._drafts[place] = Path(f"{self._draft}-{len(self._drafts)}")
             few = last and table.num_rows < FEW_ROWS
             self._writers[place] = pq.ParquetWriter(
