@@ -10,7 +10,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import App, ComposeResult
-from textual.geometry import Region
+from textual.geometry import Region, Size
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -57,8 +58,16 @@ class _Row(Strip):
         return [self] if found == [self.cell_length] else super().divide(found)
 
 
+class _Ground(Screen[None]):
+    """What the board covers: nothing is drawn for it."""
+
+    BLANK = True
+
+
 class Board(Widget):
-    """The only widget: lines that the browser draws."""
+    """The only widget: lines that the browser draws. Only those that have changed are sent to the
+    terminal.
+    """
 
     can_focus = True
     DEFAULT_CSS = "Board { width: 100%; height: 100%; }"
@@ -67,29 +76,57 @@ class Board(Widget):
         super().__init__()
         self.browser = browser
         self.lines: list[Line] = []
-        self._stale = True
+        self._rows: list[Strip] = []
+        """`lines` with their colours."""
+        self._drawn = Size(0, 0)
+        """The size for which they were drawn."""
+        self._due = False
+        """Whether `_draw` is going to be called."""
 
     def redraw(self) -> None:
-        """Draw everything again."""
-        self._stale = True
-        self.refresh()
+        """Draw everything again, after the keys that were pressed so far."""
+        if not self._due:
+            self._due = True
+            self.app.call_later(self._draw)
+
+    def _draw(self) -> None:
+        self._due = False
+        changed = self._changed()
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def _changed(self) -> list[int]:
+        """Draw, and return which lines are not as before."""
+        size = self.size
+        lines = layout.draw(self.browser, size.width, size.height)
+        known: dict[tuple[tuple[str, str], ...], Strip] = {}
+        before = self._rows if size == self._drawn else []
+        if before:  # a list that scrolls has the same lines elsewhere
+            known = dict(zip(map(tuple, self.lines), before, strict=True))
+        rows = [known.get(tuple(line)) or self._row(line, size.width) for line in lines]
+        self.lines, self._rows, self._drawn = lines, rows, size
+        return [y for y, row in enumerate(rows) if not before or row is not before[y]]
+
+    def _row(self, line: Line, width: int) -> _Row:
+        plain = self.browser.plain
+        strip = Strip([
+            Segment(text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text,
+                    style_of(style))
+            for text, style in line
+        ]).adjust_cell_length(width)  # fmt: skip
+        for without in self.app.get_line_filters():  # colour, if NO_COLOR is set
+            strip = strip.apply_filter(without, self.background_colors[1])
+        return _Row(strip, width)
 
     def render_line(self, y: int) -> Strip:
         """Return one line."""
-        width, height = self.size
-        if self._stale or len(self.lines) != height:
-            self.lines = layout.draw(self.browser, width, height)
-            self._stale = False
-        plain = self.browser.plain
-        return Strip([
-            Segment(text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text,
-                    style_of(style))
-            for text, style in self.lines[y]
-        ]).adjust_cell_length(width)  # fmt: skip
+        return self.render_lines(Region(0, y, self.size.width, 1))[0]
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a part of the screen."""
-        return [_Row(strip, strip.cell_length) for strip in super().render_lines(crop)]
+        """Return the lines of a part of the screen, which has the full width."""
+        if self.size != self._drawn:
+            self._changed()
+        return self._rows[crop.y : crop.bottom]
 
     def on_resize(self) -> None:
         """Draw for the new size."""
@@ -109,6 +146,10 @@ class BrowserApp(App[int]):
         self.board = Board(browser)
         self._switch = sys.getswitchinterval()
         self._drag_start: tuple[int, int] | None = None
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return the screen."""
+        return _Ground(id="_default")
 
     def compose(self) -> ComposeResult:
         """Return the only widget."""
