@@ -243,8 +243,11 @@ def _frames(
         for verdict in report.timeouts
         if verdict.fired and verdict.last_heard_frame is not None
     ]
-    if found.ending.frame is not None and found.ending.time_ns is not None:
-        facts.append(f"ended in #{found.ending.frame} at {clock.show(found.ending.time_ns)}")
+    frame, time_ns = found.ending.frame, found.ending.time_ns
+    if frame is not None and time_ns is not None:
+        if frame == report.last_frame:
+            time_ns = report.last_time_ns  # a timeout is over before its frame
+        facts.append(f"ended in #{frame} at {clock.show(time_ns)}")
     facts.append(f"frames #{report.first_frame} to #{report.last_frame}")
     say("; ".join(facts) + ".", "")
 
