@@ -1,8 +1,8 @@
 """Measures `netdissect browse` in a real pseudo-terminal: first rows, the answer to a key while the
-capture is loading, and memory until all of it is read.
+capture is loading, and memory until all of it is read, and until it is filtered.
 
     python bench/make_capture.py --protocol riptide --datagrams 1000000 --out big.pcap
-    python bench/browse.py big.pcap
+    python bench/browse.py big.pcap --filter msg.resend
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import struct
 import sys
 import termios
 import time
+from itertools import cycle
 from pathlib import Path
 
 KEYS = 100
@@ -97,18 +98,27 @@ def latencies(terminal: int, key: bytes, count: int) -> list[float]:
 def wait_until_read(terminal: int) -> None:
     """Wait until the title no longer says that the capture is being read."""
     seen = b""
-    while True:
-        os.write(terminal, b"j")  # has the screen drawn
+    for key in cycle((b"1", b"2")):
+        os.write(terminal, key)  # changes the title, which is drawn again
         seen = (seen + drawn(terminal, 5))[-(1 << 20) :]
-        before, views, _ = seen.rpartition(b" Conn")
+        before, views, _ = seen.rpartition(b"1 Conn")
         if views and b"so far" not in before[-TITLE:]:
             return
+
+
+def wait_until_filtered(terminal: int, text: str) -> None:
+    """Filter, and wait for the message about how many datagrams match."""
+    os.write(terminal, f"/{text}\r".encode())
+    seen = b""
+    while b"datagrams match" not in seen:
+        seen = seen[-TITLE:] + drawn(terminal, 5)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file")
+    parser.add_argument("--filter", help="use this filter in the end")
     parser.add_argument("--columns", type=int, default=160)
     parser.add_argument("--rows", type=int, default=50)
     given = parser.parse_args()
@@ -125,6 +135,11 @@ def main() -> None:
             print(f"{name}: {said}", flush=True)
         wait_until_read(terminal)
         print(f"memory {memory(pid) / 1e6:.0f} MB after {time.perf_counter() - began:.0f} s")
+        if given.filter:
+            began = time.perf_counter()
+            wait_until_filtered(terminal, given.filter)
+            took = time.perf_counter() - began
+            print(f"memory {memory(pid) / 1e6:.0f} MB with a filter, which took {took:.0f} s")
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
