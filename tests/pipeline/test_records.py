@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scapy.layers.inet import UDP
+from scapy.utils import rdpcap, wrpcap
 
 from netdissect.cli.request import filter_names
 from netdissect.export import json
@@ -226,6 +228,30 @@ def test_what_is_decoded_late_or_not_at_all_changes_no_other_record(
     for index, (record, whole) in enumerate(both):
         if not index % 3:
             assert json.shown(record) == json.shown(whole)
+
+
+def test_what_is_not_decoded_keeps_no_ended_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "MAX_INSPECTORS", 2)
+    again = []
+    for count in range(12):
+        for frame in rdpcap(str(CAPTURES / "teeworlds" / "tw064_loss_client_side.pcap"), 150):
+            frame.time += 1000 * count
+            udp = frame[UDP]
+            for port in ("sport", "dport"):
+                if getattr(udp, port) > 30_000:
+                    setattr(udp, port, getattr(udp, port) + count)
+            del udp.chksum
+            again.append(frame)
+    wrpcap(str(tmp_path / "again.pcap"), again)
+    records = Records(lazy=True)
+    records.needs = frozenset({"duplicate"})
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    for _ in iter_both(tmp_path / "again.pcap", records, pipeline, timeline=False):
+        pass
+    assert len(pipeline.reports) >= 12
+    assert len(records._passed) < 6
 
 
 ASKS_UNITS = (

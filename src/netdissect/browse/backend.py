@@ -95,6 +95,9 @@ class Backend(Protocol):
     def check(self, text: str) -> tuple[str, int] | None:
         """Return what is wrong with a filter, and at which character; None if nothing is."""
 
+    def filters_later(self) -> bool:
+        """Return whether `select` waits until all of a large file has been read."""
+
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield the frames that match a filter, each with the index (from 0) of the matching
         datagram among those of its frame.

@@ -95,6 +95,8 @@ def _filter(browser: Browser, width: int) -> list[Line]:
     if prompt is None:
         shown, total = len(browser.packets), browser.index.rows - browser.packets.first
         count = f"{shown:,} of {total:,}"
+        if browser.expression and browser.backend.filters_later():
+            count = "starts when all is read"
         number = browser.chosen() if browser.view in {TIME, PLOTS} else browser.connection
         scope = "" if number is None else f"Connection {number}  "
         line: Line = [

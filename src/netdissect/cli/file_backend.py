@@ -37,10 +37,16 @@ MAX_AHEAD = 8_000_000
 """Size in bytes up to which a file gets a first pass before its first row is shown. Connections of
 a larger file have provisional numbers, in the order of recognition, until it is read completely.
 """
+MAX_BESIDE = 64_000_000
+"""Size in bytes up to which a filter reads a file while it is being read for the lists. Of a larger
+file, both together would take too much memory.
+"""
 MAX_EXAMPLES = 20_000
 """Findings whose text is kept; for the others, the count and the frames are kept."""
 _SLICE = 128
 """Packets between two checks of the clock."""
+_WAIT_S = 0.05
+"""Interval at which a filter checks whether the file has been read."""
 _YIELD_S = 0.003
 """Seconds that reading pauses for the thread of the screen after a key press."""
 
@@ -73,6 +79,7 @@ class FileBackend:
         self.index = Index(ring=ring, **choices.decoding())
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
+        self._size = 0 if session is not None else Path(file).stat().st_size
         self._examples: dict[tuple[str, int | None, int | None], Anomaly] = {}
         self._first_pass: Analysis | None = None
         """What the first pass over the whole file has found; None while it is read."""
@@ -218,11 +225,20 @@ class FileBackend:
             return safe(str(error), 300), error.start
         return None
 
+    def filters_later(self) -> bool:
+        """Return whether `select` waits until all of a large file has been read."""
+        return self._size > MAX_BESIDE and not self.loaded.ready
+
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield (frame, index of the row among the frame's rows, from 0) of each match."""
+        while self.filters_later():
+            if self._ended.wait(_WAIT_S):
+                return
         with self._again() as session:
             session.keeps_reports = False
             match = Match.compile(text, session)
+            # Only datagrams over UDP are skipped, and a frame has one of them at most.
+            match.restrict(session)
             last = nth = -1
             for record in session.records():
                 nth = nth + 1 if record.frame == last else 0

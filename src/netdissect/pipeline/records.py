@@ -121,6 +121,8 @@ class Records:
         self._passed: dict[int, tuple[Connection, deque[DatagramRecord | _Unwanted]]] = {}
         """Connection -> datagrams that were not decoded yet but that its inspector needs."""
         self._passed_count = 0
+        self._passed_due = MAX_INSPECTORS
+        """How many connections of `_passed` there may be before it is looked through."""
 
     # -- called by the pipeline --------------------------------------------------------------------
 
@@ -148,9 +150,12 @@ class Records:
 
     def _may_matter(self, item: Datagram) -> bool:
         """Return whether a datagram may be needed for its copies, or for decoding later ones. An
-        original stays an original; the kind of other copies may change.
+        original stays an original; the kind of other copies may change, and the bytes of a message
+        over TCP may be retransmitted later.
         """
         needs = self.held.needs
+        if item.stream is not None:
+            return True
         for _, copy in item.touched:
             if copy.kind != "original" or needs is None or None in needs or copy.kind in needs:
                 return True
@@ -187,7 +192,7 @@ class Records:
 
     def _is_wanted(self, item: Datagram) -> bool:
         needs = self.needs
-        if needs is None or not self.lazy:
+        if needs is None or not self.lazy or item.stream is not None:
             return True
         for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
             if None in needs or copy.kind in needs:
@@ -249,7 +254,7 @@ class Records:
             )
             if item.findings
             else (),
-            kinds=tuple([copy.kind for _, copy in item.touched]),
+            kinds=_kinds(item),
             facts=self._facts_of(connection),
         )
         record.decode = _Decoding(self, item, item.follows)
@@ -260,18 +265,22 @@ class Records:
         return record
 
     def _pass(self, connection: Connection, record: DatagramRecord | _Unwanted) -> None:
-        """Keep a datagram until a later one is decoded. If too many are kept, drop those after
-        which none can come, and show the oldest others to their inspectors.
+        """Keep a datagram until a later one is decoded. Sometimes drop those after which none can
+        come: each keeps its whole connection. If too many others are kept, show the oldest to their
+        inspectors.
         """
         passed = self._passed
         passed.setdefault(connection.number, (connection, deque()))[1].append(record)
         self._passed_count += 1
-        if self._passed_count <= MAX_PASSED:
+        if self._passed_count <= MAX_PASSED and len(passed) <= self._passed_due:
             return
         held = self.held.connections()
         for number, (owner, _) in list(passed.items()):
             if owner.released and owner not in held:
                 self._passed_count -= len(passed.pop(number)[1])
+        self._passed_due = max(MAX_INSPECTORS, 2 * len(passed))
+        if self._passed_count <= MAX_PASSED:
+            return
         # Free an eighth at once, or each further datagram would get here.
         while self._passed_count > MAX_PASSED * 7 // 8:
             number, (_, records) = next(iter(passed.items()))
@@ -376,6 +385,18 @@ class Records:
             # TCP retransmits what is lost of a stream.
             self._reliable[key] = frozenset(found | ({MESSAGES} if policy.stream else set()))
         return self._reliable[key]
+
+
+def _kinds(item: Datagram) -> tuple[str | None, ...]:
+    """Return the kinds of the copies in a datagram. What TCP has retransmitted of a message has no
+    record, so that the message counts as one.
+    """
+    found = [copy.kind for _, copy in item.touched]
+    if item.stream is not None:
+        for record, _ in item.touched:
+            if "retransmitted_in" in record.extra:
+                found.append("retransmission")
+    return tuple(found)
 
 
 def _agreed(item: Datagram) -> tuple[Finding, ...]:
