@@ -23,7 +23,7 @@ from netdissect.browse.navigation import search
 from netdissect.browse.output import write
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME
 from netdissect.browse.units import ladder
-from netdissect.cli import browse
+from netdissect.cli import browse, file_backend
 from netdissect.cli.file_backend import FileBackend
 from netdissect.cli.live import LiveSession
 from netdissect.cli.live_backend import LiveBackend
@@ -528,6 +528,50 @@ def test_messages_whose_tcp_segment_was_retransmitted_have_a_mark() -> None:
     assert browser.packets.fate(browser.packets.row() or 0) == "retransmitted in #697"
     # All messages of a segment are acknowledged, not only the first.
     assert all(index.acked[row] for row in range(index.rows) if index.frames[row] == 683)
+
+
+@pytest.mark.parametrize("name", ["bin1_lossy__client_side", "text_lossy__server_side"])
+def test_all_views_agree_on_messages_that_tcp_has_retransmitted(name: str) -> None:
+    path = CAPTURES / "netplay" / f"{name}.pcap"
+    browser = opened(path)
+    keys(browser, "2 / m s g . r e s e n d enter")
+    wait(browser, "datagrams match")
+    index, found = browser.index, list(browser.packets.rows())
+    assert found
+    assert found == [row for row in range(index.rows) if index.marks[row] & RESENT]
+    with Session(str(path), Choices(), quiet=True) as session:
+        match = Match.compile("msg.resend", session)
+        match.restrict(session)
+        records = [record for record in session.records() if match.datagram(record, 0)]
+    with Session(str(path), Choices(), quiet=True) as session:
+        units = [item for item in session.timeline() if isinstance(item, UnitRecord)]
+    frames = [index.frames[row] for row in found]
+    assert [record.frame for record in records] == frames
+    assert [unit.copies[0].frame for unit in units if "retransmitted_in" in unit.extra] == frames
+    again = {copy.frame for unit in units for copy in unit.copies if copy.kind == "retransmission"}
+    for record in records:
+        facts = record.messages[0].reliability
+        assert facts is not None
+        assert facts.retransmitted_in in again
+
+
+def test_a_large_file_is_filtered_once_it_has_been_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_backend, "MAX_BESIDE", 1000)
+    backend = FileBackend(str(LOSSY), Choices())
+    browser = Browser(backend, expression="msg.resend")
+    assert "starts when all is read" in screen(browser)
+    backend.read()
+    wait(browser, "datagrams match")
+    assert "89 of 1,073" in screen(browser)
+
+
+def test_a_timeout_ends_when_its_last_frame_was_sent() -> None:
+    browser = opened(CAPTURES / "teeworlds" / "tw07_blackout_client_side.pcap")
+    found = re.search(r"ended in #(\d+) at ([\d.]+)", " ".join(screen(browser).split()))
+    assert found is not None
+    row = browser.index.row_of(int(found[1]))
+    assert row is not None
+    assert found[2] == browser.clock.show(browser.index.times[row])
 
 
 def test_search_and_jumps() -> None:

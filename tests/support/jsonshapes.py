@@ -277,6 +277,7 @@ UNIT_EXTRAS: dict[str, Shape] = {
     "continued": also_null(INT),
     **dict.fromkeys(("retransmitted", "late", "partly_new", "apart"), FLAG),
     **dict.fromkeys(("offset", "length", "segments", "first_octet_ns", "last_octet_ns"), INT),
+    "retransmitted_in": INT,
     "blocked_ms": NUMBER,
     "carried_by": many(ANY),
     "capture": words(0, 1),
@@ -314,7 +315,9 @@ def _shared() -> dict[str, Shape]:
         "rtt": of(RttSummary, rename={"minimum": "min", "maximum": "max"}),
         "annotation": of(Annotation, drop="buffer", optional={"buffer": INT}),
         "finding": of(Finding),
-        "reliability": of(Reliability, drop="since_ms", optional=KEY),
+        "reliability": of(
+            Reliability, drop="since_ms retransmitted_in", optional={**KEY, "retransmitted_in": INT}
+        ),
         "message": printed(
             of(
                 DatagramRecord,

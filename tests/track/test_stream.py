@@ -269,6 +269,7 @@ def test_a_message_in_pieces_has_a_first_and_a_last_octet() -> None:
     extra = record.extra
     assert (extra["segments"], extra["first_octet_ns"], extra["last_octet_ns"]) == (3, 40 * MS, 310 * MS)
     assert extra["retransmitted"] is True
+    assert extra["retransmitted_in"] == wire.frame - 1
     assert extra["blocked_ms"] == 0
 
 

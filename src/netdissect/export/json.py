@@ -93,6 +93,7 @@ def decoded(dissection: Dissection) -> dict[str, Any]:
 def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
     if facts is None:
         return None
+    resent_in = facts.retransmitted_in
     return {
         "space": facts.space,
         **_space_key(facts.space),
@@ -106,6 +107,7 @@ def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
         "attempts": facts.attempts,
         "latency_ms": rounded(facts.latency_ms),
         "added_ms": rounded(facts.added_ms),
+        **({} if resent_in is None else {"retransmitted_in": resent_in}),
     }
 
 

@@ -107,7 +107,9 @@ def _of_messages(read: Callable[[MessageRecord], Any]) -> Getter:
 
 
 class UnitGetter:
-    """Reads what the tracker knows about the units of the messages, or about copies of one kind."""
+    """Reads what the tracker knows about the units of the messages, or about copies of one kind:
+    retransmissions include messages of which TCP has retransmitted bytes.
+    """
 
     __slots__ = ("_read", "kind")
 
@@ -124,7 +126,8 @@ class UnitGetter:
             value
             for item in scope.items
             if (facts := item.reliability) is not None
-            and (kind is None or facts.kind == kind)
+            and (kind is None or facts.kind == kind or (
+                kind == "retransmission" and facts.retransmitted_in is not None))
             and (value := self._read(facts)) is not None
         ]
 

@@ -37,7 +37,7 @@ class Reliability:
     """What the tracker knows about one copy of one unit."""
 
     __slots__ = ("acked_in", "added_ms", "attempts", "kind", "latency_ms", "of_frame", "reliable",
-                 "rtt_ms", "seq", "since_ms", "space", "wire_seq")  # fmt: skip
+                 "retransmitted_in", "rtt_ms", "seq", "since_ms", "space", "wire_seq")  # fmt: skip
 
     # No class for records is a dataclass, whose `__init__` is not compiled.
     def __init__(
@@ -54,6 +54,7 @@ class Reliability:
         attempts: int | None = None,
         latency_ms: float | None = None,
         added_ms: float | None = None,
+        retransmitted_in: int | None = None,
     ) -> None:
         self.space = space
         """Name of its space."""
@@ -83,13 +84,17 @@ class Reliability:
         """The part of `latency_ms` due to retransmissions: from the first copy to the last one
         before the acknowledgement.
         """
+        self.retransmitted_in = retransmitted_in
+        """First frame in which TCP retransmitted bytes of the message, which has no record of its
+        own; None if it did not, and for datagrams, where each copy has its record.
+        """
 
     def values(self) -> tuple[Any, ...]:
         """Return all values, for comparisons."""
         return (
             self.space, self.wire_seq, self.seq, self.reliable, self.kind, self.of_frame,
             self.acked_in, self.rtt_ms, self.since_ms, self.attempts, self.latency_ms,
-            self.added_ms,
+            self.added_ms, self.retransmitted_in,
         )  # fmt: skip
 
     def __repr__(self) -> str:

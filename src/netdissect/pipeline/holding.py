@@ -15,13 +15,17 @@ from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 from netdissect.track.pruning import Pruner
-from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams that may wait. Beyond that, the oldest leaves with what is known about it."""
 MAX_HELD_OCTETS = 64 * 1024 * 1024
 """Memory of the waiting datagrams: their payloads and the estimates below. Beyond that, the oldest
 leaves with what is known about it. One datagram can have hundreds of units.
+"""
+MAX_LINGERING: Final = 2048
+"""Waiting datagrams up to which a message over TCP waits for retransmissions of what has been
+acknowledged, which have no record of their own.
 """
 _RECORD_OCTETS: Final = 600
 """Estimated memory of a datagram without its bytes, events and units."""
@@ -93,12 +97,17 @@ class DatagramQueue:
                 if len(self) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
                     return None
                 self.early += 1
+            elif (item.stream is not None and len(self) <= MAX_LINGERING
+                    and now_ns - item.time_ns < LINGER_NS):  # fmt: skip
+                return None
         return self.pop()
 
     def is_unwanted(self, item: Datagram) -> bool:
         """Return whether a datagram is needed neither by the filter nor for decoding later ones."""
         needs, protocol = self.needs, item.protocol
-        if needs is None or (protocol is not None and protocol not in self.alone):
+        if needs is None or item.stream is not None:
+            return False
+        if protocol is not None and protocol not in self.alone:
             return False
         for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
             if None in needs or copy.kind in needs:

@@ -10,7 +10,6 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
@@ -23,9 +22,10 @@ from netdissect.pipeline.column import PIECE, Column
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
-from netdissect.protocols.base import Protocol
+from netdissect.pipeline.sender import Sender
 from netdissect.track.recorder import Recorder
 from netdissect.track.stalls import STREAM as SEGMENT
+from netdissect.track.stream import SPACE as MESSAGES
 
 MAX_ROWS = 20_000_000
 """Datagrams that are listed. Further ones of a file are tracked and counted as left out; of a
@@ -47,6 +47,8 @@ MAX_WAITING = 2048
 """Datagrams that wait for an earlier one whose flow is not recognised yet. Beyond that, they are
 listed before it, and the rows are reordered at the end.
 """
+MAX_BEGUN = 1024
+"""Frames whose messages are counted, to tell which of them was retransmitted."""
 MAX_LATE = 100_000
 """Frames without a row yet for which marks are remembered."""
 
@@ -60,33 +62,11 @@ _UNMARKED = (0, 0, 0)
 ACKED, AGAIN, COPY, LOST, FINDING, GONE, UNKNOWN, RESENT = 1, 2, 4, 8, 16, 32, 64, 128
 """Bits of `Index.marks`, what is known about the units of a row: acknowledged; a retransmission; a
 duplicate; never acknowledged; the row has a finding of severity note or higher; lost by the report
-of the receiver, in a space without retransmission; unknown from this capture; and carried by a TCP
-segment that was retransmitted, in a frame without a row because it brings nothing new.
+of the receiver, in a space without retransmission; unknown from this capture; and a message
+of which TCP has retransmitted bytes, in a frame without a row because it brings nothing new.
 """
 _KINDS = {"retransmission": AGAIN, "duplicate": COPY, "unknown": UNKNOWN}
 """Kind of a further copy -> its bit."""
-
-
-@dataclass(slots=True)
-class Sender:
-    """The sender of the datagram of a row: one direction of a connection, or an unknown flow."""
-
-    connection: int | None
-    direction: int | None
-    transport: str
-    src: str
-    dst: str
-    protocol: Protocol | None = None
-    dialect: str | None = None
-    """The present dialect; it may change."""
-    rows: int = 0
-    """Datagrams so far."""
-    hints: list[tuple[int, Any]] = field(default_factory=list)
-    """(first frame, hints for decoding from that frame on)."""
-    learnt: Any = None
-    """The newest `Hints.extra`."""
-    name: tuple[int, int] | bytes = b""
-    """(connection, direction), or the key of an unknown flow."""
 
 
 class Index(Records):
@@ -146,16 +126,17 @@ class Index(Records):
         """Code of a finding -> its first frame."""
         self.left_out = 0
         """Datagrams beyond MAX_ROWS."""
-        self._hit_count = 0
         self._known: dict[tuple[int, int] | bytes, int] = {}
         """`Sender.name` -> index into `parties`."""
         self._late: dict[int, tuple[int, int, int]] = {}
         """Frame without a row yet -> (marks, acknowledgement, first copy)."""
+        self._begun: dict[int, int] = {}
+        """Recent frame -> number of the first message that ends in it, over TCP."""
         self._strays: dict[int, int] = {}
         """Frame whose rows are late -> its first row."""
         self._ordered: tuple[array[int], array[int]] | None = None
         """Arguments of `Column.order` that put all rows in order."""
-        self._last_key = 0
+        self._last_key = self._hit_count = 0
         self._tail = (0, bytearray())
         """(number of bytes in the file, the bytes after them). A single value, because two threads
         use it.
@@ -219,21 +200,33 @@ class Index(Records):
             kind = _KINDS.get(copy.kind, 0)
             self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)
         if unit.space == SEGMENT:
-            again = [copy.frame for copy in unit.copies if copy.kind == "retransmission"]
-            self._mark_segment(unit.copies[0].frame, fate, unit.acked_frame or 0, again)
-        elif unit.extra.get("retransmitted"):
-            # The first message that ends in a segment may have begun in another one.
-            self._mark(unit.copies[0].frame, RESENT, 0, 0)
+            self._mark_segment(unit.copies[0].frame, fate, unit.acked_frame or 0)
+        elif unit.space == MESSAGES:
+            self._mark_message(unit)
 
-    def _mark_segment(self, frame: int, fate: int, acked: int, again: list[int]) -> None:
+    def _mark_segment(self, frame: int, fate: int, acked: int) -> None:
         """Mark all messages that end in a TCP segment."""
-        bits, first = (fate | RESENT, again[0]) if again else (fate, 0)
-        self._mark(frame, bits, acked, first)
+        self._mark(frame, fate, acked, 0)
         row = self.row_of(frame)
         while row is not None and (row := row + 1) < self.rows and self.frames[row] == frame:
-            self.marks[row] |= bits
+            self.marks[row] |= fate
             self.acked[row] = self.acked[row] or min(acked, MAX_FRAME)
-            self.firsts[row] = self.firsts[row] or first
+
+    def _mark_message(self, unit: UnitRecord) -> None:
+        """Mark a message over TCP if some of it was retransmitted."""
+        frame, begun = unit.copies[0].frame, self._begun
+        nth = unit.seq - begun.setdefault(frame, unit.seq)
+        if len(begun) > MAX_BEGUN:
+            del begun[next(iter(begun))]
+        again = unit.extra.get("retransmitted_in")
+        if again is None:
+            return
+        row = self.row_of(frame)
+        if row is None or row + nth >= self.rows or self.frames[row + nth] != frame:
+            self._mark(frame, RESENT, 0, again)
+        else:
+            self.marks[row + nth] |= RESENT
+            self.firsts[row + nth] = self.firsts[row + nth] or min(again, MAX_FRAME)
 
     def _mark(self, frame: int, bits: int, acked: int, first: int) -> None:
         row = self.row_of(frame)

@@ -109,6 +109,9 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
         earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
         before = earlier[-1] if earlier else None
     attempts, latency_ms, added_ms = _waits(record, copy)
+    resent_in = record.extra.get("retransmitted_in")
+    if resent_in is not None and record.rtt_ms is None:
+        attempts = added_ms = None  # known of segments only
     return Reliability(
         record.space,
         record.wire_seq,
@@ -122,6 +125,7 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
         attempts,
         latency_ms,
         added_ms,
+        resent_in,
     )
 
 

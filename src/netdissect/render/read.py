@@ -119,6 +119,9 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
         if facts is not None and facts.kind is not None and facts.kind in _WORDS:
             text = _copy_mark(facts, _WORDS[facts.kind], several=len(items) > 1)
             marks.append((text, COPIES[facts.kind][1]))
+        elif facts is not None and facts.retransmitted_in is not None:
+            _, style, word = COPIES["retransmission"]
+            marks.append((f"  [{word} in #{facts.retransmitted_in}]", style))
         notes += item.annotations
     notes += [found for found in record.findings if found.code not in record.faults]
     if notes:

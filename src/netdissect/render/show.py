@@ -62,6 +62,9 @@ def _fate(facts: Reliability) -> Line:
         line.append((f", {word}, first in #{facts.of_frame}", style))
         if facts.since_ms is not None:
             line.append((f", {duration(facts.since_ms)} after the previous copy", "dim"))
+    elif facts.retransmitted_in is not None:
+        _, style, word = COPIES["retransmission"]
+        line.append((f", {word} in #{facts.retransmitted_in}", style))
     if facts.acked_in is not None:
         line.append((f", acknowledged in #{facts.acked_in}", "good"))
         if facts.rtt_ms is not None:

@@ -229,6 +229,9 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> list[_
         details.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
     if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
         details.append((f"; delivered as number {unit.delivered_order}", "dim"))
+    if "retransmitted_in" in unit.extra:
+        sign, style, word = COPIES["retransmission"]
+        details.append((f"; {sign} {word} in #{unit.extra['retransmitted_in']}", style))
     rows: list[_Row] = [(line, details)]
     for index, copy in enumerate(unit.copies[1:]):
         rows.append(_copy(unit, copy, unit.copies[index], who))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SIDES, SYN
-from netdissect.model.reports import Copy, SpaceReport
+from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.findings import Findings
@@ -28,6 +28,8 @@ REFUSAL_NS: Final = 150_000_000
 """A server that closes within this time after the handshake, in ns, without sending anything, has
 refused its client.
 """
+MAX_SETTLED: Final = 128
+"""Acknowledged messages of a direction that are remembered for late retransmissions."""
 MAX_SYNS = 16
 """SYNs remembered, to find out which one was answered."""
 
@@ -43,12 +45,18 @@ def _no_digest() -> Any:
     return sha256()
 
 
+def _note_retransmission(record: UnitRecord, frame: int) -> None:
+    """Note in the record of a message that TCP has retransmitted some of its bytes."""
+    record.extra["retransmitted"] = True
+    record.extra.setdefault("retransmitted_in", frame)
+
+
 class _Messages:
     """The messages of one direction."""
 
     __slots__ = (
         "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
-        "rtt", "totals", "unacked", "unknown", "waiting",
+        "rtt", "settled", "totals", "unacked", "unknown", "waiting",
     )  # fmt: skip
 
     def __init__(self, totals: SpaceTotals | None) -> None:
@@ -58,6 +66,8 @@ class _Messages:
         self.end = 0
         """Offset after the last message."""
         self.waiting: list[PendingMessage] = []
+        self.settled: list[PendingMessage] = []
+        """The latest that are acknowledged and recorded: TCP may still retransmit their bytes."""
         self.acked = self.unacked = self.unknown = 0
         self.repeated = self.blocked = 0
         self.blocked_ns = 0
@@ -120,7 +130,7 @@ class StreamTrack:
         if self._handshake_done and not flags & _SPECIAL:
             half.take(segment, frame, time_ns)
             if half.repeated:
-                self._sent_again(direction, segment)
+                self._sent_again(direction, frame, segment)
             if flags & ACK and segment.ack != self.halves[1 - direction].acked_wire:
                 self._acknowledged(direction, frame, time_ns, segment)
             return
@@ -130,7 +140,7 @@ class StreamTrack:
             self._step("data", None, direction, frame, time_ns)
         half.take(segment, frame, time_ns)
         if half.repeated:
-            self._sent_again(direction, segment)
+            self._sent_again(direction, frame, segment)
         if flags & ACK:
             self._acknowledged(direction, frame, time_ns, segment)
         if flags & SYN or (self.established_ns is None and self._syn_ack_ns is not None):
@@ -142,11 +152,11 @@ class StreamTrack:
         if flags & (FIN | RST):
             self._end(direction, frame, time_ns, segment)
 
-    def _sent_again(self, direction: int, segment: TcpSegment) -> None:
+    def _sent_again(self, direction: int, frame: int, segment: TcpSegment) -> None:
         """Mark the messages in a retransmission: their round trips are ambiguous (Karn)."""
         start = segment.stream_start
         end = start + segment.payload_length
-        if self.halves[direction].repeated[-1] != (start, end):
+        if self.halves[direction].repeated[-1] != (start, end, frame):
             return
         messages = self.messages[direction]
         for waiting in messages.waiting:
@@ -156,7 +166,12 @@ class StreamTrack:
                 waiting.repeated = True
                 messages.repeated += 1
                 if waiting.record is not None:
-                    waiting.record.extra["retransmitted"] = True
+                    _note_retransmission(waiting.record, frame)
+        for settled in reversed(messages.settled):
+            if settled.end <= start:
+                break
+            if settled.start < end and settled.record is not None:
+                _note_retransmission(settled.record, frame)
 
     def _acknowledged(
         self, direction: int, frame: int, time_ns: int, segment: TcpSegment
@@ -340,7 +355,8 @@ class StreamTrack:
         if messages.count == 1:
             self._step("message", None, direction, frame, time_ns)
         messages.end = end
-        parts, repeated = self.halves[direction].arrivals_of(start, end)
+        parts, resent_in = self.halves[direction].arrivals_of(start, end)
+        repeated = resent_in > 0
         messages.repeated += repeated
         newest_ns = parts[-1].time_ns if parts else time_ns
         if len(parts) > 1:
@@ -370,6 +386,8 @@ class StreamTrack:
                 "retransmitted": repeated,
                 "blocked_ms": max(0, waited) / 1e6,
             }
+            if repeated:
+                record.extra["retransmitted_in"] = resent_in
             self.recorder.touched.append((record, copy))
         known = end <= self.halves[direction].acked
         waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated or known)
@@ -425,6 +443,9 @@ class StreamTrack:
             messages.totals.settled(waiting.time_ns, waiting.frame, time_ns, ambiguous=ambiguous)
         if waiting.record is not None:
             record_acked(waiting.record, frame, time_ns, ambiguous=ambiguous)
+            messages.settled.append(waiting)
+            if len(messages.settled) > MAX_SETTLED:
+                del messages.settled[: MAX_SETTLED // 2]
 
     def _settle_unacked(self, messages: _Messages, waiting: PendingMessage, *, seen: bool) -> None:
         if seen:

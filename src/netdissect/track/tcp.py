@@ -77,7 +77,7 @@ class StreamHalf:
         """First copies of bytes, by offset, for the messages that they belong to."""
         self._forgotten = 0
         """Offset after the last forgotten one."""
-        self.repeated: list[tuple[int, int]] = []
+        self.repeated: list[tuple[int, int, int]] = []
         """Ranges that were recently sent again."""
         self.outstanding: list[SentRange] = []
         self.settled: list[SentRange] = []
@@ -331,7 +331,7 @@ class StreamHalf:
         if len(self.repeated) == MAX_ARRIVALS:
             self._forgotten = max(self._forgotten, self.repeated[0][1])
             del self.repeated[0]
-        self.repeated.append((start, end))
+        self.repeated.append((start, end, frame))
         self._close(start, end, frame, time_ns)
         self._note_copies(start, end, frame, time_ns, "retransmission", segment.seq)
         if end > self.highest:
@@ -477,8 +477,9 @@ class StreamHalf:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def arrivals_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
-        """Return the first copies of the bytes of a range, and whether some were sent again.
+    def arrivals_of(self, start: int, end: int) -> tuple[list[Arrival], int]:
+        """Return the first copies of the bytes of a range, and the frame in which some were sent
+        again; 0 = none were.
 
         Everything before `start` is forgotten, because messages come in order.
         """
@@ -490,7 +491,7 @@ class StreamHalf:
             if newest.start <= start and end <= newest.end:
                 if len(arrivals) > 1:
                     del arrivals[:-1]
-                return arrivals, False
+                return arrivals, 0
         done = 0
         while done < len(arrivals) and arrivals[done].end <= start:
             done += 1
@@ -504,8 +505,8 @@ class StreamHalf:
         repeated = self.repeated
         while repeated and repeated[0][1] <= start:
             repeated.pop(0)
-        again = any(low < end and start < high for low, high in repeated)
-        return found, again
+        again = [frame for low, high, frame in repeated if low < end and start < high]
+        return found, again[0] if again else 0
 
     # -- end ---------------------------------------------------------------------------------------
 
