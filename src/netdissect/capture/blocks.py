@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import IO, TYPE_CHECKING, Final
 
+from netdissect.capture import codes
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import (
@@ -43,8 +44,6 @@ OTHER: Final = "other"
 _PCAP_HEADER: Final = 24  # bytes of the file header
 _MAGIC: Final = 4  # bytes of the magic number
 _LEAST: Final = 12  # bytes of type and both lengths of a pcapng block
-_ENHANCED, _OLD, _SIMPLE = 6, 2, 3
-_INTERFACE: Final = 1
 _NO_TIME: Final = -1
 
 
@@ -186,23 +185,23 @@ class BlockReader(Closing):
         check_body(kind, len(raw) - _LEAST)
         if raw[:_MAGIC] == SECTION_HEADER:
             return Block(SECTION, raw, section.order)
-        if kind == _INTERFACE:
+        if kind == codes.INTERFACE:
             section.add_interface(raw, 8, len(raw) - 4)
             return Block(INTERFACE, raw, section.order)
-        if kind == _SIMPLE:
+        if kind == codes.SIMPLE_PACKET:
             return self._simple(section, raw, frame)
-        if kind not in {_ENHANCED, _OLD}:
+        if kind not in {codes.PACKET, codes.OLD_PACKET}:
             return Block(OTHER, raw, section.order, frame if kind in NUMBERED else 0)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
         # The obsolete block has the interface in 16 bits, followed by 16 bits of drops.
-        if kind == _OLD:
+        if kind == codes.OLD_PACKET:
             index = Struct(section.order + "H").unpack_from(raw, 8)[0]
         start, end = 28, len(raw) - 4
         if captured > min(end - start, MAX_FRAME_OCTETS) or index >= len(section.interfaces):
             raise DamageError(f"packet block says {captured} captured bytes of interface {index}")
         interface = section.interfaces[index]
         time_ns = interface.time_ns(high << 32 | low)
-        options = start + (captured + 3 & ~3) if kind == _ENHANCED else 0
+        options = start + (captured + 3 & ~3) if kind == codes.PACKET else 0
         link = interface.link
         return Block(
             PACKET, raw, section.order, frame, time_ns, link, index, start, captured, wire, options

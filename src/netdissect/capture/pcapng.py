@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from netdissect.capture import codes
 from netdissect.capture.account import MAX_TEXT, Format, Ledger
 from netdissect.capture.pcap import LATEST_NS, MAX_FRAME_OCTETS
 from netdissect.model.packets import LINK_BITS, NS_PER_S
@@ -36,23 +37,8 @@ MAX_BLOCK_SIZE.
 MAX_INTERFACES = 65_536
 """Interfaces of one section; more are damage."""
 
-_MIN_BLOCK: Final = 12  # type and both lengths. Source of these: draft-ietf-opsawg-pcapng
-_SECTION: Final = 0x0A0D0D0A
-_INTERFACE: Final = 1
-_OLD_PACKET: Final = 2
-_SIMPLE_PACKET: Final = 3
-_STATISTICS: Final = 5
-_PACKET: Final = 6
+_MIN_BLOCK: Final = 12  # type and both lengths
 _PACKET_OVERHEAD: Final = 32  # an Enhanced Packet Block without its frame and options
-_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
-_END_OF_OPTIONS: Final = 0
-_COMMENT: Final = 1
-_IF_NAME: Final = 2
-_IF_TSRESOL: Final = 9
-_IF_TSOFFSET: Final = 14
-_ISB_IFDROP: Final = 5
-_ISB_OSDROP: Final = 7
-_EPB_DROPCOUNT: Final = 4
 _DROPS_UNKNOWN: Final = 0xFFFF  # the obsolete Packet Block has no other way to say so
 _US_PER_S: Final = 1_000_000
 NUMBERED: Final = frozenset({0x9, 0xBAD, 0x40000BAD, 0x204, 0x216, 0x221})
@@ -61,12 +47,12 @@ Blocks and Sysdig events. Source: Wireshark wiretap/pcapng.c, those it does not 
 """
 _U64_OCTETS: Final = 8
 _LEAST_BODY: Final = {
-    _INTERFACE: 8,
-    _OLD_PACKET: 20,
-    _SIMPLE_PACKET: 4,
-    _STATISTICS: 12,
-    _PACKET: 20,
-    _SECTION: 16,
+    codes.INTERFACE: 8,
+    codes.OLD_PACKET: 20,
+    codes.SIMPLE_PACKET: 4,
+    codes.STATISTICS: 12,
+    codes.PACKET: 20,
+    codes.SECTION: 16,
 }
 """Length of the fixed part of a block body, bytes."""
 
@@ -124,7 +110,7 @@ class Section:
         while pos + 4 <= end:
             code, length = self._option(data, pos)
             pos += 4
-            if code == _END_OF_OPTIONS or pos + length > end:
+            if code == codes.END_OF_OPTIONS or pos + length > end:
                 return
             yield code, data[pos : pos + length]
             pos += (length + 3) & ~3
@@ -140,13 +126,13 @@ class Section:
         link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
         name, resolution, offset = "", 6, 0
         for code, value in self.options(data, pos + 8, end):
-            if code == _IF_NAME:
+            if code == codes.IF_NAME:
                 name = _text(value)
-            elif code == _IF_TSRESOL and value:
+            elif code == codes.IF_TSRESOL and value:
                 resolution = value[0]
-            elif code == _IF_TSOFFSET and len(value) >= _U64_OCTETS:
+            elif code == codes.IF_TSOFFSET and len(value) >= _U64_OCTETS:
                 offset = Struct(self.order + "q").unpack_from(value)[0]
-            elif code == _COMMENT:
+            elif code == codes.COMMENT:
                 self.ledger.comment(_text(value))
         # The high bit selects powers of 2 instead of 10 (draft section 4.2, if_tsresol).
         ticks = 2 ** (resolution & 0x7F) if resolution & 0x80 else 10**resolution
@@ -169,10 +155,10 @@ class Section:
         number = self.u32(data, pos)
         counts: list[int] = []
         for code, value in self.options(data, pos + 12, end):
-            count = self.u64(value) if code in {_ISB_IFDROP, _ISB_OSDROP} else None
+            count = self.u64(value) if code in {codes.ISB_IFDROP, codes.ISB_OSDROP} else None
             if count is not None:
                 counts.append(count)
-            if code == _COMMENT:
+            if code == codes.COMMENT:
                 self.ledger.comment(_text(value))
         if counts and number < len(self.interfaces):
             of = self.interfaces[number]
@@ -184,9 +170,9 @@ class Section:
     ) -> None:
         """Read the options of a packet block."""
         for code, value in self.options(data, pos, end):
-            if code == _COMMENT:
+            if code == codes.COMMENT:
                 self.ledger.comment(f"frame {frame}: {_text(value)}")
-            elif code == _EPB_DROPCOUNT and (count := self.u64(value)) is not None:
+            elif code == codes.EPB_DROPCOUNT and (count := self.u64(value)) is not None:
                 self.add_packet_drops(of, count)
 
     def add_packet_drops(self, of: _Interface, count: int) -> None:
@@ -254,7 +240,7 @@ class PcapngFile(Format):
             start = pos + 28
             options = start + ((captured + 3) & ~3)
             if (
-                kind != _PACKET
+                kind != codes.PACKET
                 or stop > end
                 or options + 4 > stop
                 or captured > MAX_FRAME_OCTETS
@@ -280,7 +266,7 @@ class PcapngFile(Format):
         window, section = self.window, self.section
         data, pos = window.data, window.pos
         kind, total = section.u32(data, pos), section.u32(data, pos + 4)
-        if kind == _SECTION:
+        if kind == codes.SECTION:
             return self._next_section()
         check_length(total)
         size = (total + 3) & ~3
@@ -291,11 +277,11 @@ class PcapngFile(Format):
             raise DamageError(f"block of type {kind} has two lengths: {total} and {again}")
         body, end = pos + 8, pos + size - 4
         check_body(kind, end - body)
-        if kind == _INTERFACE:
+        if kind == codes.INTERFACE:
             section.add_interface(data, body, end)
-        elif kind == _STATISTICS:
+        elif kind == codes.STATISTICS:
             section.add_statistics(data, body, end)
-        elif kind in {_PACKET, _OLD_PACKET, _SIMPLE_PACKET}:
+        elif kind in {codes.PACKET, codes.OLD_PACKET, codes.SIMPLE_PACKET}:
             self._packet(kind, body, end, taker)
         elif kind in NUMBERED:
             self.number += 1
@@ -307,7 +293,7 @@ class PcapngFile(Format):
         """Read a packet block that `_packets` cannot read."""
         section, data = self.section, self.window.data
         index, drops = 0, _DROPS_UNKNOWN
-        if kind == _SIMPLE_PACKET:
+        if kind == codes.SIMPLE_PACKET:
             wire = section.u32(data, body)
             start = body + 4
             interface = self._interface(0)
@@ -316,7 +302,7 @@ class PcapngFile(Format):
             # The seven words of an Enhanced Packet Block, type and length included.
             _, _, index, high, low, captured, wire = section.packet(data, body - 8)
             start = body + 20
-            if kind == _OLD_PACKET:
+            if kind == codes.OLD_PACKET:
                 index, drops = Struct(section.order + "HH").unpack_from(data, body)
             interface = self._interface(index)
             self.time_ns = interface.time_ns(high << 32 | low)
@@ -327,7 +313,7 @@ class PcapngFile(Format):
         taker.frame(self.number, self.time_ns, interface.sight, data, start, start + captured, wire)
         if drops != _DROPS_UNKNOWN:
             section.add_packet_drops(interface, drops)
-        if kind != _SIMPLE_PACKET:
+        if kind != codes.SIMPLE_PACKET:
             options = start + ((captured + 3) & ~3)
             section.packet_options(data, options, end, of=interface, frame=self.number)
 
@@ -359,7 +345,7 @@ class PcapngFile(Format):
         section = Section(ORDERS[magic], self.ledger)
         total = section.u32(data, pos + 4)
         check_length(total)
-        if total < _MIN_BLOCK + _LEAST_BODY[_SECTION]:
+        if total < _MIN_BLOCK + _LEAST_BODY[codes.SECTION]:
             raise DamageError(f"section header is too short: {total} bytes")
         size = (total + 3) & ~3
         if window.left < size:
@@ -367,7 +353,7 @@ class PcapngFile(Format):
         if section.u32(data, pos + size - 4) != total:
             raise DamageError("section header has two different lengths")
         for code, value in section.options(data, pos + 24, pos + size - 4):
-            if code == _COMMENT:
+            if code == codes.COMMENT:
                 self.ledger.comment(_text(value))
         self.section = section
         window.pos = pos + size
@@ -375,8 +361,8 @@ class PcapngFile(Format):
 
 
 ORDERS: Final = {
-    _BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
-    _BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
+    codes.BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
+    codes.BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
 }
 """Byte-order mark of a section -> byte order, as a character of `struct`."""
 

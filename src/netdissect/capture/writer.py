@@ -13,9 +13,10 @@ from itertools import accumulate
 from struct import Struct, pack
 from typing import IO, TYPE_CHECKING
 
+from netdissect.capture import codes
 from netdissect.model.closing import Closing
 from netdissect.model.errors import CaptureFileError
-from netdissect.model.packets import NS_PER_S
+from netdissect.model.packets import MAX_SNAP_OCTETS, NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,10 +27,6 @@ FLUSH_OCTETS = 64 * 1024
 """Collected bytes that are written without a call of `flush`."""
 
 _PCAP_MAGIC_US, _PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
-_SNAP_LENGTH = 262_144
-_SECTION, _INTERFACE, _PACKET, _STATISTICS = 0x0A0D0D0A, 1, 6, 5
-_BYTE_ORDER = 0x1A2B3C4D
-_COMMENT, _IF_NAME, _IF_TSRESOL, _ISB_IFRECV, _ISB_IFDROP = 1, 2, 9, 4, 5
 _MAX_OPTION = 65_535  # 16 bits hold the length of an option
 _NANOSECONDS = b"\x09"
 _PACKET_HEAD, _TOTAL = Struct("<IIIIIII"), Struct("<I")
@@ -150,7 +147,7 @@ class PcapWriter(_Sink):
         super().__init__(target)
         self._unit = 1 if nanosecond else 1000
         magic = _PCAP_MAGIC_NS if nanosecond else _PCAP_MAGIC_US
-        self._put(pack("<IHHiIII", magic, 2, 4, 0, 0, _SNAP_LENGTH, link_type))
+        self._put(pack("<IHHiIII", magic, 2, 4, 0, 0, MAX_SNAP_OCTETS, link_type))
         self.flush()
 
     def write(self, time_ns: int, data: bytes, wire_length: int | None = None) -> None:
@@ -183,15 +180,15 @@ class PcapngWriter(_Sink):
     ) -> None:
         super().__init__(target)
         self._interfaces = 0
-        body = pack("<IHHq", _BYTE_ORDER, 1, 0, -1)
-        self._put(block_bytes(_SECTION, body + _options([(_COMMENT, _text(comment))])))
+        body = pack("<IHHq", codes.BYTE_ORDER_MAGIC, 1, 0, -1)
+        self._put(block_bytes(codes.SECTION, body + _options([(codes.COMMENT, _text(comment))])))
         self.flush()
 
     def add_interface(self, link_type: int, name: str | None = None) -> int:
         """Describe an interface; return the number that `write` takes."""
-        options = [(_IF_NAME, _text(name)), (_IF_TSRESOL, _NANOSECONDS)]
-        head = pack("<HHI", link_type, 0, _SNAP_LENGTH)
-        self._put(block_bytes(_INTERFACE, head + _options(options)))
+        options = [(codes.IF_NAME, _text(name)), (codes.IF_TSRESOL, _NANOSECONDS)]
+        head = pack("<HHI", link_type, 0, MAX_SNAP_OCTETS)
+        self._put(block_bytes(codes.INTERFACE, head + _options(options)))
         self._interfaces += 1
         return self._interfaces - 1
 
@@ -223,7 +220,7 @@ class PcapngWriter(_Sink):
         high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
         padded = data + b"\0" * (-len(data) % 4)
         body = pack("<IIIII", interface, high, low, len(data), wire) + padded
-        self._put(block_bytes(_PACKET, body + _options([(_COMMENT, _text(comment))])))
+        self._put(block_bytes(codes.PACKET, body + _options([(codes.COMMENT, _text(comment))])))
 
     def write_all(self, frames: Iterable[Frame], *, interface: int) -> None:
         """Add frames of one interface, without comments."""
@@ -234,15 +231,15 @@ class PcapngWriter(_Sink):
             total = size + pad + 32
             high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
             put(
-                head(_PACKET, total, interface, high, low, size, wire)
+                head(codes.PACKET, total, interface, high, low, size, wire)
                 + data + _PADDING[pad] + tail(total)
             )  # fmt: skip
 
     def write_statistics(self, time_ns: int, *, received: int, dropped: int) -> None:
         """Add statistics of the first interface: packets received and dropped up to a time."""
         body = pack("<III", 0, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
-        counts = [(_ISB_IFRECV, pack("<Q", received)), (_ISB_IFDROP, pack("<Q", dropped))]
-        self._put(block_bytes(_STATISTICS, body + _options(counts)))
+        counts = [(codes.ISB_IFRECV, pack("<Q", received)), (codes.ISB_IFDROP, pack("<Q", dropped))]
+        self._put(block_bytes(codes.STATISTICS, body + _options(counts)))
 
 
 def _text(text: str | None) -> bytes | None:

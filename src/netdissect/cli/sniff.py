@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netdissect.capture.live.choice import BACKENDS
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.live import LiveSession, load
@@ -15,6 +16,7 @@ from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_ou
 from netdissect.cli.request import Match, compiled
 from netdissect.cli.session import Choices
 from netdissect.cli.settings import in_force
+from netdissect.model.packets import MAX_SNAP_OCTETS
 from netdissect.model.text import quoted
 from netdissect.render.console import Screen
 from netdissect.system import sandbox
@@ -23,10 +25,8 @@ if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
     from netdissect.model.live import LiveView, ViewRequest
 
-_MAX_SNAP = 262_144  # libpcap MAXIMUM_SNAPLEN
 _REFRESH_S = 1.0
 """Minimum time between two updates of the metrics, in seconds."""
-_BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
 _LATE = (
     "netdissect.export.json",
     "netdissect.render.dashboard",
@@ -84,8 +84,8 @@ _LATE = (
     "-s",
     "--snapshot-length",
     "snap",
-    type=click.IntRange(min=0, max=_MAX_SNAP),
-    default=_MAX_SNAP,
+    type=click.IntRange(min=0, max=MAX_SNAP_OCTETS),
+    default=MAX_SNAP_OCTETS,
     metavar="N",
     help="Bytes to capture of each packet; 0 means all.",
 )
@@ -93,7 +93,7 @@ _LATE = (
     "-p", "--no-promiscuous-mode", "modest", help="Do not put the interface into promiscuous mode."
 )
 @click.option(
-    "--backend", type=click.Choice(_BACKENDS), help="The program or socket that captures."
+    "--backend", type=click.Choice(BACKENDS), help="The program or socket that captures."
 )
 @options.run_as
 @options.repeated(
@@ -218,7 +218,7 @@ def _session(
         backend=rest["backend"],
         capture_filter=rest["capture_filter"],
         # As for tcpdump and dumpcap, 0 means the maximum.
-        snap_octets=rest["snap"] or _MAX_SNAP,
+        snap_octets=rest["snap"] or MAX_SNAP_OCTETS,
         promiscuous=not rest["modest"],
         recorded=write is not None,
         preferences=rest["preferences"],

@@ -9,16 +9,16 @@ from pathlib import Path
 from struct import pack
 from typing import IO
 
+from netdissect.capture import codes
 from netdissect.capture.blocks import PACKET, SECTION, BlockReader
 from netdissect.capture.writer import BlockWriter, block_bytes, option
-from netdissect.edit.plain import COMMENT, Plain, options, section_header
+from netdissect.edit.plain import Plain, options, section_header
 from netdissect.edit.slicing import unmeasured
 
 MAX_COMMENT_OCTETS = 4096
 """Bytes of a comment."""
 MAX_NAMES = 1000
 """Names that are written."""
-_PACKET, _NAMES = 6, 4
 _IPV4, _IPV6 = 1, 2
 
 
@@ -81,9 +81,9 @@ def _options_at(raw: bytes) -> int:
 def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
     """Return an Enhanced Packet Block with comments added to its options."""
     rows = [*options(raw, at, len(raw) - 4, order)]
-    rows += [(COMMENT, _cut(text, MAX_COMMENT_OCTETS)) for text in texts]
+    rows += [(codes.COMMENT, _cut(text, MAX_COMMENT_OCTETS)) for text in texts]
     written = b"".join(option(code, value, order) for code, value in rows)
-    return block_bytes(_PACKET, raw[8:at] + written + b"\0\0\0\0", order)
+    return block_bytes(codes.PACKET, raw[8:at] + written + b"\0\0\0\0", order)
 
 
 def _cut(text: str, most: int) -> bytes:
@@ -102,4 +102,4 @@ def _name_block(names: Mapping[str, str], order: str) -> bytes:
         kind = _IPV4 if found.version == 4 else _IPV6  # noqa: PLR2004 - of IP
         text = _cut(name.replace("\0", ""), 255)
         records += option(kind, found.packed + text + b"\0", order)
-    return block_bytes(_NAMES, records + pack(f"{order}I", 0), order) if records else b""
+    return block_bytes(codes.NAMES, records + pack(f"{order}I", 0), order) if records else b""

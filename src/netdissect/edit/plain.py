@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import pack, unpack_from
 
+from netdissect.capture import codes
 from netdissect.capture.account import Ledger
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
 from netdissect.capture.pcapng import Section
 from netdissect.capture.writer import block_bytes, option
-from netdissect.model.packets import NS_PER_S
+from netdissect.model.packets import MAX_SNAP_OCTETS, NS_PER_S
 from netdissect.model.reports import CaptureInfo
 
-COMMENT = 1
-_INTERFACE, _PACKET, _STATISTICS = 1, 6, 5
-_IF_NAME, _IF_DESCRIPTION, _IF_TSRESOL = 2, 3, 9
 _WIDE = {
-    _INTERFACE: frozenset({8, 14, 16, 17}),
-    _PACKET: frozenset({4, 5}),
-    _STATISTICS: frozenset({4, 5, 6, 7, 8}),
+    codes.INTERFACE: frozenset({8, 14, 16, 17}),
+    codes.PACKET: frozenset({4, 5}),
+    codes.STATISTICS: frozenset({4, 5, 6, 7, 8}),
 }
 """Block type -> options that are a 64-bit number."""
-_WORDS = {_INTERFACE: frozenset[int](), _PACKET: frozenset({2, 6}), _STATISTICS: frozenset({2, 3})}
+_WORDS = {
+    codes.INTERFACE: frozenset[int](),
+    codes.PACKET: frozenset({2, 6}),
+    codes.STATISTICS: frozenset({2, 3}),
+}
 """Block type -> options that consist of 32-bit numbers."""
-# libpcap's MAXIMUM_SNAPLEN.
-_SNAP_LENGTH = 262_144
 _FRACTION = 1_000_000
 
 
@@ -64,10 +64,10 @@ class Plain:
         """Return the description of the only interface of a pcap file."""
         self._numbers = [number]
         self._ticks = NS_PER_S if nanosecond else _FRACTION
-        resolution = option(_IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
-        named = option(_IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
-        body = pack("<HHI", link, 0, _SNAP_LENGTH) + named + resolution + b"\0\0\0\0"
-        return block_bytes(_INTERFACE, body)
+        resolution = option(codes.IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
+        named = option(codes.IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
+        body = pack("<HHI", link, 0, MAX_SNAP_OCTETS) + named + resolution + b"\0\0\0\0"
+        return block_bytes(codes.INTERFACE, body)
 
     def section(self) -> None:
         """Start a new section, which has interfaces of its own."""
@@ -78,27 +78,27 @@ class Plain:
         self._numbers.append(number)
         link, reserved, snap = unpack_from(f"{block.order}HHI", block.raw, 8)
         head = pack("<HHI", link, reserved, snap)
-        return block_bytes(_INTERFACE, head + self._options(block, 16, _INTERFACE))
+        return block_bytes(codes.INTERFACE, head + self._options(block, 16, codes.INTERFACE))
 
     def packet(self, block: Block) -> bytes:
         """Return a frame as an Enhanced Packet Block."""
         number = self._numbers[block.interface]
-        kept = self._options(block, block.options, _PACKET) if block.options else b""
+        kept = self._options(block, block.options, codes.PACKET) if block.options else b""
         high, low = self._time(block)
         data = block.data
         head = pack("<IIIII", number, high, low, len(data), block.wire)
-        return block_bytes(_PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
+        return block_bytes(codes.PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
 
     def other(self, block: Block) -> bytes:
         """Return the statistics of an interface; b"" for any other block."""
         kind = unpack_from(f"{block.order}I", block.raw)[0]
-        index = unpack_from(f"{block.order}I", block.raw, 8)[0] if kind == _STATISTICS else 0
-        if kind != _STATISTICS or index >= len(self._numbers):
+        index = unpack_from(f"{block.order}I", block.raw, 8)[0] if kind == codes.STATISTICS else 0
+        if kind != codes.STATISTICS or index >= len(self._numbers):
             self.dropped += 1
             return b""
         times = unpack_from(f"{block.order}II", block.raw, 12)
         head = pack("<III", self._numbers[index], *times)
-        return block_bytes(_STATISTICS, head + self._options(block, 20, _STATISTICS))
+        return block_bytes(codes.STATISTICS, head + self._options(block, 20, codes.STATISTICS))
 
     def rewrite(self, block: Block, number: int) -> bytes:
         """Return any block but a section header; `number` is the next free interface number."""

@@ -54,6 +54,8 @@ are the number, from 1, of the frame's interface.
 
 NS_PER_S: Final = 1_000_000_000
 """Nanoseconds per second."""
+MAX_SNAP_OCTETS: Final = 262_144
+"""Largest number of bytes captured of a frame. Source: libpcap MAXIMUM_SNAPLEN."""
 LINK_BITS: Final = 16
 """Width of a link type, bits. Source: the pcapng specification, Interface Description Block."""
 LINK_TYPE: Final = (1 << LINK_BITS) - 1

@@ -36,6 +36,8 @@ SIGNS: Final[dict[str, Sign]] = {
     "outline": Sign("░", "+"),
 }
 """Shape of a series -> its sign. Shapes carry everything that colours do."""
+LINES: Final = frozenset({"steps", "stair", "line"})
+"""Shapes that connect points."""
 
 
 class Point(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 
 from netdissect.plot.axes import time_ticks
-from netdissect.plot.chart import Chart, Point, Series
+from netdissect.plot.chart import LINES, Chart, Point, Series
 from netdissect.plot.markup import Html, join, tag
 from netdissect.plot.thin import thinned
 
@@ -26,7 +26,6 @@ _Y_TICKS = {"seq": 6}
 _FEWEST_COLUMNS = 50
 
 _BARS = frozenset({"bar", "crossed", "outline"})
-_LINES = frozenset({"steps", "stair", "line"})
 _SHAPE_PATHS = {
     "dot": "h0",
     "plain": "h0",
@@ -212,7 +211,7 @@ class _Drawing:
             path = "".join(f"M{self._at(series, point)}{shape}" for point in points)
         names = f"{series.shape} {series.role}" + (" dashed" if series.dashed else "")
         frames = None
-        if series.shape not in _LINES:
+        if series.shape not in LINES:
             frames = Html(",".join(str(point.frame or "") for point in points))
         yield tag("path", class_=names, d=Html(path), data_f=frames, data_w=series.name)
 
@@ -261,7 +260,7 @@ def _keys(chart: Chart) -> Iterator[tuple[Html, str]]:
             fill = "url(#hatch)" if series.shape == "crossed" else None
             box = tag("rect", class_=f"bar {names}", x=8, y=2, width=12, height=10, fill=fill)
             yield box, series.name
-        elif series.shape in _LINES:
+        elif series.shape in LINES:
             line = "M2 12H14V2H26" if series.shape == "stair" else "M2 7H26"
             yield tag("path", class_=names, d=line), series.name
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from netdissect.plot.axes import time_ticks
-from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
+from netdissect.plot.chart import LINES, SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
 from netdissect.render.console import Line, cells, fit, merged
 
@@ -23,7 +23,6 @@ STYLES = {
 
 _SHAPES = frozenset({"box", "again", "copy", "unseen", "lost", "unknown", "probe", "tick"})
 """Shapes drawn as characters; the others are dots, lines and bars."""
-_LINES = frozenset({"steps", "stair", "line"})
 
 
 def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False) -> Iterator[Line]:
@@ -96,7 +95,7 @@ class _Picture:
         if series.shape in {"bar", "crossed", "outline"}:
             for point in series.points:
                 self._bar(series, point, style)
-        elif series.shape in _LINES:
+        elif series.shape in LINES:
             self._line(series, style)
         elif series.shape in _SHAPES or self.chart.kind == "seq":
             sign = self._sign(series.shape)
@@ -268,7 +267,7 @@ def _legend(chart: Chart, width: int, *, plain: bool) -> Iterator[Line]:
 def _legend_sign(series: Series, chart_kind: str, *, plain: bool) -> str:
     if series.shape == "stair":
         return "_|-" if plain else "▁▔"
-    if series.shape in _LINES:
+    if series.shape in LINES:
         both = ("- -", "╌╌") if series.dashed else ("---", "──")
         return both[0] if plain else both[1]
     if series.shape == "dot" and chart_kind != "seq":

@@ -8,9 +8,8 @@ from itertools import pairwise
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import Direction
 from netdissect.render.console import Screen
-from netdissect.render.units import Clock, arrow_of, duration, octets, percent
+from netdissect.render.units import LEVELS, Clock, arrow_of, duration, octets, percent
 
-_BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 100
 
 
@@ -27,8 +26,8 @@ def sparkline(values: Sequence[float | None], columns: int) -> str:
     top = max((value for value in merged if value is not None), default=0.0)
     # A one-way delay may be below 0, as the clocks' offset has a bound.
     shares = (value and (max(0.0, value) / top if top > 0 else 0.0) for value in merged)
-    steps = len(_BARS) - 1
-    return "".join(" " if share is None else _BARS[round(share * steps)] for share in shares)
+    steps = len(LEVELS) - 1
+    return "".join(" " if share is None else LEVELS[round(share * steps)] for share in shares)
 
 
 _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float], str]], ...] = (

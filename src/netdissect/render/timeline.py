@@ -11,7 +11,15 @@ from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, merged
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
-from netdissect.render.units import COPIES, Clock, arrow_of, direction_style, duration, seconds
+from netdissect.render.units import (
+    COPIES,
+    LEVELS,
+    Clock,
+    arrow_of,
+    direction_style,
+    duration,
+    seconds,
+)
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
@@ -31,10 +39,8 @@ LEGEND = (
     "· sent  » retransmission  ○ duplicate  ? unknown  ✗ never acked  ! event\n"
     f"x lost, not retransmitted by design  {_SIGNS}"
 )
-
-_LEVELS = "▁▂▃▄▅▆▇█"
 _LEGEND_OF_LEVELS = (
-    f"· all sent once  {_LEVELS} share retransmitted or never acked  ! event\n{_SIGNS}"
+    f"· all sent once  {LEVELS} share retransmitted or never acked  ! event\n{_SIGNS}"
 )
 _DENSE = 6
 """Maximum number of copies in a cell for marks; with more, the overview shows shares instead."""
@@ -147,7 +153,7 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
         if not bad:
             line.append(("·" if sent else mark, "dim"))
             continue
-        level = _LEVELS[min(len(_LEVELS) - 1, (bad * len(_LEVELS) - 1) // sent)]
+        level = LEVELS[min(len(LEVELS) - 1, (bad * len(LEVELS) - 1) // sent)]
         line.append((level, "bad" if lost else "resend"))
     return line
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 from netdissect.model.packets import NS_PER_S, Direction
 
+LEVELS = "▁▂▃▄▅▆▇█"
+"""Bars of growing height."""
 COPIES = {
     "retransmission": ("»", "resend", "retransmitted"),
     "duplicate": ("○", "duplicate", "duplicated by the network"),

@@ -10,14 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from netdissect.model.packets import Frame
+from netdissect.model.packets import MAX_SNAP_OCTETS, Frame
 from netdissect.model.reports import CaptureInfo
 from netdissect.system.accounts import Account
 
 DRAIN_S = 10.0
 """How long a stopped source is read for packets that were captured before, seconds."""
-MAX_SNAP_OCTETS = 262_144
-"""Bytes captured of a frame by default. Source: libpcap MAXIMUM_SNAPLEN."""
 
 
 @dataclass(frozen=True, slots=True)
