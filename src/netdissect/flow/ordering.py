@@ -236,6 +236,10 @@ class Side:
         """
         return self.buffer is not None
 
+    def is_whole(self) -> bool:
+        """Return whether `finish` would return nothing."""
+        return self.buffer is None and self.end <= self.next and not self._gap
+
     def finish(self) -> list[StreamPiece]:
         """Give up all gaps, at the end of the stream; return the pieces behind them."""
         pieces: list[StreamPiece] = []

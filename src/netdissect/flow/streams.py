@@ -225,7 +225,8 @@ class TcpStreams:
 def _close(connection: _Connection, into: PacketSink) -> None:
     """Release all data of a connection, at its last frame."""
     for side in (connection.first, connection.second):
-        _release(connection, side, side.finish(), into)
+        if not side.is_whole():
+            _release(connection, side, side.finish(), into)
 
 
 def _release(
