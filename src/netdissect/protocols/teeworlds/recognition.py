@@ -8,10 +8,11 @@ Source: docs/protocols/teeworlds.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.teeworlds.strict import accepts, connless
+from netdissect.protocols.teeworlds.strict import Accepted, accepts, connless
 from netdissect.wire.teeworlds_forms import (
     ACCEPTED,
     CLOSE,
@@ -150,7 +151,7 @@ def _packets(sample: Sequence[Sample]) -> Claim | None:
     for side, _, octets in sample:
         if connless(octets) is not None:
             continue
-        found = {name: what for name in _DIALECTS if (what := accepts(octets, name)) is not None}
+        found = _accepted(octets)
         if not found:
             failed += 1
             if failed * 4 > len(sample) - failed:
@@ -170,6 +171,12 @@ def _packets(sample: Sequence[Sample]) -> Claim | None:
     score = FOUR_PACKETS if count >= _FOUR else TWO_PACKETS
     reason = f"{count} packets that only {dialect} sends: chunks fill them, every id is known"
     return _claim(score, dialect, _only(clients), "protocol", reason)
+
+
+@lru_cache(maxsize=256)  # `recognise` sees the same packets again in each larger sample
+def _accepted(octets: bytes) -> dict[str, Accepted]:
+    """Return what a packet is in each dialect whose strict test it passes."""
+    return {name: what for name in _DIALECTS if (what := accepts(octets, name)) is not None}
 
 
 def _token_answers(sample: Sequence[Sample]) -> Claim | None:
