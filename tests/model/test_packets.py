@@ -31,6 +31,7 @@ def test_an_ipv4_key_holds_both_ends(source: int, destination: int, there: int, 
         Endpoint(str(IPv4Address(destination)), back),
     )
     assert flow_endpoints(reverse_key(key)) == ends[::-1]
+    assert reverse_key(key + b"\0\1") == reverse_key(key) + b"\0\1"
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 2**128 - 1), _PORTS, _PORTS)

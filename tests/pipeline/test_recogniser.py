@@ -5,6 +5,7 @@ from __future__ import annotations
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.model.segments import TcpSegment
 from netdissect.pipeline import Options, Pipeline, recogniser, servers
+from netdissect.pipeline.handlers import name_of
 from netdissect.pipeline.servers import SERVER_SCORE
 
 SECOND = 1_000_000_000
@@ -88,7 +89,7 @@ def test_the_server_without_a_new_flow_for_longest_is_forgotten(monkeypatch) -> 
         made += flow(HANDSHAKE, key(client, server), start=len(made) + 1)
     pipeline = run(made)
     recalls = pipeline.recogniser.servers.recalls
-    assert [port for port in (7001, 7002, 7003) if recalls("udp", key(1, port))] == [7001, 7003]
+    assert [port for port in (7001, 7002, 7003) if recalls(key(1, port))] == [7001, 7003]
     assert pipeline.limits_hit == {"MAX_SERVERS": 1}
 
 
@@ -150,7 +151,7 @@ def test_segments_without_data_are_held_within_bounds(monkeypatch) -> None:
         ports = key(40_000 + n % 10)
         syn = TcpSegment(7, 0, 2, 65_535, 0, n, None, (), 0, 1, (), False)
         pipeline.feed((PacketKind.TCP, n + 1, n, ports, b"", syn, ()))
-        held = [pipeline.recogniser.sampled(("tcp", key(40_000 + i))) for i in range(10)]
+        held = [pipeline.recogniser.sampled(name_of("tcp", key(40_000 + i))) for i in range(10)]
         most = max(most, sum(len(flow.packets) for flow in held if flow is not None))
     assert most * recogniser.PACKET_OCTETS <= 50_000
     assert pipeline.limits_hit["MAX_SAMPLED_OCTETS"] > 5

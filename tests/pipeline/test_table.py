@@ -747,7 +747,7 @@ def test_both_directions_of_a_flow_of_nobody_are_one_flow(monkeypatch) -> None:
     monkeypatch.setattr(recogniser, "MAX_SAMPLED", 4)
     pipeline = Pipeline()
     pipeline.run([packets([(0, n, b"\xee" * 9)], key=key(n), start=n + 1)[0] for n in range(9)])
-    there, back = ("udp", key(0)), ("udp", reverse_key(key(0)))
+    there, back = key(0), reverse_key(key(0))
     assert pipeline.recogniser.is_other(there)
     assert pipeline.recogniser.is_other(back)
     counted = pipeline.other_datagrams

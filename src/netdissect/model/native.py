@@ -13,13 +13,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter, read_i64_be, read_i64_le, write_i64_le
+from librt.strings import (
+    BytesWriter,
+    read_i16_be,
+    read_i32_be,
+    read_i64_be,
+    read_i64_le,
+    write_i16_be,
+    write_i32_be,
+    write_i64_le,
+)
 from librt.vecs import append, vec
 from mypy_extensions import i64, mypyc_attr
 
 __all__ = [
-    "ABSENT", "BytesWriter", "append", "i64", "mypyc_attr", "read_i64_be", "read_i64_le", "vec",
-    "write_i64_le",
+    "ABSENT", "BytesWriter", "append", "i64", "mypyc_attr", "read_i16_be", "read_i32_be",
+    "read_i64_be", "read_i64_le", "vec", "write_i16_be", "write_i32_be", "write_i64_le",
 ]  # fmt: skip
 
 ABSENT: Final = -(1 << 61)

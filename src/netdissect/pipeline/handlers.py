@@ -32,8 +32,20 @@ _TYPED: Final = frozenset({_MESSAGE, _UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
 
 _log = logging.getLogger(__name__)
 
-Name = tuple[str, FlowKey]
-"""Transport, and key of either direction."""
+Name = FlowKey
+"""Key of a flow in either direction, followed by one more byte if it is a flow over TCP. As with
+other keys, `reverse_key` returns that of the opposite direction.
+"""
+
+
+def name_of(transport: str, key: FlowKey) -> Name:
+    """Return the name of a flow."""
+    return key if transport == "udp" else key + b"t"
+
+
+def is_udp(name: Name) -> bool:
+    """Return whether a flow is one over UDP: the length of a key is even."""
+    return not len(name) % 2
 
 
 class Flow:
@@ -48,6 +60,7 @@ class Flow:
     ) -> None:  # fmt: skip
         self.key = key
         """Key of the datagrams of endpoint 0, the sender of the first one."""
+        self.name = name_of(transport, key)
         self.transport = transport
         self.ports = ports
         self.rule = rule

@@ -172,7 +172,7 @@ class UnclaimedFlows:
             way
             for part in parts
             for key in part.strays
-            if servers.recalls("udp", key)
+            if servers.recalls(key)
             for way in (key, reverse_key(key))
         )
         return replace(made, keys=keys) if keys else None

@@ -12,12 +12,14 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter
 from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
-from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
+from netdissect.pipeline.aside import LonePacket
+from netdissect.pipeline.handlers import DatagramHandler, Flow, Name, is_udp
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
@@ -126,16 +128,15 @@ class Recogniser:
         self._awaited: dict[Name, int] = {}
         """First frames of those of them that will be a connection, if a first pass has found out.
         """
-        self._lone: OrderedDict[Name, Packet] = OrderedDict()
+        self._lone: dict[Name, LonePacket] = {}
         """Flows that have had a single packet which alone proves no protocol, oldest first. During
         a flood also those whose packet does.
         """
         self._known_alone: dict[Name, str] = {}
         """The protocols of the latter."""
-        self._others: OrderedDict[Name, bool] = OrderedDict()
+        self._others: dict[Name, bool] = {}
         """Unknown flows, oldest first, under the key of each direction that was seen; False if the
-        next packet is to be judged afresh. Not a dict: removing its first items one by one takes
-        quadratic time.
+        next packet is to be judged afresh.
         """
         self._octets = 0
         """Memory as limited by MAX_SAMPLED_OCTETS."""
@@ -158,7 +159,7 @@ class Recogniser:
         """Return the flow that waits for recognition and has this name in either direction; None
         without one. `way` is the name of the other direction, if the caller has it.
         """
-        way = way or turned(name)
+        way = way or reverse_key(name)
         if self._sampled:
             flow = self._sampled.get(name) or self._sampled.get(way)
             if flow is not None:
@@ -168,37 +169,36 @@ class Recogniser:
             if way not in lone:
                 return None
             first = way
-        packet = lone.pop(first)
-        flow = self._sampled[first] = self._made(first, packet)
+        flow = self._sampled[first] = self._made(lone.pop(first))
         flow.known_alone = self._known_alone.pop(first, None)
         return flow
 
     def is_other(self, name: Name, way: Name | None = None) -> bool:
         """Return whether a flow was judged and is unknown; the arguments are those of `sampled`."""
-        return name in self._others or (way or turned(name)) in self._others
+        return name in self._others or (way or reverse_key(name)) in self._others
 
     def stranger(self, name: Name, way: Name) -> DatagramHandler | None:
         """Return the handler of an unknown UDP flow, and set it for this direction (`way` is the
         other one); None for any other flow. It is created when the second packet comes.
         """
-        others, key = self._others, name[1]
+        others, key = self._others, name
         if name not in others:
             if way not in others:
                 return None
-            key = way[1]
-        if not others["udp", key]:
+            key = way
+        if not others[key]:
             return None
         others[name] = True
         found = self._handlers.get(key)
         if found is None:
             found = UnknownFlow(self, key, 0)
             self._handlers.put(key, found)
-        self._handlers.put(name[1], found)
+        self._handlers.put(name, found)
         return found
 
     def strays(self) -> list[FlowKey]:
         """Return the keys of the unknown UDP flows, in the directions that were seen."""
-        return [key for transport, key in self._others if transport == "udp"]
+        return [name for name in self._others if is_udp(name)]
 
     # -- samples -----------------------------------------------------------------------------------
 
@@ -210,11 +210,11 @@ class Recogniser:
             if found is None and rule.transport == transport and rule.port in ports:
                 found = rule
         flow = Flow(key, transport, ports, found, time_ns, looks)
-        self._sampled[transport, key] = flow
+        self._sampled[flow.name] = flow
         self._bound()
         return flow
 
-    def set_aside(self, name: Name, packet: Packet, pieces: list[bytes]) -> bool:
+    def set_aside(self, name: Name, packet: LonePacket, pieces: list[bytes]) -> bool:
         """Keep only the first packet of a flow until a second one comes, if it alone proves no
         protocol, or during a flood. This makes floods cheap, which consist of such flows.
 
@@ -224,10 +224,10 @@ class Recogniser:
         """
         if self._other is not None or self._options.decode_as or len(pieces) > 1:
             return False
-        transport, key = name
+        transport = "udp" if packet.segment is None else "tcp"
         able = self._able(transport, pieces[0]) if pieces else ()
         if able:
-            sample, ports = [(0, packet[2], pieces[0])], flow_ports(key)
+            sample, ports = [(0, int(packet.time_ns), pieces[0])], flow_ports(name)
             if transport == "tcp":
                 if self._best(able, sample, transport, ports, final=True) is not None:
                     return False
@@ -240,22 +240,23 @@ class Recogniser:
                 if claim is None:
                     return False
                 self._known_alone[name] = claim.protocol
-        self._octets += len(packet[4]) + PACKET_OCTETS
+        self._octets += len(packet.payload) + PACKET_OCTETS
         self._lone[name] = packet
         self._bound()
         return True
 
-    def _made(self, name: Name, packet: Packet) -> Flow:
+    def _made(self, packet: LonePacket) -> Flow:
         """Return a new flow with a packet that was set aside."""
-        _, _, time_ns, key, payload, segment, _ = packet
-        flow = Flow(key, name[0], flow_ports(key), None, time_ns, 0)
-        flow.packets.append((0, packet))
+        key, time_ns, segment = packet.key, int(packet.time_ns), packet.segment
+        transport = "udp" if segment is None else "tcp"
+        flow = Flow(key, transport, flow_ports(key), None, time_ns, 0)
+        flow.packets.append((0, packet.packet()))
         if segment is None:
-            flow.sample.append((0, time_ns, payload))
+            flow.sample.append((0, time_ns, packet.payload))
         else:
             flow.ordinal = segment.connection
             flow.sample += [(0, time_ns, piece.data) for piece in segment.stream]
-        flow.octets = len(payload)
+        flow.octets = len(packet.payload)
         flow.alone = len(flow.sample)
         return flow
 
@@ -295,7 +296,7 @@ class Recogniser:
         """Remember a flow if its first frame is known to begin a connection."""
         place = bisect_left(begins, frame)
         if place < len(begins) and begins[place] == frame:
-            self._awaited[flow.transport, flow.key] = frame
+            self._awaited[flow.name] = frame
 
     def hold_error(self, name: Name, packet: Packet) -> None:
         """Hold an ICMP error that quotes a datagram of a flow that waits."""
@@ -361,10 +362,11 @@ class Recogniser:
                 self._count_only(flow, claim.protocol)
             else:
                 claimed.append((flow, self._settle(flow, claim)))
-        while self._lone:
-            left = self._left_alone(*self._lone.popitem(last=False))
+        for name, packet in self._lone.items():
+            left = self._left_alone(name, packet)
             if left is not None:
                 silent.append(left)
+        self._lone.clear()
         for flow in silent:
             claim = self.servers.weak(flow)
             if claim is None:
@@ -428,8 +430,8 @@ class Recogniser:
         claimer = next(protocol for protocol in mine if protocol.name == claim.protocol)
         flow.protocol = claimer.over(flow.transport)
         flow.client, roles_from = roles(claim, flow.protocol, flow.ports)
-        for way in (flow.key, reverse_key(flow.key)):
-            self._others.pop((flow.transport, way), None)
+        for way in (flow.name, reverse_key(flow.name)):
+            self._others.pop(way, None)
         if self.servers.learn(flow, roles_from):
             self._hit("MAX_SERVERS", 1)
         return roles_from
@@ -439,8 +441,8 @@ class Recogniser:
     def _take_off(self, flow: Flow) -> None:
         self._octets -= flow.octets + PACKET_OCTETS * len(flow.packets)
         flow.octets = 0
-        self._sampled.pop((flow.transport, flow.key), None)
-        self._awaited.pop((flow.transport, flow.key), None)
+        self._sampled.pop(flow.name, None)
+        self._awaited.pop(flow.name, None)
 
     def _let_go(self, flow: Flow) -> None:
         """Release the packets of a flow that no protocol has claimed."""
@@ -452,25 +454,24 @@ class Recogniser:
         flow.packets, flow.sample = [], []
         if flow.transport == "udp":
             self._handlers.put(flow.key, UnknownFlow(self, flow.key, flow.looks))
-        self._disown((flow.transport, flow.key))
+        self._disown(flow.name)
 
-    def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
+    def _left_alone(self, name: Name, packet: LonePacket) -> Flow | None:
         """Count a packet that was set aside and not followed by another one. If it goes to a known
         server, return its flow instead, which then has to be judged.
         """
         protocol = self._known_alone.pop(name, None) if self._known_alone else None
-        if protocol is None and self.servers.recalls(name[0], name[1]):
-            flow = self._made(name, packet)
+        if protocol is None and self.servers.recalls(name):
+            flow = self._made(packet)
             claim = self.servers.weak(flow) if self._table.flooded else None
             if claim is None:
                 return flow
             protocol = claim.protocol
-        self._octets -= len(packet[4]) + PACKET_OCTETS
-        udp = packet[0] == _UDP
+        self._octets -= len(packet.payload) + PACKET_OCTETS
         if protocol is not None:
-            self._alone(protocol, 1 if udp or packet[4] else 0)
+            self._alone(protocol, int(packet.counts()))
         else:
-            self.other_datagrams += udp
+            self.other_datagrams += packet.segment is None
             self._disown(name)
         return None
 
@@ -478,17 +479,20 @@ class Recogniser:
         """Remember a flow as unknown; forget the oldest ones if there are too many."""
         others = self._others
         others[name] = True
-        while len(others) > 2 * MAX_OTHER:
-            self._hit("MAX_OTHER", 1)
-            (transport, key), _ = others.popitem(last=False)
-            if transport == "udp":
-                self._handlers.drop(key)
+        if len(others) > 2 * MAX_OTHER:
+            # Many at once: the first item of a dict is found after the places of those removed.
+            count = max(1, MAX_OTHER // 10)
+            self._hit("MAX_OTHER", count)
+            for old in list(islice(others, count)):
+                del others[old]
+                if is_udp(old):
+                    self._handlers.drop(old)
 
     def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
         """Hold the next packets of an unknown flow for recognition."""
         for way in (key, reverse_key(key)):
             self._handlers.drop(way)
-            self._others.pop(("udp", way), None)
+            self._others.pop(way, None)
         self.new_flow("udp", key, time_ns, looks)
 
     def forget_quiet(self, frame: int) -> None:
@@ -502,10 +506,10 @@ class Recogniser:
         for flow in self._sampled.values():
             quiet += flow.last_ns < since
         for packet in self._lone.values():
-            quiet += packet[2] < since
+            quiet += packet.time_ns < since
         for name in self._evict("MAX_QUIET_SAMPLED", quiet):
-            if name[0] == "udp" and name in self._others:
-                self._handlers.drop(name[1])
+            if is_udp(name) and name in self._others:
+                self._handlers.drop(name)
                 if self.servers.partial:
                     self._others[name] = False
                 else:
@@ -522,29 +526,26 @@ class Recogniser:
         """Judge and release the `count` flows that have been idle longest; return their names."""
         if count <= 0:
             return []
-        names = []
+        names: list[Name] = []
         flows = sorted(self._sampled.values(), key=_last_ns)
-        at = 0
         self._hit(limit, count)
-        for _ in range(count):
-            if at < len(flows):
-                packet = next(iter(self._lone.values()), None)
-                if packet is None or flows[at].last_ns < packet[2]:
-                    names.append((flows[at].transport, flows[at].key))
-                    self.judge(flows[at], final=True)
-                    at += 1
-                    continue
-            name, packet = self._lone.popitem(last=False)
+        at = 0
+        for name, packet in list(islice(self._lone.items(), count)):
+            while at < len(flows) and flows[at].last_ns < packet.time_ns and len(names) < count:
+                names.append(flows[at].name)
+                self.judge(flows[at], final=True)
+                at += 1
+            if len(names) == count:
+                return names
             names.append(name)
+            del self._lone[name]
             left = self._left_alone(name, packet)
             if left is not None:
                 self.judge(left, final=True)
+        for flow in flows[at : at + count - len(names)]:
+            names.append(flow.name)
+            self.judge(flow, final=True)
         return names
 
 
 _last_ns: Final = attrgetter("last_ns")
-
-
-def turned(name: Name) -> Name:
-    """Return the name of the other direction."""
-    return name[0], reverse_key(name[1])

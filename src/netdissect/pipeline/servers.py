@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.claims import Claim
-from netdissect.model.packets import ACK, SYN, FlowKey, flow_sides
-from netdissect.pipeline.handlers import Flow
+from netdissect.model.packets import ACK, SYN, flow_sides
+from netdissect.pipeline.handlers import Flow, Name, is_udp
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import roles
 
@@ -97,11 +97,13 @@ class Servers:
         claim = self._recall(flow)
         return None if claim is None else with_handshake(replace(claim, client=None), flow, claim)
 
-    def recalls(self, transport: str, key: FlowKey) -> bool:
+    def recalls(self, name: Name) -> bool:
         """Return whether an endpoint of a flow is a known server."""
-        if not self._known or (self.partial and transport != "tcp"):
+        udp = is_udp(name)
+        if not self._known or (self.partial and udp):
             return False
-        return any((transport, side) in self._known for side in flow_sides(key))
+        transport = "udp" if udp else "tcp"
+        return any((transport, side) in self._known for side in flow_sides(name))
 
     def _recall(self, flow: Flow) -> Claim | None:
         sides = flow_sides(flow.key)

@@ -16,16 +16,17 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
-from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts
+from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts, reverse_key
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import PacketSink
 from netdissect.pipeline.anomalies import Anomalies
-from netdissect.pipeline.handlers import Flow, Name, Restarts
+from netdissect.pipeline.aside import LonePacket
+from netdissect.pipeline.handlers import Flow, Name, Restarts, name_of
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options, Placement
-from netdissect.pipeline.recogniser import Recogniser, turned
+from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.streams import StreamPort
@@ -243,7 +244,7 @@ class Pipeline(PacketSink):
         nor delivered twice.
         """
         kind, frame, time_ns, key, _, segment, faults = packet
-        name = ("udp" if kind == _UDP else "tcp", key)
+        name = name_of("udp" if kind == _UDP else "tcp", key)
         flow, sampled = self._table.get(name), self.recogniser.sampled(name)
         if sampled is not None:
             self.recogniser.hold(sampled, packet, [])
@@ -278,15 +279,14 @@ class Pipeline(PacketSink):
 
     def _udp(self, packet: Packet) -> None:
         _, frame, time_ns, key, payload, _, faults = packet
-        name = "udp", key
-        flow = self._table.get(name)
+        flow = self._table.get(key)
         handler = self._table.handlers.get(key)
         if flow is None and handler is None:
-            way = turned(name)
-            held = self.recogniser.sampled(name, way)
-            handler = self.recogniser.stranger(name, way) if held is None else None
+            way = reverse_key(key)
+            held = self.recogniser.sampled(key, way)
+            handler = self.recogniser.stranger(key, way) if held is None else None
             if handler is None:
-                self._hold(held, name, packet, [payload])
+                self._hold(held, key, packet, [payload])
                 return
         if flow is not None and faults:
             self._intake.faulty(flow, packet)
@@ -302,18 +302,22 @@ class Pipeline(PacketSink):
 
     def _hold(self, flow: Flow | None, name: Name, packet: Packet, pieces: list[bytes]) -> None:
         """Pass a packet of an unclaimed flow to the recogniser; `flow` is None if it is new."""
-        if flow is None and self.recogniser.set_aside(name, packet, pieces):
-            return
-        flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
-        if packet[5] is not None:
-            flow.ordinal = packet[5].connection
+        kind, frame, time_ns, key, payload, segment, faults = packet
+        if flow is None:
+            lone = LonePacket(kind, frame, time_ns, key, payload, segment, faults)
+            if self.recogniser.set_aside(name, lone, pieces):
+                return
+            transport = "udp" if segment is None else "tcp"
+            flow = self.recogniser.new_flow(transport, key, self.now_ns)
+        if segment is not None:
+            flow.ordinal = segment.connection
         self.recogniser.hold(flow, packet, pieces)
 
     def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
-        name = ("tcp", packet[3])
+        name = name_of("tcp", packet[3])
         flow, way = self._table.get(name), None
         if flow is None:
-            way = turned(name)
+            way = reverse_key(name)
             flow = self.recogniser.sampled(name, way)
         if flow is not None and segment.connection != flow.ordinal:
             self._leave(flow)
@@ -329,7 +333,7 @@ class Pipeline(PacketSink):
 
     def _icmp(self, packet: Packet) -> None:
         """Process an ICMP error that quotes a datagram."""
-        name = ("udp", packet[3])
+        name = packet[3]
         flow = self._table.get(name)
         if flow is not None and flow.connection is not None:
             side = 0 if packet[3] == flow.key else 1

@@ -147,8 +147,8 @@ class FlowTable:
 
     def add(self, flow: Flow, frame: int) -> None:
         """Add a flow under the keys of both directions; its connection begins with `frame`."""
-        for key in (flow.key, reverse_key(flow.key)):
-            self._flows[flow.transport, key] = flow
+        for name in (flow.name, reverse_key(flow.name)):
+            self._flows[name] = flow
         self._once[flow] = None
         self._added += 1
         if not self._added % max(1, ADDED_A_LOOK // self._shares):
@@ -157,10 +157,10 @@ class FlowTable:
     def remove(self, flow: Flow) -> None:
         """Remove a flow."""
         self._once.pop(flow, None)
-        for key in (flow.key, reverse_key(flow.key)):
-            self._flows.pop((flow.transport, key), None)
+        for name in (flow.name, reverse_key(flow.name)):
+            self._flows.pop(name, None)
             if flow.transport == "udp":
-                self.handlers.drop(key)
+                self.handlers.drop(name)
 
     def flows(self) -> list[Flow]:
         """Return every flow once."""

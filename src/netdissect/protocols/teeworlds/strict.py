@@ -30,6 +30,7 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 _CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
 _CONNLESS_06: Final = (tw.NO_TOKEN[:2] + tw.NO_TOKEN, b"xe")
 """First bytes of connectionless packets."""
+_CONNLESS_FIRST: Final = frozenset(start[0] for start in (_CONNLESS_07, *_CONNLESS_06))
 _SENDERS: Final = {
     tw.CONNECT: frozenset({0}), tw.ACCEPTED: frozenset({1}), tw.ACCEPT: frozenset({0})
 }  # fmt: skip
@@ -223,6 +224,8 @@ def is_declined(payload: bytes, offered: str) -> bool:
 
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
     """Return (dialect, sending side, type name) of a connectionless packet, else None."""
+    if not payload or payload[0] not in _CONNLESS_FIRST:
+        return None  # without the cost of comparing further bytes, which dominates floods
     if payload.startswith(_CONNLESS_07):
         dialect = tw.D07
     elif payload.startswith(_CONNLESS_06):
