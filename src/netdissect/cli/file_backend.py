@@ -43,11 +43,11 @@ file, both together would take too much memory.
 """
 MAX_EXAMPLES = 20_000
 """Findings whose text is kept; for the others, the count and the frames are kept."""
-_SLICE = 128
+_SLICE = 64
 """Packets between two checks of the clock."""
 _WAIT_S = 0.05
 """Interval at which a filter checks whether the file has been read."""
-_YIELD_S = 0.003
+_YIELD_S = 0.012
 """Seconds that reading pauses for the thread of the screen after a key press."""
 
 
