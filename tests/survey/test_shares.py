@@ -15,6 +15,8 @@ from netdissect import analyze
 from netdissect.cli.session import Choices
 from netdissect.model.errors import CaptureFileError
 from netdissect.model.survey import Outcome
+from netdissect.pipeline import recogniser, stages
+from netdissect.pipeline import table as flow_table
 from netdissect.survey import shares
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for
@@ -108,6 +110,27 @@ def test_units_without_rows_count_in_the_same_spans(
         by_shares(source, tmp_path, count, units=False)
     for table in TABLES:
         assert rows(tmp_path, table) == ([] if table == "units" else rows(alone, table)), table
+
+
+@pytest.mark.parametrize(
+    ("module", "bound", "most"),
+    [
+        (flow_table, "MAX_CONNECTIONS", 5), (flow_table, "MAX_CONNECTIONS", 10),
+        (recogniser, "MAX_SAMPLED", 5), (recogniser, "MAX_SAMPLED", 16), (stages, "MAX_REPORTS", 15),
+    ],
+)  # fmt: skip
+def test_beyond_a_bound_the_rows_are_those_of_one_worker(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, bound: str, most: int
+) -> None:
+    """Also if only all shares together are beyond it."""
+    monkeypatch.setattr(module, bound, most)
+    (source,) = sources_of([str(mixed)])
+    with Dataset(tmp_path / "alone").opened({}):
+        survey_one(source, plan_for(tmp_path / "alone"))
+    assert f'"{bound}"' in str(rows(tmp_path / "alone", "captures"))
+    by_shares(source, tmp_path / "shared", 3)
+    for name in TABLES:
+        assert rows(tmp_path / "shared", name) == rows(tmp_path / "alone", name), name
 
 
 def test_what_is_no_capture_is_a_row(tmp_path: Path) -> None:

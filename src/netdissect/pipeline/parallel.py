@@ -26,13 +26,14 @@ from dataclasses import dataclass, replace
 from heapq import merge
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Final, Self
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
 from netdissect.flow.stats import FlowStats
 from netdissect.model.packets import FlowKey, reverse_key
+from netdissect.pipeline import recogniser, stages, table
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
@@ -48,6 +49,10 @@ MIN_OCTETS = 24_000_000
 """Smallest capture for which a second process saves time, bytes."""
 MAX_SHARES = 8
 """Largest number of processes: each of them reads the whole file."""
+_DECISIVE: Final = frozenset((
+    "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_QUIET", "MAX_REPORTS", "MAX_SAMPLED", "MAX_SAMPLED_OCTETS",
+))  # fmt: skip
+"""Bounds that end connections early, or keep some from being reported."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class ShareResult:
     servers: Servers
     strays: list[FlowKey]
     """Keys of the unknown UDP flows."""
+    most_flows: tuple[int, int]
+    """See `Pipeline`."""
     disabled: dict[str, str]
     """Plug-in -> why it failed."""
 
@@ -150,7 +157,21 @@ def _taken(
         pipeline.finish(reader.info.last_time_ns)
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
-    return ShareResult(analysis, pipeline.begun, servers, strays, dict(faults))
+    most = pipeline.most_flows
+    return ShareResult(analysis, pipeline.begun, servers, strays, most, dict(faults))
+
+
+def beyond_bounds(parts: Sequence[ShareResult]) -> bool:
+    """Return whether one process might have hit a bound that changes its results, or a share has:
+    the results of the shares may then differ from those of one process.
+    """
+    claimed, waiting = map(sum, zip(*(part.most_flows for part in parts), strict=True))
+    return (
+        any(_DECISIVE & part.analysis.limits_hit.keys() for part in parts)
+        or claimed > table.MAX_CONNECTIONS
+        or waiting > recogniser.MAX_SAMPLED
+        or sum(part.begun.count for part in parts) > stages.MAX_REPORTS
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ class Recogniser:
         """
         self.other_datagrams = 0
         """UDP datagrams of unknown protocols."""
+        self.most = 0
+        """Flows that have waited at once."""
         self.servers = servers
         self._options = options
         self._protocols = protocols
@@ -518,6 +520,7 @@ class Recogniser:
     def _bound(self) -> None:
         """Judge and release flows if too many flows or bytes are held."""
         waiting = len(self._sampled) + len(self._lone)
+        self.most = max(self.most, waiting)
         many = waiting > MAX_SAMPLED
         if many or self._octets > self._most_octets:
             self._evict("MAX_SAMPLED" if many else "MAX_SAMPLED_OCTETS", max(1, waiting // 10))

@@ -107,6 +107,11 @@ class Pipeline(PacketSink):
             hit=self._hit, unable=self._unable, shares=shares,
         )  # fmt: skip
 
+    @property
+    def most_flows(self) -> tuple[int, int]:
+        """Return how many claimed flows there were at once, and how many waited."""
+        return self._table.most, self.recogniser.most
+
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:

@@ -136,6 +136,8 @@ class FlowTable:
         """Each flow under the keys of both directions."""
         self._once: dict[Flow, None] = {}
         """Each flow once, as an ordered set."""
+        self.most = 0
+        """Flows that there have been at once."""
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
@@ -150,6 +152,7 @@ class FlowTable:
         for name in (flow.name, reverse_key(flow.name)):
             self._flows[name] = flow
         self._once[flow] = None
+        self.most = max(self.most, len(self._once))
         self._added += 1
         if not self._added % max(1, ADDED_A_LOOK // self._shares):
             self._count_brief(self.flows(), frame)

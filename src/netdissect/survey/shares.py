@@ -1,8 +1,8 @@
 """Reads one large capture with several workers.
 
 Each worker reads all of the capture and tracks its share of the flows, as processes do in
-`pipeline.parallel`. The rows are the same as from one worker, unless a bound is hit: each worker
-applies the bounds to its share.
+`pipeline.parallel`. The rows are the same as from one worker: if a bound on the number of
+connections is hit, one worker reads the capture again, because a share hits it at other places.
 
 The steps are Dask tasks, and exchange files in a folder of the dataset: `_identify` the capture;
 `_read` each share; `_merge` the shares, which gives connections their numbers; write the `_rows` of
@@ -38,6 +38,7 @@ from netdissect.survey.work import (
     connection_rows,
     failed,
     findings,
+    survey_one,
     unit_writer,
 )
 
@@ -166,12 +167,16 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
         with pinned_files(work.files):
             parts.append(elsewhere.read(work.source.path, options))
         _keep(work, work.count, parts[-1])
+    if parallel.beyond_bounds(parts):
+        work.write(work.folder / "merged", None)
+        return
     found, numbers = parallel.merged(parts, options)
     work.write(work.folder / "merged", _Merged(found, numbers, elsewhere))
 
 
-def _merged(work: _Task) -> _Merged:
-    merged: _Merged = pickle.loads((work.folder / "merged").read_bytes())  # noqa: S301 - as above
+def _merged(work: _Task) -> _Merged | None:
+    """Return the merged results; None if one worker has to read the capture."""
+    merged: _Merged | None = pickle.loads((work.folder / "merged").read_bytes())  # noqa: S301 - as above
     return merged
 
 
@@ -181,7 +186,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
     if isinstance(work, Outcome):
         return result
     merged, plan = _merged(work), work.plan
-    if index == work.count and merged.elsewhere is None:
+    if merged is None or (index == work.count and merged.elsewhere is None):
         return result
     file, _ = _opened(work, index)
     numbers = merged.numbers[index]
@@ -226,7 +231,10 @@ def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -
     """Write the rows that belong to no share, and commit all rows."""
     if isinstance(work, Outcome):
         return work
-    found, plan = _merged(work).found, work.plan
+    merged, plan = _merged(work), work.plan
+    if merged is None:
+        return survey_one(work.source, plan)
+    found = merged.found
     dataset = Dataset(plan.dataset)
     spans = Spans(plan.span_ns, found.info.first_time_ns, Reports())
     for each in results:
