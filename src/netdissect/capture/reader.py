@@ -19,26 +19,32 @@ if TYPE_CHECKING:
     from netdissect.model.packets import Frame
 
 _MAGIC_OCTETS: Final = 4
+_HEAD_OCTETS: Final = 16 * 1024
+"""Bytes at the start of a file in which `head` looks for frames."""
 
 
 class CaptureReader:
     """A context manager that yields the frames of one capture once, in file order."""
 
-    __slots__ = ("_called", "_format", "_window", "info")
+    __slots__ = ("_called", "_first", "_format", "_is_pcap", "_window", "info")
 
     def __init__(self, window: Window, path: str, first: int = 1) -> None:
         self._window = window
-        magic = window.data[:_MAGIC_OCTETS]
-        is_pcap = magic in MAGICS
-        name = "pcap" if is_pcap else "pcapng"
+        self._is_pcap = window.data[:_MAGIC_OCTETS] in MAGICS
+        name = "pcap" if self._is_pcap else "pcapng"
         suffix = f".{window.compression}" if window.compression else ""
         self.info = CaptureInfo(path=path, format=name + suffix)
         """Facts about the capture; complete when the iteration has ended."""
-        ledger = Ledger(self.info)
-        self._format: Format = (
-            PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger, first)
-        )
+        self._first = first
+        self._format = self._reading(window, self.info)
         self._called: Callable[[], None] | None = None
+
+    def _reading(self, window: Window, info: CaptureInfo) -> Format:
+        """Return what reads the frames in a window."""
+        ledger = Ledger(info)
+        if self._is_pcap:
+            return PcapFile(window, ledger)
+        return PcapngFile(window, ledger, self._first)
 
     # Not inherited from `Closing`: a compiled class cannot inherit from an interpreted one.
     def __enter__(self) -> Self:
@@ -74,6 +80,19 @@ class CaptureReader:
                 after()
             if self._called is not None:
                 self._called()
+
+    def head(self) -> list[Frame]:
+        """Return the first frames, as in `batches`: those in the bytes that were read when the file
+        was opened.
+        """
+        begun = self._window
+        window = Window(begun.raw, iter(()), begun.compression)
+        window.data = begun.data[:_HEAD_OCTETS]
+        taken = FrameList()
+        reading = self._reading(window, CaptureInfo(path="", format=""))
+        while not taken.frames and reading.more(taken):
+            pass
+        return taken.frames
 
     @property
     def damage(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
-from netdissect.flow.duplicates import DuplicateFilter
+from netdissect.flow.duplicates import DuplicateFilter, is_mirrored
 from netdissect.flow.flowfilter import FlowFilter
 from netdissect.flow.fragments import Fragment, FragmentTable
 from netdissect.flow.interfaces import Interfaces
@@ -59,6 +59,9 @@ _USUAL_OCTETS: Final = 42
 class Capture(Protocol):
     """A capture that passes its frames on by calls."""
 
+    def head(self) -> Sequence[Frame]:
+        """Return some of the first frames, before `feed`."""
+
     def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
         """Pass all frames to the taker; `after` is called from time to time."""
 
@@ -67,8 +70,8 @@ class Decapsulator(FrameSink):
     """Turns the frames of one capture into packets. It holds fragments and TCP streams."""
 
     __slots__ = (
-        "_duplicates", "_filter", "_fragments", "_interface", "_interfaces", "_into", "_streams",
-        "stats",
+        "_duplicates", "_filter", "_fragments", "_interface", "_interfaces", "_into", "_mirrored",
+        "_streams", "_usual_link", "stats",
     )  # fmt: skip
 
     def __init__(self, skips: FlowFilter | None = None) -> None:
@@ -83,6 +86,10 @@ class Decapsulator(FrameSink):
         self._interface = -1
         """Interface of the current frame; -1 in a capture of one interface."""
         self._into: PacketSink = PacketList()
+        self._mirrored = False
+        """Whether the capture holds every packet twice."""
+        self._usual_link: i64 = ETHERNET
+        """Link type of the frames that the fast path takes; -1 = none."""
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
         """Yield the packets of the frames, each as soon as it is complete, then those left over."""
@@ -98,6 +105,8 @@ class Decapsulator(FrameSink):
 
     def take(self, frames: Sequence[Frame]) -> list[Packet]:
         """Return the packets that these frames complete; more frames may follow."""
+        if not self.stats.frames:
+            self._begin(frames)
         taken = self._into = PacketList()
         for number, time_ns, link, data, wire in frames:
             self.frame(number, time_ns, link, data, 0, len(data), wire)
@@ -111,16 +120,23 @@ class Decapsulator(FrameSink):
         `after` is called after each batch of frames.
         """
         self._into = into
+        self._begin(capture.head())
         capture.feed(self, after)
         for packet in self._rest():
             into.packet(packet)
+
+    def _begin(self, frames: Sequence[Frame]) -> None:
+        """Look at the first frames of the capture."""
+        if is_mirrored(frames):
+            self._mirrored = True
+            self._usual_link = -1
 
     def frame(
         self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
     ) -> None:
         """Pass on the packets that this frame completes. An ordinary one is read as four words."""
         self.stats.frames += 1
-        if stop - start < _USUAL_OCTETS or link != ETHERNET:
+        if stop - start < _USUAL_OCTETS or link != self._usual_link:
             self._general((number, time_ns, link, data[start:stop], wire))
             return
         # Ethernet type, version and header length, service, total length, identification.
@@ -195,14 +211,27 @@ class Decapsulator(FrameSink):
         if self._interface >= 0:
             self._interfaces.frame(self._interface)
             place = self._interface.to_bytes(4, "big") + (place or b"")
-        # In a capture of one interface (no place) no packet is captured twice.
         faults: tuple[str, ...] = ()
-        if place is not None and self._duplicates.is_duplicate(data[located[1] :], place, time_ns):
+        if self._is_duplicate(data, located, place, time_ns):
             self.stats.capture_duplicates += 1
             faults = (CAPTURE_DUPLICATE,)
         # A damaged record may state fewer bytes on the wire than it holds.
         wire_end = max(wire, len(data))
         return self._network(frame, data, located, wire_end=wire_end, faults=faults, depth=0)
+
+    def _is_duplicate(
+        self, data: bytes, located: Located, place: bytes | None, time_ns: int
+    ) -> bool:
+        """Return whether the packet of a frame was captured before. In other captures of one
+        interface (no place) than those of mirror ports, none was.
+        """
+        if place is None and not self._mirrored:
+            return False
+        untagged = skip_tags(data, located)
+        packet = data[located[1] if untagged is None else untagged[1] :]
+        if place is None:
+            return self._duplicates.is_second(packet, time_ns)
+        return self._duplicates.is_duplicate(packet, place, time_ns)
 
     def _network(
         self,

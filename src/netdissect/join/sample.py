@@ -17,7 +17,7 @@ from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
 from netdissect.join.rows import Rows
 from netdissect.join.tokens import NO_LIMIT, Tokens, sampling_key
-from netdissect.model.packets import FlowKey, Packet, PacketKind
+from netdissect.model.packets import FlowKey, Frame, Packet, PacketKind
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import FrameSink, PacketSink
@@ -203,6 +203,10 @@ class _Sampler(PacketSink):
         self._last_ns: i64 = 0
         # Indexed by the key alone: a (is TCP, key) would be one more tuple per datagram.
         self._udp: dict[FlowKey, Flow] = {}
+
+    def head(self) -> list[Frame]:
+        """Return the first frames of the capture."""
+        return self._reader.head()
 
     def feed(self, taker: FrameSink, after: Callable[[], None] | None = None) -> None:
         """Feed all frames of the capture to the decapsulator."""

@@ -15,7 +15,7 @@ from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.byconnection import ByConnection
 from netdissect.model.keys import FlowKey
-from netdissect.model.packets import Frame, Packet, flow_endpoints
+from netdissect.model.packets import Frame, flow_endpoints
 from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
@@ -247,8 +247,7 @@ def iter_timeline(
     if recorder is None:
         return
     with rare_collections(), opened(source) as reader:
-        frames = chain.from_iterable(reader.batches())
-        packets: Iterator[Packet] = Decapsulator().packets(frames)
+        packets = chain.from_iterable(Decapsulator().batches(reader.batches()))
         for count, packet in enumerate(packets):
             if ends is not None and _is_other(packet[3], ends, others):
                 pipeline.tick(packet[1], packet[2])
