@@ -11,7 +11,7 @@ from netdissect.lookup import hot_path
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
-from netdissect.track import conclusion, silence
+from netdissect.track import bounds, silence
 from netdissect.track import connection as module
 from netdissect.track import recorder as recording
 from netdissect.track.conclusion import conclude
@@ -303,10 +303,10 @@ def test_a_bound_says_where_it_was_reached_and_what_is_unknown_from_there_on() -
 
 @pytest.mark.skipif(hot_path() == "compiled", reason="reads the source")
 def test_every_bound_that_is_counted_says_what_it_makes_unknown() -> None:
-    source = "".join(path.read_text() for path in Path(conclusion.__file__).parent.glob("*.py"))
+    source = "".join(path.read_text() for path in Path(bounds.__file__).parent.glob("*.py"))
     named = set(re.findall(r'hit\("(\w+)"', source))
     assert len(named) > 15
-    assert named == set(conclusion.LOST_BY)
+    assert named == set(bounds.LOST_BY)
 
 
 def test_what_was_sent_at_once_is_one_question() -> None:

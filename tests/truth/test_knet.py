@@ -122,9 +122,12 @@ def test_eight_zeros_are_an_attempt_where_the_user_says_so(stem: str) -> None:
     (report,) = analyze(path, options=Options(strict=True, decode_as=(rule,))).connections
     (wanted,) = told(path)["expect"]["connections"]
     assert (report.client, report.server) == (wanted["client"], wanted["server"])
-    assert (report.handshake, report.datagrams) == ("unanswered", (1, 0))
+    # Without an error, the capture ends before an answer is due.
+    refused = "ICMP" in wanted["outcome"]
+    word = "unanswered" if refused else "not_seen"
+    assert (report.handshake, report.datagrams) == (word, (1, 0))
     assert report.messages == ({}, {})
-    if "ICMP" in wanted["outcome"]:
+    if refused:
         assert report.close == {"by": "client", "reason": "port unreachable", "frame": 2}
         assert report.state_name == "ConnectionClosed"
     else:

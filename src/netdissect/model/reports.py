@@ -283,7 +283,8 @@ class EndHint:
     """`renewed`: a side has forgotten the connection and restarts its numbers; `superseded`: the
     client begins another connection between the same endpoints; `answered`: the answer to a goodbye
     was captured, but not the goodbye; `notice`: the last message of a side is a goodbye unless the
-    connection goes on after the capture; `notices`: the same, but it went on after an earlier one.
+    connection goes on after the capture; `notices`: the same, but it went on after an earlier one;
+    `asked`: the capture ends too soon after a request to begin to have the answer.
     """
     direction: int
     """`Direction` of the frame."""

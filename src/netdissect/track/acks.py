@@ -16,6 +16,8 @@ from netdissect.track.unitstore import UnitStore
 _BITS_BEFORE: Final = AckRule.BITS_BEFORE
 _BITS_AFTER: Final = AckRule.BITS_AFTER
 _CUMULATIVE: Final = AckRule.CUMULATIVE
+MAX_UNSEEN: Final = 64
+"""Numbers that are remembered as acknowledged before they were seen."""
 
 
 class Acks:
@@ -23,7 +25,7 @@ class Acks:
 
     __slots__ = (
         "_ack_stats", "_context", "_covered", "_named", "_named_ns", "_numbers", "_store",
-        "feedback", "present_ns", "rule", "sender_present",
+        "feedback", "present_ns", "rule", "sender_present", "unseen",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +46,8 @@ class Acks:
         """
         self.present_ns = 0
         """For how long they were."""
+        self.unseen: list[int] = []
+        """The newest numbers that were acknowledged before any copy of them was seen."""
         self.feedback: Feedback | None = None
         self.rule: AckRule | None = context.rule.ack
         """How acknowledgements name units; None once the connection is over."""
@@ -71,6 +75,7 @@ class Acks:
     def report_unsent(self, base: int, frame: int, time_ns: int) -> None:
         """Report the acknowledgement of a number above the newest."""
         context = self._context
+        self._note_unseen(self._numbers.extend(base))
         context.findings.misses = True
         context.find(
             "ack-of-unsent", frame, time_ns, 1 - context.direction,
@@ -80,12 +85,19 @@ class Acks:
     def report_unseen(self, seq: int, frame: int, time_ns: int) -> None:
         """Report the acknowledgement of a number that is missing."""
         context = self._context
+        self._note_unseen(seq)
         if "ack-of-unseen" not in context.rule.remarks:
             context.findings.misses = True  # else these programs acknowledge what they do not have
         context.find(
             "ack-of-unseen", frame, time_ns, 1 - context.direction,
             f"{seq & self._numbers.mask} is acknowledged, and no copy of it was seen", seq=seq,
         )  # fmt: skip
+
+    def _note_unseen(self, seq: int) -> None:
+        """Remember a number, as its frame may stand behind that of the acknowledgement."""
+        self.unseen.append(seq)
+        if len(self.unseen) > MAX_UNSEEN:
+            del self.unseen[0]
 
     def _take_exact(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
         numbers = self._numbers
@@ -136,6 +148,8 @@ class Acks:
                 unit = store.outstanding.pop(seq)
                 if unit is not None:
                     units.settle(seq, unit, frame, time_ns)
+                elif seq > numbers.newest:
+                    self._note_unseen(seq)
                 elif gaps and seq in missing:
                     self.report_unseen(seq, frame, time_ns)
             bits >>= 1

@@ -401,7 +401,7 @@ class CarrierSpace(Space):
         missing.
         """
         reverse = self.reverse
-        if reverse is None or seq in self._delivered_unread:
+        if reverse is None or seq in self._delivered_unread or seq in self.acks.unseen:
             return False
         if self.context.receiver_near or self.context.findings.misses:
             return False
@@ -436,12 +436,16 @@ class CarrierSpace(Space):
 
     def settle_unacked(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a datagram without acknowledgement. It has timed out if its sender was active for
-        long enough and the capture misses no frames.
+        long enough, and would have had the acknowledgement only if the capture had it, too.
         """
-        seen = seen and not self.context.findings.misses
-        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.context.findings.misses:
+        context = self.context
+        seen = seen and not context.findings.misses
+        told = seen or (context.beside_sender and not context.findings.misses)
+        told = told and seq not in self.acks.unseen
+        if told and self._latest_ns - unit.first_ns >= self._timeout_ns:
             self.time_out(seq, unit)
             return
+        seen = seen and told
         self.ack_stats.unacked += seen
         if self.recorder is not None:
             self.recorder.dropped(unit, "unacked" if seen else "unknown")

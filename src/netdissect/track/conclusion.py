@@ -17,53 +17,18 @@ from netdissect.model.reports import (
 )
 from netdissect.model.units import CopyGaps
 from netdissect.track.ackstats import SETTLED_NS
+from netdissect.track.attempts import MIN_MISSING
+from netdissect.track.bounds import report_bounds
 from netdissect.track.connection import Connection
 from netdissect.track.context import Heard
-from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
+from netdissect.track.silence import ANSWER_NS
 from netdissect.track.space import Space
+from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement may take at least this long, in ns, before its absence means anything."""
-LOST_BY: Final = {
-    "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
-    "MAX_UNITS": "what became of the bytes that waited longest is unknown",
-    "MAX_MISSING": "a late first copy of the oldest missing numbers counts as a further copy",
-    "MAX_HOLES": "late bytes of the oldest gaps count as a retransmission",
-    "memory": "copies of older numbers cannot be classified",
-    "MAX_BEFORE": "repeated bytes from before the capture count as new",
-    "MAX_BURSTS": "shorter runs of missing numbers are not reported",
-    "MAX_GAPS": "late numbers of the oldest gaps still count as missing",
-    "MAX_LISTED": "further datagrams that carried a message are not listed with it",
-    "MAX_SKIPS": "whether datagrams before the oldest gaps were lost is not reported",
-    "MAX_MARKS": "a different datagram with the number of an old one counts as its copy",
-    "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
-    "MAX_STRAYS": "acknowledgements of the oldest stray numbers are not reported",
-    "MAX_DOUBTFUL": "further copies keep the verdict from before the vantage was known",
-    "MAX_BESIDE": "further findings that hold only next to the receiver are not reported",
-    "MAX_HELD": "a retransmission just behind the oldest delayed copies counts as a duplicate",
-    "MAX_LATE": "transmissions after the acknowledgement are counted for some units only",
-    "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
-    "MAX_RANGES": "some numbers never seen count as seen",
-    "MAX_SPACES": "the units of further spaces are ignored",
-    "MAX_SPANS": "further spans of silence are not listed",
-    "MAX_TYPES": "messages of further types are counted as `other`",
-    "MAX_COUNTERS": "further counters, and times that a side states, are not recorded",
-    "MAX_OPEN_PROBES": "answers to the oldest probes are not recognised",
-    "MAX_COUNTED": "further copies between two new numbers keep their first verdict",
-    "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is unknown",
-    "MAX_STAMPS": "which of the later copies of a unit an answer names is unknown",
-    "MAX_RESENT": "waits for retransmitted bytes count from their first transmission",
-    "MAX_GAPS_TIMED": "how long the bytes of the oldest gaps were missing is unknown",
-    "MAX_PENDING": "copies and acknowledgements after a unit was listed are not listed with it",
-    "MAX_CODES": "findings of further codes are not counted in the report",
-    "MAX_ARRIVALS": "when the oldest bytes of long messages came, and whether again, is unknown",
-    "MAX_IDENTITIES": "a network copy of older bytes counts as a retransmission",
-    "MAX_SYNS": "which SYN was answered is known for the first ones only",
-    "MAX_IDENTITY": "further facts of the connection are not recorded",
-}
-"""Bound of the tracker -> what is unknown once it is reached."""
 _SECOND: Final = 1_000_000_000
 SILENCE_SHARE: Final = 0.5
 """A peer that is silent for this share of the idle timeout may be gone."""
@@ -106,11 +71,15 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     if _detect_missed_frames(connection):
         connection.judge()
     connection.finish_vantage()
+    _note_request(connection, end_ns)
     patience = _patience_ns(connection)
     silent = connection.silence.end(end_ns)
     for lane in connection.lanes:
         heard_ns = _acks_seen_until(connection, lane.direction)
-        heard = Heard(heard_ns, patience, _dark(connection, 1 - lane.direction))
+        dark = _dark(connection, 1 - lane.direction)
+        if heard_ns != SETTLED_NS:
+            dark += _gaps(connection, 1 - lane.direction)
+        heard = Heard(heard_ns, patience, dark)
         for space in lane.spaces.values():
             space.end_all(heard)
     streamed = _stream(connection, end_ns, patience)
@@ -134,20 +103,32 @@ _SHOWN: Final = frozenset({"handshake", "protocol"})
 def _detect_missed_frames(connection: Connection) -> bool:
     """Find out whether the capture misses frames; return whether the vantage must be judged again.
 
-    It does if a side is active that it does not have, or if numbers are missing next to their
-    sender. If both sides are near, the numbers may have been lost before the capture.
+    It does if a side is active that it does not have, if numbers are missing next to their sender,
+    or if bytes of a stream are acknowledged that it does not have. If both sides are near, the
+    numbers may have been lost before the capture.
     """
     known = connection.findings.misses
+    stream = connection.stream
+    if stream is not None and any(map(_lacks_acknowledged, stream.halves)):
+        connection.findings.misses = True
     for lane in connection.lanes:
         if _not_captured(connection, lane.direction) and (
             _was_active(connection, lane) or _speaks_to(connection, lane.direction)
         ):
             connection.findings.misses = True
     for space in _spaces(connection):
-        beside = space.context.sender_near and not space.context.receiver_near
+        beside = space.context.beside_sender
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
             connection.findings.misses = True
     return (connection.findings.misses and not known) or _count_earlier_losses(connection)
+
+
+def _lacks_acknowledged(half: StreamHalf) -> bool:
+    """Return whether the capture lacks bytes of a side that the other one has acknowledged. The
+    byte after the newest may be a FIN.
+    """
+    beyond = half.base is not None and half.acked > half.highest + 1
+    return beyond or any(low < half.acked for low, _ in half.holes)
 
 
 def _count_earlier_losses(connection: Connection) -> bool:
@@ -280,10 +261,26 @@ def _report(
 
 
 def _handshake(connection: Connection) -> str:
-    """Return how the handshake went; a direction that was not captured may have answered."""
+    """Return how the handshake went. A direction that was not captured may have answered, and so
+    may a server after the capture.
+    """
     word = connection.machine.handshake
-    asked = word == "unanswered" and connection.findings.misses
-    return "not_seen" if asked and any(_not_captured(connection, way) for way in (0, 1)) else word
+    if word != "unanswered":
+        return word
+    missing = any(_not_captured(connection, way) for way in (0, 1))
+    unheard = connection.findings.misses and missing
+    sign = connection.end_hint
+    return "not_seen" if unheard or (sign is not None and sign.kind == "asked") else word
+
+
+def _note_request(connection: Connection, end_ns: int) -> None:
+    """Note a request to begin that the server had no time to answer before the capture ended."""
+    machine, last = connection.machine, connection.silence.last
+    (asked_ns, frame), heard_ns = last(0), last(1)[0]
+    soon = end_ns - max(heard_ns, connection.lifetime.first_ns) < ANSWER_NS
+    refused = machine.over or connection.unreachable
+    if machine.handshake == "unanswered" and soon and heard_ns < asked_ns and not refused:
+        connection.end_hint = connection.end_hint or EndHint("asked", 0, frame, asked_ns)
 
 
 def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[SpaceReport]:
@@ -311,15 +308,33 @@ def _dark(connection: Connection, direction: int) -> list[tuple[int, int]]:
     ]
 
 
-def _acks_seen_until(connection: Connection, direction: int) -> int:
-    """Return until when the capture would have shown an acknowledgement for a direction.
+def _gaps(connection: Connection, direction: int) -> list[tuple[int, int]]:
+    """Return the (start, end) of the spans in which numbers of a direction are missing, and with
+    them perhaps acknowledgements. Next to the side that waits for these, they did not arrive.
+    """
+    near = connection.vantage.near
+    if near[1 - direction] and not near[direction]:
+        return []
+    return [
+        (burst.from_ns, burst.to_ns)
+        for space in connection.lanes[direction].spaces.values()
+        for burst in space.numbers.bursts
+        if burst.count and space.so_far().never_seen
+    ]
 
-    Only the other direction of the same connection shows that acknowledgements get through. A
-    sender that has ended the connection waits for none, so that all its units are settled.
+
+def _acks_seen_until(connection: Connection, direction: int) -> int:
+    """Return until when the capture would have shown an acknowledgement for a direction; 0 = never.
+
+    Only the other direction of the same connection shows that acknowledgements get through. If
+    many numbers of it are missing, any acknowledgement may be. A sender that has ended the
+    connection waits for none, so that all its units are settled.
     """
     close = connection.machine.close
     if close is not None and close.get("by") == SIDES[direction]:
         return SETTLED_NS
+    if len(_gaps(connection, 1 - direction)) >= MIN_MISSING:
+        return 0
     return connection.lanes[1 - direction].last_ns
 
 
@@ -505,22 +520,7 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
                     "first-number-skipped", None, None, lane.direction,
                     f"{space.rule.name} starts at {space.numbers.first}; {first} was never {word}",
                 )  # fmt: skip
-    _bounds_hit(connection.findings, end_ns)
-
-
-def _bounds_hit(findings: Findings, end_ns: int) -> None:
-    """Report where each bound was first reached, and what became unknown there."""
-    reported: set[tuple[int, str]] = set()
-    for (direction, space, name), bound in list(findings.bounds.items()):
-        unknown = LOST_BY.get(name, "what it counts is a lower bound")
-        where = f"{space}: " if space else ""
-        findings.add(
-            "limit-hit", bound.frame or None, bound.time_ns or None, direction,
-            f"{where}bound {name} was reached {bound.times} times: {unknown}",
-            {"bound": name, "space": space or None, "times": bound.times},
-            concluded_ns=end_ns, always=(direction, name) not in reported,
-        )  # fmt: skip
-        reported.add((direction, name))
+    report_bounds(connection.findings, end_ns)
 
 
 def _complete(connection: Connection) -> bool:

@@ -115,6 +115,13 @@ class SpaceContext:
         """
 
     @property
+    def beside_sender(self) -> bool:
+        """Return whether the capture was taken next to the sender alone: what it lacks of the other
+        direction did not reach the sender.
+        """
+        return bool(self.sender_near) and not self.receiver_near
+
+    @property
     def misses_first(self) -> bool:
         """Return whether units may have been sent before the capture began, and again since."""
         return self.rule.resend is not None and not self.started
@@ -155,10 +162,12 @@ class SpaceContext:
         return self._stated or self.started
 
     def gap_class(self, gap_ns: int) -> int:
-        """Return the class of the gap between two copies, by the sender's guard and timer."""
-        if gap_ns < self.guard_ns:
+        """Return the class of the gap between two copies, by the sender's guard and timer. A
+        negative one (the clock was set back) is never too short.
+        """
+        if 0 <= gap_ns < self.guard_ns:
             return WITHIN_GUARD
-        if self.timer_known and gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
+        if self.timer_known and 0 <= gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
             return WITHIN_FAR_GUARD
         if gap_ns < min(CLOSE_RESEND_NS, self.far_delay_ns // 2):
             return WITHIN_NETWORK_DELAY

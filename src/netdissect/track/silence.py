@@ -118,7 +118,7 @@ class SilenceDetector:
         self._check_missing_numbers()
         end_ns = self._lifetime.over_ns or end_ns
         for side in (0, 1):
-            last_ns, last_frame = self._last(side)
+            last_ns, last_frame = self.last(side)
             if not last_ns:
                 if self._findings.misses:
                     continue  # it was active, but not captured
@@ -129,7 +129,7 @@ class SilenceDetector:
                 self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
             if not self._only_asked_to_begin(1 - side):
-                self.check_one_way(side, min(end_ns, self._last(1 - side)[0]), None)
+                self.check_one_way(side, min(end_ns, self.last(1 - side)[0]), None)
         return silent[0], silent[1]
 
     def _check_missing_numbers(self) -> None:
@@ -234,7 +234,7 @@ class SilenceDetector:
             kind, side, since[0], since[1], until[0], until[1], basis[0], basis[1], before,
         ))  # fmt: skip
 
-    def _last(self, side: int) -> tuple[int, int]:
+    def last(self, side: int) -> tuple[int, int]:
         """Return (time, frame) of the last packet of a side."""
         lane = self._lanes[side]
         if self.stream is not None:
