@@ -306,10 +306,10 @@ class _Pair:
     @staticmethod
     def _blamed(score: Score, concluded: str, lost: list[bool]) -> None:
         """Count a silence that is blamed; `lost`: whether each datagram of the silent side was."""
-        if concluded != "cannot tell":
+        if concluded == "likely":
             network = 2 * sum(lost) > len(lost)
-            score.right += network is (concluded == "likely")
-            score.wrong += network is not (concluded == "likely")
+            score.right += network
+            score.wrong += not network
 
     def _reordering(self, side: int, arrived: dict[_Key, bool]) -> None:
         """Score units that arrived after a later number of their space.

@@ -113,10 +113,29 @@ def test_who_asks_for_information_wants_no_connection(name: str, exchanged: set[
 def test_a_token_before_a_connection_is_its_handshake(tmp_path: Path) -> None:
     """Cut behind the client's connect, which nobody has answered, or before it."""
     path = CAPTURES / "teeworlds" / "tw07_clean.pcap"
-    for count, how in ((1, "never-answered"), (2, "unknown"), (3, "unknown")):
+    for count, word in ((1, "not_seen"), (2, "unanswered"), (3, "not_seen")):
         cut = rewritten(path, tmp_path / "cut.pcap", lambda found, count=count: found[:count])
         (report,) = analyze(cut).connections
-        assert (report.handshake, report.diagnosis.ending.how) == ("unanswered", how)
+        assert (report.handshake, report.diagnosis.ending.how) == (word, "unknown")
+
+
+REQUESTS = (
+    ("riptide/udp_2.2.1_clean", 6), ("eoudp/rfc02_lossy_client", 1), ("netplay/bin1_aborts", 7),
+    ("teeworlds/tw07_no_answer", 2),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "count"), REQUESTS)
+def test_a_request_at_the_end_may_still_be_answered(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    """It was "never answered" as soon as the capture ended behind it."""
+    path = CAPTURES / f"{name}.pcap"
+    cut = rewritten(path, tmp_path / "cut.pcap", lambda found: found[:count])
+    *_, report = analyze(cut).connections
+    assert report.diagnosis is not None
+    assert report.handshake == "not_seen"
+    assert (report.diagnosis.ending.how, report.diagnosis.ending.by) == ("unknown", None)
 
 
 def test_what_is_certain_was_said(table: Any) -> None:
@@ -576,7 +595,7 @@ def test_who_is_not_seen_any_more_did_not_stop_for_certain(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("plain", [True, False], ids=["kept", "packed"])
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_a_client_that_may_go_on_from_another_port_did_not_stop_for_certain(
+def test_a_client_that_falls_silent_may_go_on_from_another_port(
     processes: int, plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its other port is a flow that another process may have; the answer is one."""
@@ -591,10 +610,65 @@ def test_a_client_that_may_go_on_from_another_port_did_not_stop_for_certain(
         assert reports[0].vantage == "client"
         assert reports[0].diagnosis is not None
         causes.append(reports[0].diagnosis.cause)
+    for cause in causes:
+        assert (cause.what, cause.direction, cause.confidence) == ("silence", 0, "cannot tell")
     stopped, moved_on = causes
-    assert (stopped.what, stopped.direction, stopped.confidence) == ("silence", 0, "certain")
-    assert (moved_on.what, moved_on.direction, moved_on.confidence) == ("silence", 0, "likely")
-    assert f"another connection to this server in #{reports[1].first_frame}" in moved_on.text
+    text = f"another connection to this server in #{reports[1].first_frame}"
+    assert moved_on.text.count(text) == 1
+    assert stopped.text == moved_on.text.partition(" It may have")[0]
+
+
+def test_whose_reset_it_was_is_a_guess_where_the_sides_are(tmp_path: Path) -> None:
+    """Cut before a message of the server, which was taken for the client."""
+    path = CAPTURES / "netplay" / "bin1_port_reuse.pcap"
+    cut = rewritten(path, tmp_path / "cut.pcap", lambda found: found[5:])
+    whole, part = (analyze(each).connections[0] for each in (path, cut))
+    assert whole.diagnosis is not None
+    assert (whole.diagnosis.ending.by, whole.diagnosis.ending.confidence) == ("client", "certain")
+    assert part.roles_from == "first_frame"
+    assert part.diagnosis is not None
+    assert part.diagnosis.ending.confidence == "likely"
+
+
+@pytest.mark.parametrize("name", ["bin1_server_full", "text_server_full"])
+def test_who_ends_a_connection_at_once_has_probably_refused_it(name: str) -> None:
+    """A server that stops, or a kick before the first message, looks the same."""
+    refused = [
+        report.diagnosis
+        for report in analyze(CAPTURES / "netplay" / f"{name}.pcap").connections
+        if "refused-by-immediate-fin" in report.codes
+    ]
+    assert refused
+    for found in refused:
+        assert found is not None
+        assert (found.ending.how, found.ending.confidence) == ("rejected", "likely")
+        assert found.cause.confidence == "likely"
+
+
+@pytest.mark.parametrize("name", [
+    "eoudp/rfc02_lossy_client", "riptide/udp_2.2.1_burst_gap_serverleg", "netplay/text_lossy__server_side",
+    "teeworlds/ddnet_loss_client_side", "knet/udp_blackout_c2s_zombie.server",
+])  # fmt: skip
+def test_a_side_that_a_capture_lacks_from_the_middle_did_not_stop(
+    name: str, tmp_path: Path
+) -> None:
+    """It was said for certain that its program stopped; it had gone on."""
+    path = CAPTURES / f"{name}.pcap"
+    side = "client" if "client" in name else "server"
+    whole = analyze(path).connections[0]
+    assert whole.vantage == side
+    ports = [int(end.rpartition(":")[2]) for end in (whole.client, whole.server)]
+    port = ports[side == "server"].to_bytes(2, "big")
+
+    def half(found: list[Record]) -> list[Record]:
+        later = found[len(found) // 2 :]
+        return found[: len(found) // 2] + [row for row in later if row[1][34:36] != port]
+
+    report = analyze(rewritten(path, tmp_path / "half.pcap", half)).connections[0]
+    found = report.diagnosis
+    assert found is not None
+    assert (found.cause.what, found.cause.confidence) == ("silence", "cannot tell")
+    assert not any("stopped" in each or "network" in each for each in found.ruled_out)
 
 
 def test_at_most_is_never_less_than_what_was_lost(table: Any) -> None:

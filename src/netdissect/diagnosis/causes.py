@@ -40,7 +40,7 @@ def cause_of(
 ) -> Cause:
     """Return why a connection ended, or why it was bad."""
     if ending.how in ("rejected", "unreachable"):
-        return _plain(report, ending, ending.how, "certain")
+        return _plain(report, ending, ending.how, ending.confidence)
     if ending.how in ("never-answered", "gave-up"):
         return _plain(report, ending, "no-answer", "cannot tell")
     span = deciding(report)
@@ -52,7 +52,8 @@ def cause_of(
         confidence = words.confidence_of(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
-            confidence, words.span_text(span, confidence),
+            confidence,
+            words.span_text(span, confidence, beside=report.vantage == SIDES[span.direction]),
         )  # fmt: skip
     if ending.how == "quality":
         return _plain(report, ending, "quality", ending.confidence)
@@ -70,7 +71,7 @@ def cause_of(
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
-            "likely" if loss[worst].is_limit else "certain", text,
+            "certain" if loss[worst].basis == "told" else "likely", text,
         )  # fmt: skip
     return _stalled(report, ending, loss, limits)
 
@@ -209,8 +210,6 @@ def ruled_out(
     two_way = ending.how not in ("info-only", "timed-out") and all(report.datagrams)
     if two_way and not report.quiet:
         found.append(words.NO_SILENCE)
-    if cause.what == "silence" and cause.confidence == "certain":
-        found.append(words.not_the_network(SIDES[cause.direction or 0]))
     return tuple(found)
 
 

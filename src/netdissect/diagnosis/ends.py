@@ -15,6 +15,7 @@ UNREACHABLE = "port unreachable"
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _STATED: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
 """`Ending.how` of endings that a packet states."""
+_REFUSED_BY_FIN: Final = "refused-by-immediate-fin"
 
 
 def ending_of(report: ConnectionReport) -> Ending:
@@ -24,10 +25,12 @@ def ending_of(report: ConnectionReport) -> Ending:
         confidence = "cannot tell"
     else:
         # Only the answer to a goodbye was captured, or what may be none, or only the direction of
-        # whoever gave up.
+        # whoever gave up, or an end that usually is a refusal; or who is the client is a guess.
         unseen = report.end_hint is not None and report.end_hint.kind in ("answered", "notice")
         one_way = how == "gave-up" and not all(report.datagrams)
-        stated = how in _STATED and not (unseen or one_way)
+        usually = how == "rejected" and _REFUSED_BY_FIN in report.codes
+        guessed = report.roles_from == "first_frame"
+        stated = how in _STATED and not (unseen or one_way or usually or guessed)
         at_side = how == "never-answered" and report.vantage in SIDES
         confidence = "certain" if stated or at_side else "likely"
     return Ending(by, how, reason, frame, time_ns, confidence)
@@ -111,7 +114,7 @@ def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str
     """Return how a connection was closed whose close was captured."""
     if "silent-close" in report.codes:
         return "quality"
-    if "refused-by-immediate-fin" in report.codes:
+    if _REFUSED_BY_FIN in report.codes:
         return "rejected"
     if reason == UNREACHABLE:
         return "unreachable"
@@ -135,7 +138,7 @@ def _unopened(report: ConnectionReport) -> _End:
     if unanswered and not _is_group(report.server):
         return "nobody", "never-answered", None, None, report.last_time_ns
     info_only = report.handshake == "not_seen" and not any(space.units for space in report.spaces)
-    if unanswered or info_only:
+    if unanswered or (info_only and any(report.datagrams)):
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None
 

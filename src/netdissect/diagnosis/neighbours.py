@@ -145,9 +145,7 @@ class Neighbours:
     def concern(found: Diagnosis) -> bool:
         """Return whether other connections can show anything about a diagnosis."""
         cause = found.cause
-        if cause.what == "silence":
-            return cause.direction == 0 or cause.confidence != "certain"
-        return cause.what == "loss" and cause.direction is not None
+        return cause.what in ("silence", "loss") and cause.direction is not None
 
     def apply(self, report: ConnectionReport) -> ConnectionReport:
         """Return a report whose diagnosis includes what the others show."""
@@ -169,16 +167,14 @@ class Neighbours:
         excluded, way = None, cause.direction
         if way is None:
             return cause, ruled_out
-        if cause.confidence == "certain" and cause.what == "silence":
+        if cause.what == "silence" and not way:
             frame = self._first_on_route(about.route, cause.from_frame or 0, cause.to_frame)
-            if frame is None:
-                return cause, ruled_out
-            text = words.may_have_moved(cause.text, frame)
-            cause = replace(cause, confidence="likely", text=text)
+            if frame is not None:
+                cause = replace(cause, text=words.may_have_moved(cause.text, frame))
         witnesses = self._witnesses(about, cause, way)
         if witnesses and cause.what == "silence":
             excluded = words.sent_meanwhile(way, witnesses)
-            if way and cause.confidence == "cannot tell":
+            if way and words.is_untold(cause.text):
                 cause = replace(cause, text=words.dropped_or_broken(witnesses))
         elif witnesses:
             excluded = words.lost_little(way, witnesses)

@@ -21,13 +21,13 @@ __all__ = [
     "confidence_of",
     "dropped_or_broken",
     "is_of_server",
+    "is_untold",
     "late_text",
     "line",
     "loss_text",
     "lost_little",
     "may_have_moved",
     "no_loss",
-    "not_the_network",
     "one_way_only",
     "plain_cause",
     "resent_text",
@@ -216,8 +216,10 @@ def _silence_clause(report: ConnectionReport, cause: Cause) -> str:
     return f"nothing came from {side} for {lasted}, starting at {at}"
 
 
-def span_text(span: QuietSpan, confidence: str) -> str:
-    """Return what a quiet span shows about whose fault it is."""
+def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:
+    """Return what a quiet span shows about whose fault it is; `beside`: the capture was taken next
+    to the side of the span.
+    """
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
         if confidence == "likely":
@@ -229,25 +231,37 @@ def span_text(span: QuietSpan, confidence: str) -> str:
             f"The {other} kept sending but answered nothing that the {side} sent: either it did"
             " not arrive, or the program did not process it."
         )
-    if confidence == "certain":
-        return f"The capture was taken next to the {side}, which sent nothing: its program stopped."
     if confidence == "likely":
         return (
             f"Numbers of the {side}'s packets are missing after the silence: it kept sending, and"
             f" the path to the {other} was broken."
         )
+    if beside:
+        return (
+            f"The capture was taken next to the {side}, and has nothing that the {side} sent: its"
+            " program stopped, or the capture lacks what it sent."
+        )
     return (
-        f"This capture cannot tell whether the {side} stopped or the path from it was broken, nor"
+        f"{_UNTOLD}the {side} stopped or the path from it was broken, nor"
         f" whether the {side} still received what the {other} sent."
     )
 
 
+_UNTOLD: Final = "This capture cannot tell whether "
+
+
+def is_untold(text: str) -> bool:
+    """Return whether a cause is a silence of a side next to which the capture was not taken."""
+    return text.startswith(_UNTOLD)
+
+
+_MOVED: Final = " It may have continued from another port: "
+
+
 def may_have_moved(text: str, frame: int) -> str:
     """Extend the cause of a client's silence: its address opens another connection meanwhile."""
-    return (
-        f"{text.removesuffix('.')}, or it continued from another port: its address opens another"
-        f" connection to this server in #{frame}."
-    )
+    known = text.partition(_MOVED)[0]
+    return f"{known}{_MOVED}its address opens another connection to this server in #{frame}."
 
 
 def sent_meanwhile(direction: int, numbers: Sequence[int]) -> str:
@@ -294,13 +308,6 @@ def _names(numbers: Sequence[int]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-_SEEN_ON_NS: Final = 1_000_000_000
-"""If packets of its peer continue for this long after the last one of a silent side, the capture
-still saw this connection. Otherwise the link that was captured may have ended before the file did,
-as in merged captures.
-"""
-
-
 def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
@@ -308,9 +315,6 @@ def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
         many = span.unanswered >= MIN_UNANSWERED
         sure = report.vantage == side and many and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
-    if report.vantage == side:
-        unseen = span.to_ns is None and report.last_time_ns - span.from_ns < _SEEN_ON_NS
-        return "cannot tell" if report.misses_frames or unseen else "certain"
     return "likely" if report.vantage == other and _kept_sending(report, span) else "cannot tell"
 
 
@@ -445,10 +449,14 @@ _BY_STAMPS: Final = (
 )
 
 
+_JUST_NS: Final = 1_000_000_000
+"""A side that was heard for the last time within this time before has just been heard."""
+
+
 def _was_heard(report: ConnectionReport) -> bool:
     """Return whether a side timed out although it had just heard its peer."""
     return any(
-        verdict.due_ns - verdict.last_heard_ns < _SEEN_ON_NS
+        verdict.due_ns - verdict.last_heard_ns < _JUST_NS
         for verdict in report.timeouts
         if verdict.fired and verdict.due_ns is not None and verdict.last_heard_ns is not None
     )
@@ -489,11 +497,6 @@ def no_loss(direction: int, loss: Loss) -> str:
     """Return that a direction lost little."""
     share = f"{100 * (loss.share or 0.0):.1f}%"
     return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent}, {LOSS_BASIS[loss.basis]}"
-
-
-def not_the_network(side: str) -> str:
-    """Return that the network is not to blame for the silence of a side next to the capture."""
-    return f"the network: the capture was taken next to the {side}, which sent nothing"
 
 
 def second_capture(report: ConnectionReport, cause: Cause) -> str:
