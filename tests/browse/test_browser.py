@@ -1193,8 +1193,9 @@ def test_a_pipe_that_is_too_long_is_said_to_be_cut(monkeypatch: pytest.MonkeyPat
     assert copy.getvalue() == octets
     assert browse._copied(BytesIO(octets + b"x"), copy := BytesIO())
     assert copy.getvalue() == octets
-    backend = FileBackend(str(LOSSY), Choices(), piped=4_000_000_000)
+    backend = FileBackend(str(LOSSY), Choices(), piped=4_000_000_000, name="standard input")
     again = backend.decoded_as("udp.port==1,riptide")
     for each in (backend, again):
         each.read()
         assert each.loaded.notes == ["Only the first 4 GB of standard input are shown."]
+        assert screen(Browser(each)).startswith(" standard input ")

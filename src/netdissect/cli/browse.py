@@ -97,8 +97,10 @@ def command(
             capture = live_backend(interface, choices, quiet=look.quiet, **running)
             backend: FileBackend = stack.enter_context(capture)
         else:
-            name, cut = stack.enter_context(_named(str(file)))
-            backend = FileBackend(name, choices, piped=MAX_PIPED if cut else None)
+            path, cut = stack.enter_context(_named(str(file)))
+            name = "standard input" if file == "-" else ""
+            piped = MAX_PIPED if cut else None
+            backend = FileBackend(path, choices, piped=piped, name=name)
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 

@@ -56,7 +56,7 @@ class FileBackend:
 
     def __init__(
         self, file: str, choices: Choices, session: Session | None = None, *, ring: int = 0,
-        piped: int | None = None,
+        piped: int | None = None, name: str = "",
     ) -> None:  # fmt: skip
         """Open the capture.
 
@@ -66,6 +66,7 @@ class FileBackend:
             session: the capture if it is open already.
             ring: bytes to keep of a capture without an end; see `Index`.
             piped: size of the part of a longer pipe that this file is; None = complete.
+            name: what the title calls it; "" = by the name of the file.
 
         Raises:
             CaptureError: the file cannot be read.
@@ -75,7 +76,7 @@ class FileBackend:
         self.file = file
         self.choices = choices
         self._piped = piped
-        self.name = safe(Path(file).name, 60)
+        self.name = name or safe(Path(file).name, 60)
         self.index = Index(ring=ring, **choices.decoding())
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True) if session is None else session
@@ -297,7 +298,7 @@ class FileBackend:
         """
         choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
         choices.options()
-        return FileBackend(self.file, choices, piped=self._piped)
+        return FileBackend(self.file, choices, piped=self._piped, name=self.name)
 
     def protocols(self) -> Sequence[FieldInfo]:
         """Return the protocols and dialects that a port can be decoded as."""
