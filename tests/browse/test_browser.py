@@ -565,6 +565,23 @@ def test_a_large_file_is_filtered_once_it_has_been_read(monkeypatch: pytest.Monk
     assert "89 of 1,073" in screen(browser)
 
 
+@pytest.mark.parametrize("width", [45, 46, 60, 61, 80, 81, 110, 111])
+def test_lists_have_the_columns_of_their_headings(width: int) -> None:
+    browser = opened()
+    head, row = draw(browser, width, 24)[2:4]
+    assert ("client" in line_plain(head)) == ("127.0.0.1:51399" in line_plain(row))
+    assert ("lasted" in line_plain(head)) == ("12.50 s" in line_plain(row))
+    keys(browser, "2")
+    head, row = draw(browser, width, 24)[2:4]
+    place = line_plain(head).find("time") + len("time")
+    assert (place > 10) == bool(re.search(r" \d+\.\d{6} ", line_plain(row)))
+    assert place < 10 or line_plain(row)[place - 1].isdigit()
+    keys(browser, "5")
+    wait(browser, "retransmission")
+    head, row = draw(browser, width, 24)[2:4]
+    assert ("what it says" in line_plain(head)) == (len(line_plain(row).split()) > 4)
+
+
 def test_a_timeout_ends_when_its_last_frame_was_sent() -> None:
     browser = opened(CAPTURES / "teeworlds" / "tw07_blackout_client_side.pcap")
     found = re.search(r"ended in #(\d+) at ([\d.]+)", " ".join(screen(browser).split()))

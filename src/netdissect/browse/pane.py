@@ -87,7 +87,7 @@ class Pane:
 
     def draw(self, width: int, height: int, *, focused: bool) -> list[Line]:
         """Return exactly `height` lines of `width` columns."""
-        head = list(self.head(width))[: max(0, height - 1)]
+        head = list(self.head(width - 1))[: max(0, height - 1)]  # the columns of its lines
         room = height - len(head)
         self.page = max(1, room)
         lines = [padded(line, width) for line in head]

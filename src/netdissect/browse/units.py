@@ -77,7 +77,7 @@ class Units(Pane):
     def head(self, width: int) -> Sequence[Line]:
         """Return the lanes and the heading."""
         order = "oldest first" if self.by_time else "slowest first"
-        return [*self.lanes, [(f" {unit_head(width - 1, order)}", "dim")]]
+        return [*self.lanes, [(f" {unit_head(width, order)}", "dim")]]
 
     def line(self, number: int, width: int) -> Line:
         """Return one unit."""
