@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -103,6 +104,18 @@ def test_a_worker_that_dies_costs_its_capture_another_attempt(folder: Path, tmp_
         ("z.pcap", "done"),
     ]
     assert not list((out / "_staging").glob("*"))
+
+
+def test_a_capture_that_two_workers_read_at_once_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [Source(name, name) for name in ("a", "b", "c")]
+    outcomes = [Outcome(each.name, "done", "d" if each.name == "c" else "k", 9, 2) for each in sources]
+    monkeypatch.setattr(surveying, "_client", lambda *_: nullcontext())
+    monkeypatch.setattr(surveying, "_outcomes", lambda *_: zip(sources, outcomes, strict=True))
+    monkeypatch.setattr(surveying, "_unify_names", lambda *_: None)
+    found = survey(sources, Plan(str(tmp_path), Options, 10**18), scheduler="here")
+    assert [(each.status, each.connections) for each in found] == [("done", 2), ("skipped", 0), ("done", 2)]
 
 
 def test_one_large_capture_is_read_by_all_workers_even_if_one_dies(

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from netdissect.model.errors import AccessError, NetdissectError
@@ -64,6 +65,7 @@ def survey(
     dataset = Dataset(plan.dataset)
     known = {file.stem for file in dataset.path.glob("captures/*")}
     done: list[Outcome] = []
+    read: set[str] = set()
     # The largest first, so that none of them runs alone at the end.
     remaining = {each.name: each for each in sorted(sources, key=lambda it: (-it.octets, it.name))}
     lost = NetdissectError(
@@ -82,9 +84,9 @@ def survey(
                     captures = list(remaining.values())
                     for source, outcome in _outcomes(client, captures, plan, dataset):
                         del remaining[source.name]
-                        done.append(outcome)
+                        done.append(_counted_once(outcome, read))
                         if on_outcome is not None:
-                            on_outcome(outcome, len(done))
+                            on_outcome(done[-1], len(done))
                 break
             except CancelledError:
                 if scheduler is None or attempt == MAX_ATTEMPTS - 1:
@@ -96,6 +98,19 @@ def survey(
     shutil.rmtree(dataset.staging, ignore_errors=True)
     _unify_names([each for each in done if each.capture not in known], dataset)
     return sorted(done, key=lambda outcome: outcome.path)
+
+
+def _counted_once(outcome: Outcome, read: set[str]) -> Outcome:
+    """Return an outcome; as skipped if another source with the same content has been read, which
+    two workers may do at the same time.
+    """
+    key = outcome.capture
+    if key is None or outcome.status not in {"done", "cut-short"}:
+        return outcome
+    if key in read:
+        return replace(outcome, status="skipped", connections=0)
+    read.add(key)
+    return outcome
 
 
 def _confine(dask_worker: Any) -> None:
