@@ -270,6 +270,31 @@ def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
         assert found is None, f"{path.relative_to(ROOT)} names {found and found[0]}"
 
 
+def defined(path: Path) -> set[str]:
+    """Return the names that a module itself defines at its top."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            found |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return found
+
+
+def test_all_stands_only_where_somebody_reads_it() -> None:
+    """In the modules of the reference, in those that re-export, and in those of a star import."""
+    read = set(re.findall(r"^## ([\w.]+)$", (ROOT / "docs/python-reference.md").read_text(), re.MULTILINE))
+    for path in modules():
+        for node in nodes(path):
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+                read.add(str(node.module))
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names = {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+                assert dotted(path) in read or names - defined(path), f"{path}: nobody reads it"
+
+
 MAX_LINES = 560
 MAX_PARAMETERS = 10
 """Of a command; what belongs together is handed over as one value (`options.handed`)."""

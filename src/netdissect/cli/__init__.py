@@ -26,8 +26,6 @@ from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
-__all__ = ["COMMANDS", "cli", "main"]
-
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Show what happened": {
         "diagnose": ("diagnose", "Say what happened to each connection, worst first."),

@@ -14,8 +14,6 @@ from netdissect.diagnosis.measures import around_of, lag_of, loss_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["answer", "diagnose", "reworded"]
-
 _DEFAULTS: Final = Limits()
 
 

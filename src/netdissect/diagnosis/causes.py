@@ -18,8 +18,6 @@ from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
-__all__ = ["badness", "cause_of", "deciding", "ruled_out", "settles"]
-
 _BADNESS: Final = {
     "timed-out": 90, "dropped": 88, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
     "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,

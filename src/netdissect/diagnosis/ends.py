@@ -9,8 +9,6 @@ from netdissect.model.diagnosis import Ending
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, EndHint
 
-__all__ = ["ending_of"]
-
 UNREACHABLE = "port unreachable"
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _STATED: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})

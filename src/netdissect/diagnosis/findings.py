@@ -18,8 +18,6 @@ from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport
 
-__all__ = ["Found", "findings_of"]
-
 SPIKE: Final = 4.0
 """A round trip of this many times the usual one is a spike, if it is also long enough."""
 _ENOUGH: Final = 2 * MIN_SENT

@@ -14,11 +14,6 @@ from netdissect.model.diagnosis import AddedDelay, Burst, Ceiling, Lag, Limits, 
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
-__all__ = [
-    "MIN_SENT", "SEGMENTS", "around_of", "closed_window", "crosses", "is_impatient", "is_lossless",
-    "is_notably_late", "lag_of", "limit_of", "loss_of", "resent_of", "spans",
-]  # fmt: skip
-
 MIN_SENT = 20
 """Units of a direction that a share of them needs to be meaningful."""
 SEGMENTS = "tcp"

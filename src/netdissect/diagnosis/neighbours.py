@@ -19,8 +19,6 @@ from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["About", "Neighbours", "State"]
-
 MAX_NEIGHBOURS: Final = 64
 """Connections of a server that are compared with one: the first ones."""
 _MIN_LASTED_NS: Final = 1_000_000_000

@@ -15,30 +15,6 @@ from netdissect.model.figures import tenths
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
-__all__ = [
-    "NO_SILENCE",
-    "WHOSE_LINK",
-    "confidence_of",
-    "dropped_or_broken",
-    "is_of_server",
-    "is_untold",
-    "late_text",
-    "line",
-    "loss_text",
-    "lost_little",
-    "may_have_moved",
-    "no_loss",
-    "one_way_only",
-    "plain_cause",
-    "resent_text",
-    "second_capture",
-    "sent_meanwhile",
-    "slow_text",
-    "span_text",
-    "unknown_loss",
-    "verdict",
-]
-
 _DEFAULTS: Final = Limits()
 NO_SILENCE: Final = "silence: packets of both sides arrived as often as their timers require"
 MIN_UNANSWERED: Final = 6

@@ -8,10 +8,10 @@ from __future__ import annotations
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.drivers import Driver, driven, driver_class
+from netdissect.fuzz.engine import RunOptions
 from netdissect.fuzz.generator import Generator, Traits
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.runs import (
-    RunOptions,
     collect_seeds,
     full_dialect,
     fuzz_target,

@@ -9,8 +9,6 @@ from typing import Any
 
 from netdissect.model.text import quoted
 
-__all__ = ["CONNECTED", "LATE_SIGN", "Case", "Step", "object_of", "octets_of", "value_of"]
-
 LATE_SIGN = "answer after more than"
 """Prefix of signs about slow answers, which may be due to a busy machine."""
 CONNECTED = "connected"

@@ -13,8 +13,6 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["Chance"]
-
 _T = TypeVar("_T")
 
 

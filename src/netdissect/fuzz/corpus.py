@@ -15,8 +15,6 @@ from netdissect.fuzz.cases import LATE_SIGN, Case, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.folder import Folder
 
-__all__ = ["Corpus", "Entry"]
-
 MAX_ENTRIES = 10_000
 """Maximum number of entries; further ones are left out and counted."""
 MAX_ENTRY_OCTETS = 1 << 20

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Crash", "CrashReader", "without_numbers"]
-
 OWN_FRAMES = 3
 """Number of innermost frames in the target's own code that identify a crash."""
 FRAME_LIMIT = 256

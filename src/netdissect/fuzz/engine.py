@@ -23,8 +23,6 @@ from netdissect.fuzz.target import Pacer
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
-__all__ = ["Engine", "Part", "RunOptions"]
-
 REPEAT_LIMIT = 20_000
 """The run ends after this many generated cases in a row that had all been sent before."""
 KNOWN_LIMIT = 4_000_000

@@ -19,8 +19,6 @@ from netdissect.fuzz.crashes import without_numbers
 from netdissect.fuzz.folder import open_new
 from netdissect.fuzz.monitors import ProcessMonitor
 
-__all__ = ["COVERAGE_OCTETS", "Coverage", "Feedback"]
-
 COVERAGE_OCTETS = 1 << 16
 """Size of the map in which a target counts the edges that it executes."""
 COVERAGE_VARIABLE = "NETDISSECT_COVERAGE"

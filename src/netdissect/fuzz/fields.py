@@ -22,8 +22,6 @@ from netdissect.fuzz.seeds import Seed
 from netdissect.layers.expr import E
 from netdissect.layers.fields import innermost, octets_of
 
-__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
-
 PLACE_LIMIT = 512
 """Maximum number of fields of one message from which a mutator chooses."""
 

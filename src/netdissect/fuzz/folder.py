@@ -20,8 +20,6 @@ from typing import IO, Any
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 
-__all__ = ["Folder", "free_path", "open_new", "write_json"]
-
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Non-blocking, so that a FIFO is refused instead of waited for."""
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -22,8 +22,6 @@ from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.packets import Direction
 from netdissect.model.text import quoted
 
-__all__ = ["Generator", "Lie", "Traits", "check_mutators"]
-
 Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 """Makes a message with a wrong compressed part; returns (note, message), None if it does not apply.
 """

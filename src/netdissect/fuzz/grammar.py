@@ -16,8 +16,6 @@ from netdissect.model.dissection import FieldNode
 from netdissect.model.errors import UsageError
 from netdissect.model.files import read_text
 
-__all__ = ["Grammar", "Value", "load_words", "schema_grammar"]
-
 VALUE_LIMIT = 512
 """Maximum number of values in one message."""
 MAX_DICTIONARY_OCTETS = 1 << 20

@@ -19,8 +19,6 @@ from netdissect.fuzz.store import Failure, Sent, write_failure
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
-__all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
-
 _T = TypeVar("_T")
 _SIMPLE_OCTET = 0
 _OCTET_TRIALS = 120

@@ -25,19 +25,6 @@ from netdissect.model.errors import UsageError, reason
 from netdissect.model.text import quoted
 from netdissect.system.interrupt import undisturbed
 
-__all__ = [
-    "NO_ANSWER",
-    "CpuMonitor",
-    "LatencyMonitor",
-    "LogMonitor",
-    "MemoryMonitor",
-    "Monitor",
-    "Monitors",
-    "ProcessMonitor",
-    "Verdict",
-    "Watched",
-]
-
 NO_ANSWER = "no-answer"
 """Kind of failure: the target has stopped answering."""
 TAIL_OCTETS = 64 * 1024

@@ -10,8 +10,6 @@ from typing import TypeAlias
 
 from netdissect.fuzz.chance import Chance
 
-__all__ = ["OCTET_MUTATORS", "SIZE_LIMIT", "OctetMutator"]
-
 OctetMutator: TypeAlias = Callable[[bytes, Chance], bytes]
 
 SIZE_LIMIT = 4096

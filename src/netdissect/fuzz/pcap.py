@@ -14,8 +14,6 @@ from scapy.utils import checksum
 from netdissect.capture.writer import PcapngWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
 
-__all__ = ["LINKTYPE_RAW", "Packets", "TrafficWriter"]
-
 LINKTYPE_RAW = 101  # a capture without hardware addresses
 # With headers, a segment must fit into the 16-bit length of an IP packet.
 _MAX_SEGMENT = 0xFF00

@@ -12,8 +12,6 @@ from netdissect.fuzz.store import Sent
 from netdissect.fuzz.target import Pacer
 from netdissect.fuzz.watch import Watch
 
-__all__ = ["Replayer"]
-
 _STAGE_SECONDS = 2.0
 _RATE = 1000.0
 """Maximum number of messages per second."""

@@ -12,8 +12,6 @@ from typing import Any
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import Verdict
 
-__all__ = ["Finding", "FuzzReport", "kind_key"]
-
 
 @dataclass(slots=True)
 class Finding:

@@ -20,8 +20,6 @@ from netdissect.pipeline.observer import Datagram
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
 
-__all__ = ["RulesMonitor"]
-
 WAITING_LIMIT = 65_536
 """Maximum number of payloads that wait to be judged; beyond this, the oldest are dropped."""
 _FRAMES_LIMIT = 1_000_000

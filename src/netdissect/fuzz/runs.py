@@ -33,17 +33,6 @@ from netdissect.fuzz.workers import run_workers
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 
-__all__ = [
-    "Replayed",
-    "RunOptions",
-    "collect_seeds",
-    "full_dialect",
-    "fuzz_target",
-    "minimise_failure",
-    "replay_failure",
-    "replay_tries",
-]
-
 _PORTS = 1 << 16
 TRAFFIC_OCTETS = 1 << 30
 """Maximum size of a run's `traffic.pcapng`; later traffic is not written."""

@@ -17,8 +17,6 @@ from netdissect.model.claims import STRONG
 from netdissect.model.packets import Direction, FlowKey, PacketKind, reverse_key
 from netdissect.protocols import registry
 
-__all__ = ["Seed", "SeedPool", "make_seed", "seeds_from_capture", "seeds_from_layers"]
-
 PER_TYPE = 400
 """Maximum number of distinct seeds of one message type and direction."""
 STREAM_LIMIT = 1 << 20

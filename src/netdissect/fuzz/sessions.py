@@ -17,8 +17,6 @@ from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.watch import Watch
 
-__all__ = ["Sessions"]
-
 _DRAIN_SECONDS = 0.6
 """Minimum time given to a target to acknowledge the last messages of the held session, including
 retransmissions."""

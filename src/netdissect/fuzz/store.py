@@ -31,8 +31,6 @@ from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
 from netdissect.model.errors import UsageError, reason
 
-__all__ = ["SCHEMA", "Failure", "PastRun", "Sent", "Store", "load_failure", "write_failure"]
-
 SCHEMA = 1
 _FILES_LIMIT = 4096
 """Maximum number of datagram files of one failure."""

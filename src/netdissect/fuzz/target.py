@@ -15,8 +15,6 @@ from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, UsageError
 from netdissect.model.text import parse_count, quoted
 
-__all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
-
 TRAFFIC_LIMIT = 4096
 """Latest payloads kept for the capture file of a failure."""
 READ_OCTETS = 1 << 16

@@ -13,8 +13,6 @@ from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.target import Journal, Link, Target
 
-__all__ = ["Watch"]
-
 _RETRY_SECONDS = 0.1
 """Maximum time between two attempts to connect to a target that is starting ..."""
 _FIRST_RETRY_SECONDS = 0.01

@@ -21,8 +21,6 @@ from netdissect.fuzz.rules import RulesMonitor
 from netdissect.model.errors import UsageError
 from netdissect.model.text import parse_count, quoted
 
-__all__ = ["parse_monitors"]
-
 
 def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     """Return the monitors given on the command line.

@@ -14,8 +14,6 @@ from multiprocessing.connection import Connection, Pipe, wait
 from netdissect.fuzz.report import FuzzReport
 from netdissect.model.errors import NetdissectError
 
-__all__ = ["run_workers"]
-
 _TELL_SECONDS = 0.5
 """Interval at which a worker sends its report."""
 

@@ -21,8 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-__all__ = ["MAX_DRIFT_PPM", "Anchor", "Clock", "ClockPiece", "Step", "find_steps", "fit"]
-
 MAX_DRIFT_PPM: Final = 500.0
 """The greatest drift between two computers' clocks that is considered.
 

@@ -22,8 +22,6 @@ from netdissect.join.table import (
     partner_of,
 )
 
-__all__ = ["mark_doubtful"]
-
 MAX_BEYOND: Final = 65_536
 """Frames beyond the last datagram that confirms the clock; if there are more, a jump among them
 leaves no doubt."""

@@ -27,9 +27,6 @@ from netdissect.join.tokens import NO_LIMIT, Tokens
 from netdissect.join.weigh import Delays, Priors
 from netdissect.model.joined import Fate
 
-__all__ = ["Matched", "match"]
-
-
 _MIN_UNIQUE: Final = 10
 """If at least one datagram in ten is unique, only the unique ones are counted."""
 _ASSUMED: Final = 20, 100

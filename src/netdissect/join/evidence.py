@@ -28,8 +28,6 @@ from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.native import i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["COPIED", "Evidence", "resend_report"]
-
 MIN_MISSED: Final = 3
 """Datagrams that must have arrived unseen to show that a capture misses frames."""
 _RARE: Final = 1e-3

@@ -44,8 +44,6 @@ from netdissect.pipeline import Options, Pipeline, Recorder
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.reports import Reports
 
-__all__ = ["Joined", "join"]
-
 _NOT_COMPARED: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
 
 

@@ -9,8 +9,6 @@ from netdissect.join.joined import Joined, join
 from netdissect.join.pairing import NotJoinedError
 from netdissect.pipeline import Options
 
-__all__ = ["Link", "close_all", "join_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Link:

@@ -33,8 +33,6 @@ from netdissect.model.native import ABSENT
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["MAX_BUCKET", "MAX_WAITING", "Lane", "Matcher"]
-
 MAX_WAITING = 200_000
 """Datagrams that wait at once; beyond, the oldest are settled early."""
 MAX_BUCKET = 64

@@ -21,8 +21,6 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline.reports import Reports
 
-__all__ = ["MAX_DELAYS", "Observed"]
-
 MAX_DELAYS: Final = 256
 """One-way delays kept per span and direction for the median."""
 

@@ -25,8 +25,6 @@ from netdissect.join.sample import FlowId, Occurrence, Sample
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import reverse_key
 
-__all__ = ["NotJoinedError", "Pairing", "delay_of", "pair", "pair_streams"]
-
 SAME_PLACE_NS: Final = 50_000
 """Captures between which a datagram and its answer together take less than this, with the same
 addresses in both, were taken at the same place."""

@@ -16,8 +16,6 @@ from netdissect.join.table import RESENT, FateTable
 from netdissect.model.joined import Fate
 from netdissect.model.packets import HALF_SEQ_SPAN, SEQ_SPAN
 
-__all__ = ["MAX_RANGES", "Extent", "Ranges", "Segment"]
-
 MAX_RANGES = 65_536
 """Unmatched segments that wait; beyond, those at hand are settled."""
 MAX_LOST: Final = 256

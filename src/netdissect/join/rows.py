@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from netdissect.join.clock import Clock
 
-__all__ = ["Cursor", "Rows"]
-
 MAX_IN_MEMORY: Final = 1 << 20
 """Bytes of rows in memory before they are moved to the file."""
 

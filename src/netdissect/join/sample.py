@@ -25,10 +25,6 @@ from netdissect.model.sinks import FrameSink, PacketSink
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = [
-    "MAX_OCCURRENCES", "MAX_SAMPLED", "Flow", "FlowId", "Occurrence", "Sample", "take_sample",
-]  # fmt: skip
-
 MAX_SAMPLED = 65_536
 """Tokens in the sample of a capture; beyond, half of them are discarded."""
 MAX_SELECTED = 4096

@@ -21,8 +21,6 @@ from netdissect.model.joined import StreamReport
 from netdissect.model.packets import reverse_key
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["MAX_AHEAD_OCTETS", "Streams", "compare", "stream_anchors", "stream_pairs"]
-
 MAX_AHEAD_OCTETS = 4 * 1024 * 1024
 """Bytes of one stream that wait for those of the other; beyond, the comparison ends."""
 MAX_APART_NS: Final = 10_000_000_000

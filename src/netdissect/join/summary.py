@@ -25,8 +25,6 @@ from netdissect.model.native import ABSENT, append, i64, vec
 from netdissect.track.ceiling import SECOND_NS, Second, ceiling_of
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["ALL_TIME", "MAX_BURSTS", "add_up"]
-
 MAX_BURSTS = 10
 """Longest runs of lost datagrams that are listed; all are counted."""
 

@@ -14,27 +14,6 @@ from typing import IO, Final, TypeAlias
 from netdissect.model.joined import Fate
 from netdissect.model.native import BytesWriter, i64, read_i64_le, vec, write_i64_le
 
-__all__ = [
-    "AMBIGUOUS",
-    "ANSWERED",
-    "APPEARED",
-    "ARRIVED",
-    "COPIED",
-    "COPY",
-    "DELIVERED",
-    "LOST",
-    "MAX_IN_MEMORY",
-    "REORDERED",
-    "RESENT",
-    "FateTable",
-    "TableRow",
-    "bit_of",
-    "fate_of",
-    "flags_of",
-    "lane_of",
-    "partner_of",
-]
-
 MAX_IN_MEMORY = 2_000_000
 """Bytes of a table that are in memory; the rest of a larger one is in the file."""
 

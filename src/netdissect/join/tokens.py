@@ -12,8 +12,6 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.packets import Packet, PacketKind
 from netdissect.model.segments import TcpSegment
 
-__all__ = ["NO_LIMIT", "Tokens", "sampling_key"]
-
 NO_LIMIT: Final = 1 << 30
 """Bytes of a payload that are compared if no datagram was cut."""
 _KEY_OCTETS: Final = 64

@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 
 from netdissect.model.native import append, i64, vec
 
-__all__ = ["MAX_ASSIGNMENTS", "Delays", "Matching", "Priors", "weigh"]
-
 RULED_OUT: Final = 1e-4
 """What has less than this share of the total weight is ruled out."""
 MAX_ASSIGNMENTS: Final = 2000

@@ -18,8 +18,6 @@ from netdissect.join.many import Link
 from netdissect.model.joined import Fate, FateRow
 from netdissect.model.packets import LINK_TYPE, Frame
 
-__all__ = ["write_joined"]
-
 _Timed = tuple[int, int, int, Frame]
 """(common time, capture, frame number, frame)."""
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from netdissect.model.native import i64
 
-__all__ = ["decimal", "digits", "tenths"]
-
 _THOUSAND: Final = 1000
 _MILLION: Final = 1_000_000
 _EXACT: Final = 1 << 49

@@ -12,8 +12,6 @@ from netdissect.fuzz.cases import CONNECTED, LATE_SIGN, Step
 from netdissect.fuzz.generator import Traits
 from netdissect.fuzz.target import Link, Target, Transport
 
-__all__ = ["Driver", "Key"]
-
 Key = int | str
 """Identifies a sent unit in acknowledgements: its number."""
 

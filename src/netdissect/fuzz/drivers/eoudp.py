@@ -21,8 +21,6 @@ from netdissect.wire.eoudp_names import (
     type_name,
 )
 
-__all__ = ["EoudpDriver"]
-
 INFO_SECONDS = 1.0
 _ACK_OCTETS = 8
 _USUAL = "exodia-late"

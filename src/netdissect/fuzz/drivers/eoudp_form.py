@@ -13,8 +13,6 @@ from netdissect.layers.eoudp import EoudpComponentOf, EoudpComponentOf32, header
 from netdissect.protocols.eoudp.dialects import ROWS
 from netdissect.wire.eoudp_names import DIALECTS, DOCUMENTS
 
-__all__ = ["FORMS", "Form"]
-
 
 class Form:
     """The layout of one dialect."""

@@ -30,11 +30,6 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
-__all__ = [
-    "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id",
-    "put_packet_id", "reliable_base",
-]  # fmt: skip
-
 RELIABLE_SPAN = 1 << 31  # VLE-1.15/16 holds no more
 HEAD, RELIABLE_FLAG = 3, 0x40  # flags and PacketID; the bit says that a base follows
 _LONG_FORM = 0x8000  # from here on a base takes four bytes

@@ -15,8 +15,6 @@ from netdissect.fuzz.generator import Traits
 from netdissect.wire.knet import PING_MS, TCP_LIMIT, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["PING_REPLY", "PING_REQUEST", "KnetTcpDriver", "frame", "frames", "parts"]
-
 PING_REQUEST, PING_REPLY = 1, 2
 _BUFFER_LIMIT = 1 << 20  # no server sends a message of this size to a stranger
 _PING_OCTETS = 2  # ID and number, behind one byte of length

@@ -29,8 +29,6 @@ from netdissect.wire.netplay import (
     split_frame,
 )
 
-__all__ = ["BUFFER_LIMIT", "NetplayDriver", "chunked", "frames", "joined", "lines"]
-
 _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
 BUFFER_LIMIT = 1 << 17  # twice what a frame can be
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]

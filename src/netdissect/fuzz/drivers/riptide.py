@@ -18,8 +18,6 @@ from netdissect.layers.riptide import DIALECTS, bits, octets
 from netdissect.layers.riptide.frames import message_layer
 from netdissect.wire.riptide import TYPES_20, TYPES_21, type_name
 
-__all__ = ["GAP_LIMIT", "SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]
-
 SPAN = 1 << 16
 """Modulus of all sequence ids."""
 RELIABLE_FROM = 7

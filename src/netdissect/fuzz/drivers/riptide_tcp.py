@@ -13,8 +13,6 @@ from netdissect.fuzz.drivers.base import Key
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.wire.riptide import size_limit
 
-__all__ = ["RiptideTcpDriver", "frame", "frames", "prefix_octets"]
-
 BUFFER_LIMIT = 1 << 17  # a hundred times the largest message
 
 

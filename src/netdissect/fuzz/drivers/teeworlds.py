@@ -27,8 +27,6 @@ from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import connless_layer, message_layer
 from netdissect.wire import teeworlds_forms as tw
 
-__all__ = ["BACKROOM", "PACKET_LIMIT", "TeeworldsDriver"]
-
 KEEP_SECONDS = 0.5
 """Silence after which a keepalive goes out; real clients wait 1 s."""
 REPEAT_SECONDS = 0.5

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import HEADER, SIZE_HIGH, TOKEN_OCTETS, VITAL, Form
 
-__all__ = ["ChunkHead", "Opened", "chunk_heads", "chunk_of", "number_chunks"]
-
 _INFLATED_LIMIT = 4096
 
 

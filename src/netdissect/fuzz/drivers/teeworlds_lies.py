@@ -6,8 +6,6 @@ from netdissect.fuzz.chance import Chance
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import CONNLESS_FLAG, D06, D07, FORMS, MAX_PACKET
 
-__all__ = ["bad_code"]
-
 _TOO_MUCH = (
     FORMS[D07].limit, FORMS[D07].limit + 1, FORMS[D06].limit + 1, MAX_PACKET, 2048, 8000, 10000,
 )  # fmt: skip

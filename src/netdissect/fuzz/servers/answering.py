@@ -16,8 +16,6 @@ from scapy.sendrecv import send
 
 from netdissect.fuzz.servers.base import Server
 
-__all__ = ["ServerMachine"]
-
 
 class ServerMachine(AnsweringMachine):  # type: ignore[misc]
     """Answers sniffed UDP datagrams to one port as a `Server` does. Needs the right to sniff."""

@@ -14,11 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-__all__ = [
-    "SHARED_BUGS", "Address", "DatagramServer", "Event", "PlantedBugError", "Replies", "Server",
-    "StreamServer", "open_listener", "serve", "turn",
-]  # fmt: skip
-
 Address: TypeAlias = tuple[Any, ...]
 """A peer's socket address."""
 Replies: TypeAlias = "list[tuple[bytes, Address]]"

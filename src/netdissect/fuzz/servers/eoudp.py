@@ -20,8 +20,6 @@ from netdissect.wire.eoudp_names import (
     PACKET_INFO,
 )
 
-__all__ = ["EoudpServer"]
-
 
 @dataclass(slots=True)
 class _Peer:

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 
 from netdissect.fuzz.drivers.knet import (
     HEAD,
-    PACKET_SPAN,
     RELIABLE_FLAG,
     Builder,
     Message,
     packet_id,
 )
 from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
-from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST, SERVER_LIMIT
-
-__all__ = ["KnetServer"]
+from netdissect.wire.knet import (
+    DISCONNECT,
+    DISCONNECT_ACK,
+    PACKET_SPAN,
+    PING_REPLY,
+    PING_REQUEST,
+    SERVER_LIMIT,
+)
 
 _FRAGMENTS_BUG = 1 << 20
 

@@ -10,8 +10,6 @@ from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, Stre
 from netdissect.wire.knet import TCP_LIMIT
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["KnetTcpServer"]
-
 _LENGTH_BUG = 1 << 20
 
 

@@ -10,8 +10,6 @@ from netdissect.fuzz.servers.base import Address, Event, PlantedBugError, Replie
 from netdissect.wire.inflate import inflate
 from netdissect.wire.netplay import COMPRESSED, HEADER, SHORTEST
 
-__all__ = ["NetplayServer"]
-
 _EDGE = 255
 """Bytes of the buffer that the planted bug believes to have room for one more."""
 _INFLATED_LIMIT = 1 << 20

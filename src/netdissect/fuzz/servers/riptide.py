@@ -19,8 +19,6 @@ from netdissect.fuzz.servers.base import (
 )
 from netdissect.wire.riptide import size_limit
 
-__all__ = ["RiptideServer"]
-
 RESEND_SECONDS = 0.2
 """Real servers repeat after 50 ms at first; a fuzzed one may take its time."""
 RESEND_LIMIT = 15

@@ -10,8 +10,6 @@ from netdissect.fuzz.servers.base import Address, Replies
 from netdissect.fuzz.servers.riptide import RiptideServer
 from netdissect.wire.riptide import size_limit
 
-__all__ = ["RiptideTcpServer"]
-
 
 class RiptideTcpServer(RiptideServer):
     """The streams of all connections, and the server that gets their messages."""

@@ -20,8 +20,6 @@ from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
 from netdissect.wire import teeworlds_forms as tw
 
-__all__ = ["TeeworldsServer"]
-
 _FORM = tw.FORMS[tw.D07]
 _JUMP_BUG = 128
 SNAP_SECONDS = 0.04  # 25 a second, as real servers
