@@ -6,8 +6,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from netdissect.cli import cli
+from netdissect.system import lean
+
+LOSSY = Path(__file__).resolve().parents[2] / "captures/riptide/udp_2.2.1_lossy_clientleg.pcap"
 
 SCRIPT = """
 import os, sys
@@ -37,3 +44,10 @@ def test_makers_and_cryptography_are_left_out_of_a_command_of_ours_alone(whose: 
     assert done.stdout.splitlines() == [
         f"{there} {there}", "True True 2048", "True True", f"{there} {there}"
     ]  # fmt: skip
+
+
+def test_browse_imports_scapy_like_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(lean, "lean", lambda: asked.append(True))
+    assert CliRunner().invoke(cli, ["browse", str(LOSSY)]).exit_code == 0
+    assert asked

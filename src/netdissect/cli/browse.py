@@ -18,7 +18,7 @@ from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import PART
 from netdissect.model.errors import UsageError
-from netdissect.system import interrupt, sandbox
+from netdissect.system import interrupt, lean, sandbox
 
 MAX_PIPED = 4_000_000_000
 """Maximum number of bytes copied from standard input to a temporary file."""
@@ -82,6 +82,7 @@ def command(
         compiled(display_filter)
     if interface is None:
         sandbox.confine()  # before any thread is started, so that all threads inherit it
+    lean.lean()
     if not sys.stdout.isatty():
         if file is None:
             raise click.UsageError("browse -i needs a terminal; `netdissect sniff` does not.")
