@@ -63,7 +63,7 @@ def failing(
 READING = {
     "read": ["--json"], "slice": ["-w", "part.pcap"], "anonymise": ["-o", "public.pcap"],
     "connections": [], "timeline": [], "info": [], "stats": [], "anomalies": [], "diagnose": [],
-    "show": ["10000"], "ladder": ["1"], "follow": ["1"], "verify": [], "report": ["-o", "x.html"],
+    "show": ["10000"], "ladder": ["1"], "follow": ["1"], "report": ["-o", "x.html"],
     "merge": ["x.pcap", "-w", "both.pcap"], "export": ["--pcapng-notes", "noted.pcapng"],
     "diff": [str(LOSSY)],
 }  # fmt: skip
@@ -79,7 +79,6 @@ WRITING = {
     "lua": ["export", "lua", "all", "-o", "out/x.lua"],
     "ladder": ["ladder", "x.pcap", "1", "--svg", "out/x.svg"],
     "plot": ["plot", "rtt", "x.pcap", "-o", "out/x.svg"],
-    "new-protocol": ["new-protocol", "mine", "out/mine"],
 }
 """Commands that write files."""
 SOME = {"read", "slice", "anonymise", "report"}

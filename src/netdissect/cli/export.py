@@ -103,7 +103,8 @@ def command(
         names = _names(session)
         written, noted = annotate(reader, notes, _notes(session, secrets=bool(secrets)), names)
     text = f"{written:,} frames written to {notes}, {noted:,} with a comment"
-    return summarise(text, [reader], quiet=look.quiet)
+    session.quiet = look.quiet
+    return summarise(text, [reader], quiet=look.quiet) or session.status()
 
 
 def _lua(protocol: str | None, output: str | None) -> int:
