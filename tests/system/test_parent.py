@@ -86,7 +86,8 @@ def test_a_worker_ends_with_its_command(number: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a death signal")
 def test_a_copy_whose_parent_is_gone_already_does_not_begin() -> None:
-    script = SCRIPT.replace("line.depend()", "time.sleep(0.2); line.depend()").replace(
+    waits = "while os.getppid() == parent: time.sleep(0.01)\n    line.depend()"
+    script = "import os; parent = os.getpid()\n" + SCRIPT.replace("line.depend()", waits).replace(
         "line.keep()\ntime.sleep(60)", "line.keep()"
     )
     run = subprocess.run(
