@@ -25,11 +25,13 @@ import pytest
 
 import forkserver
 from fuzzing import free_target, server_command
-from livetraffic import needs_capture, payloads
+from livetraffic import BACKENDS, needs_capture, payloads
+from netdissect.capture import open_capture
 from netdissect.cli import COMMANDS
 from netdissect.cli.errors import report_failure
 from netdissect.system import interrupt
 from netdissect.system.programs import find
+from prefork import Prefork, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
@@ -62,7 +64,7 @@ def grown(path: Path, datagrams: int) -> Path:
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return grown(tmp_path_factory.mktemp("signals") / "long.pcap", 5_000)
+    return grown(tmp_path_factory.mktemp("signals") / "long.pcap", 2_000)
 
 
 @pytest.fixture(scope="module")
@@ -98,17 +100,22 @@ def children() -> set[int]:
     return found
 
 
-def ready(process: subprocess.Popen[bytes]) -> None:
+def ready(process: subprocess.Popen[bytes] | Run) -> None:
     """Wait until the command has its signal handlers: the interpreter itself starts before."""
     while process.poll() is None:
-        status = Path(f"/proc/{process.pid}/status").read_text()
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return
         caught = next((line for line in status.splitlines() if line.startswith("SigCgt")), "")
         if caught and int(caught.split()[1], 16) & _CAUGHT:
             return
         time.sleep(0.001)
 
 
-def start(words: list[str]) -> subprocess.Popen[bytes]:
+def start(words: list[str], pool: Prefork | None) -> subprocess.Popen[bytes] | Run:
+    if pool is not None:
+        return pool.start(words)
     return subprocess.Popen(
         [sys.executable, "-m", "netdissect", *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
@@ -116,10 +123,10 @@ def start(words: list[str]) -> subprocess.Popen[bytes]:
 
 
 def interrupted(
-    words: list[str], delay_s: float, number: int = signal.SIGINT
+    words: list[str], delay_s: float, number: int, pool: Prefork | None = None
 ) -> tuple[int, bytes, bytes]:
     """Run a command and send it a signal after a while; return how it ended and what it said."""
-    with start(words) as process:
+    with start(words, pool) as process:
         ready(process)
         time.sleep(delay_s)
         process.send_signal(number)
@@ -144,7 +151,7 @@ def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
     file = str(capture)
     rows = {
         "anomalies": ["--content"], "connections": ["--json"], "follow": ["1", "--json"],
-        "info": [], "ladder": ["1"], "read": ["--json"], "show": ["4000"],
+        "info": [], "ladder": ["1"], "read": ["--json"], "show": ["1500"],
         "stats": ["--interval", "1s"], "timeline": ["--json"], "verify": [], "diagnose": [],
         "diff": [file], "merge": [file, "-w", str(folder / "both.pcapng")],
         "slice": ["--connection", "1", "-w", str(folder / "part.pcap")],
@@ -169,6 +176,9 @@ def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
     found["schema"] = ["schema"]
     found["sniff-file"] = ["sniff", "-r", file, "-w", str(folder / "out.pcapng")]
     found["sniff"] = ["sniff", "-i", "lo", "-f", "udp port 9", "-a", "duration:30"]
+    for backend in WRITERS:
+        out = str(folder / f"{backend}.pcapng")
+        found[f"sniff-{backend}"] = [*found["sniff"], "--backend", backend, "-w", out, "--all"]
     target = free_target()
     found["fuzz"] = [
         "fuzz", "riptide", "--target", str(target), "--cases", "100000", "--rate", "0",
@@ -182,10 +192,17 @@ def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
     return found
 
 
-NAMES = (*(name for name in COMMANDS if name != "browse"), "lines", "sniff-file")
-LIVE = {"sniff", "sniff-file"}
+WRITERS = {str(each.values[0]): each.marks for each in BACKENDS}
+"""What captures -> the mark that skips its tests where it cannot."""
+ALONE = (*(name for name in COMMANDS if name != "browse"), "lines", "sniff-file")
+NAMES = (*ALONE, *(pytest.param(f"sniff-{each}", marks=marks) for each, marks in WRITERS.items()))
+LIVE = {"sniff", "sniff-file", *(f"sniff-{each}" for each in WRITERS)}
+UNENDING = LIVE - {"sniff-file"} | {"fuzz"}
+"""Commands that go on until somebody ends them."""
 VARIES = {"fuzz", "replay", "minimise", "send", "doctor", "survey"}
 """Commands that do not say the same each time."""
+FRESH = 25
+"""Signals that are sent to a Python which has just begun to import the command."""
 USUAL = {"replay": 7}
 """Commands that do not end with 0 when they are left alone."""
 FEW = (
@@ -196,11 +213,12 @@ FEW = (
 
 
 def judge(
-    name: str, words: list[str], whole: bytes, delay_s: float, folder: Path, number: int
-) -> None:
+    name: str, words: list[str], whole: bytes, delay_s: float, folder: Path, number: int,
+    pool: Prefork | None,
+) -> None:  # fmt: skip
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() else left.unlink()
-    status, out, said = interrupted(words, delay_s, number)
+    status, out, said = interrupted(words, delay_s, number, pool)
     assert status == 128 + number or (
         status == USUAL.get(name, 0) and (name in LIVE | VARIES or out == whole)
     ), (status, said)
@@ -209,17 +227,22 @@ def judge(
     assert out in {b"", whole} or out.endswith(b"\n"), out[-200:]
     if name not in LIVE | VARIES:
         assert whole.startswith(out)
+    for path in folder.glob("*.pcap*"):
+        if path.stat().st_size:
+            with open_capture(path) as reader:
+                assert sum(map(len, reader.batches())) == reader.info.frames
+                assert reader.damage is None, (path, reader.damage)
     if "--json" in words:
         for line in out.splitlines():
             json.loads(line)
 
 
-def whole_output(name: str, words: list[str]) -> tuple[bytes, float]:
+def whole_output(name: str, words: list[str], pool: Prefork | None) -> tuple[bytes, float]:
     """Return what a command prints when it is left alone, and how long that takes, seconds."""
-    if name in {"fuzz", "sniff"}:
+    if name in UNENDING:
         return b"", 2.0
     begin = time.monotonic()
-    with start(words) as process:
+    with start(words, pool) as process:
         ready(process)
         begin = time.monotonic()
         out, _ = process.communicate(timeout=10 * LIMIT_S)
@@ -231,12 +254,16 @@ def many(name: str, capture: Path, folder: Path, count: int) -> None:
     if name == "verify" and find("tshark") is None:
         pytest.skip("takes tshark")
     words = commands(capture, folder)[name]
-    whole, takes_s = whole_output(name, words)
     chance = random.Random(name)
-    with traffic() if name == "sniff" else nullcontext():
-        for _ in range(count):
-            number = chance.choice(SIGNALS)
-            judge(name, words, whole, chance.uniform(0, takes_s), folder, number)
+    with (
+        traffic() if name in LIVE & UNENDING else nullcontext(),
+        nullcontext() if count <= FRESH else Prefork(ROOT) as prefork,
+    ):
+        for pool, signals in ((None, min(count, FRESH)), (prefork, count - FRESH)):
+            whole, takes_s = whole_output(name, words, pool) if signals > 0 else (b"", 0)
+            for _ in range(signals):
+                number = chance.choice(SIGNALS)
+                judge(name, words, whole, chance.uniform(0, takes_s), folder, number, pool)
 
 
 @contextmanager
@@ -262,7 +289,7 @@ def traffic() -> Iterator[None]:
 
 def test_every_command_is_signalled(capture: Path, tmp_path: Path) -> None:
     """`browse` takes a terminal and has tests of its own."""
-    assert set(commands(capture, tmp_path)) == set(NAMES)
+    assert set(commands(capture, tmp_path)) == {*ALONE, *(f"sniff-{each}" for each in WRITERS)}
 
 
 @needs_capture
@@ -377,13 +404,15 @@ def test_a_handler_may_raise_a_thousand_times(capture: Path) -> None:
         raises(path, 50)
 
 
-def browsing(capture: Path, delay_s: float, number: int) -> tuple[int, bytes, bool]:
+def browsing(
+    capture: Path, delay_s: float, number: int, pool: Prefork | None
+) -> tuple[int, bytes, bool]:
     """Signal `browse` in a pseudo-terminal; return its status, its last output and whether the
     terminal is again as it was.
     """
     ours, theirs = pty.openpty()
     usual = termios.tcgetattr(theirs)
-    words = [sys.executable, "-m", "netdissect", "browse", str(capture)]
+    words = ["browse", str(capture)]
     seen = bytearray()
 
     def drain() -> None:
@@ -391,9 +420,9 @@ def browsing(capture: Path, delay_s: float, number: int) -> tuple[int, bytes, bo
             while octets := os.read(ours, 65_536):
                 seen.extend(octets)
 
-    with subprocess.Popen(
-        words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color"},
+    with pool.start(words, theirs) if pool else subprocess.Popen(
+        [sys.executable, "-m", "netdissect", *words], stdin=theirs, stdout=theirs, stderr=theirs,
+        cwd=ROOT, start_new_session=True, env={**os.environ, "TERM": "xterm-256color"},
     ) as process:  # fmt: skip
         reader = Thread(target=drain, daemon=True)
         reader.start()
@@ -408,11 +437,12 @@ def browsing(capture: Path, delay_s: float, number: int) -> tuple[int, bytes, bo
     return status, bytes(seen), restored
 
 
-def browse_signalled(capture: Path, count: int) -> None:
+def browse_signalled(capture: Path, count: int, pool: Prefork | None = None) -> None:
     chance = random.Random("browse")
     for _ in range(count):
         number = chance.choice(SIGNALS)
-        status, out, restored = browsing(capture, chance.uniform(0, 4), number)
+        longest_s = 4 if pool is None else 2
+        status, out, restored = browsing(capture, chance.uniform(0, longest_s), number, pool)
         assert status == 128 + number, (number, status, out[-400:])
         assert b"Traceback" not in out, out[-2000:]
         assert restored
@@ -427,7 +457,9 @@ def test_a_signal_leaves_the_terminal_of_browse_as_it_was(capture: Path) -> None
 
 @pytest.mark.slow
 def test_two_hundred_signals_to_browse(capture: Path) -> None:
-    browse_signalled(capture, 200)
+    browse_signalled(capture, FRESH)
+    with Prefork(ROOT) as pool:
+        browse_signalled(capture, 200 - FRESH, pool)
 
 
 def test_browse_ends_with_its_terminal_whoever_hears_the_hang_up(tmp_path: Path) -> None:
