@@ -20,7 +20,8 @@ from netdissect.model.text import quoted
 from netdissect.wire.varint import VarintCodec, VarintError
 
 LIST_LIMIT = 65536
-"""Maximum number of items in one list, whatever a count on the wire says."""
+"""Maximum number of items in one list, whatever a count on the wire says. A datagram has fewer
+bytes."""
 
 
 class FieldFault(ValueError):

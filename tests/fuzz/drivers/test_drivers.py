@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import threading
 import time
 import zlib
 from dataclasses import replace
@@ -704,6 +705,30 @@ def test_a_server_that_only_sends_is_over() -> None:
         while session.undecided():
             session.pump()
         session.shut()
+
+
+def test_messages_of_bin3_do_not_arrive_in_one_read() -> None:
+    """Its server takes what one read returns for one message, and loses what follows."""
+    message = bytes.fromhex("00000a00000001000468616e61")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer = listener.accept()[0]
+            with peer:
+                while peer.recv(1 << 16):
+                    peer.sendall(message)
+                    time.sleep(0.01)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        target = Target("127.0.0.1", listener.getsockname()[1])
+        session = driver_class("netplay").connect(target, "netplay-bin3")
+        for key in range(4):
+            session.send(message, key, "control")
+        session.until(lambda: session.accepted["control"] == 4, 1.0)
+        assert session.accepted["control"] == 4
+        session.close()
+        thread.join()
 
 
 def test_what_netplay_sends_back_is_no_news_of_the_target() -> None:

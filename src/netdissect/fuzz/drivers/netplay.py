@@ -41,6 +41,8 @@ that began with it got it back; a byte for each session that did not."""
 _QUESTION_LIMIT = 256  # bytes of what is asked with, at most: it is sent often
 _QUESTION_SECONDS = 0.5  # after so long the session counts as one that got nothing back
 _QUESTIONS = 3  # such sessions, after which the question is given up
+_READ_SECONDS = 0.02
+"""Time given to a server of bin3 to read a message that it may not send back."""
 _REPEATS = (4, 260, 600)
 """Repeated runs of 258 bytes: about 1 KiB, 64 KiB and 150 KiB from little."""
 
@@ -145,6 +147,7 @@ class NetplayDriver(Driver):
         self._returned: set[str] = set()
         self._asked_under: set[Key] = set()
         self._echoes = 0
+        self._echo_due = False
         self._began = 0.0
 
     def begin(self) -> None:
@@ -274,9 +277,13 @@ class NetplayDriver(Driver):
     def send(
         self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
     ) -> None:
-        """Send a message; each chunk of bin3 by itself, because its receiver takes what one read
-        returns for one chunk.
+        """Send a message; each chunk of bin3 by itself, and after a message was read, because its
+        receiver takes what one read returns for one chunk.
         """
+        if self.dialect == "netplay-bin3":
+            wait = self.quick_seconds if self._echo_due else _READ_SECONDS
+            self.until(lambda: not self.unanswered, wait)
+            self._echo_due = key is not None
         # Not before it is sent: servers also send on what another session sent, which may be equal.
         for message in self.split(octets, self.dialect):
             self._remember(message, key)
