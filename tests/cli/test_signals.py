@@ -78,6 +78,8 @@ def orphans() -> Iterator[None]:
     """See to it that a process that a command leaves is found, and fail where there is one."""
     if sys.platform != "linux":
         pytest.skip("only Linux tells whose processes are left")
+    # `nohup` makes it ignored, which commands obey.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     library = ctypes.CDLL(None)
     library.prctl(_SUBREAPER, 1, 0, 0, 0)
     forkserver.python()  # stays with the tests

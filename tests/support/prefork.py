@@ -70,7 +70,7 @@ class Run:
     """A command that was started, with what a test needs of `subprocess.Popen`."""
 
     def __init__(self, link: socket.socket, pipes: tuple[int, ...] = ()) -> None:
-        self.pid = int(link.recv(16))
+        self.pid = int(link.recv(16, socket.MSG_WAITALL))
         self.returncode: int | None = None
         self._link, self._pipes = link, pipes
 
@@ -138,7 +138,7 @@ def main() -> None:
             break
         for each in streams:
             os.close(each)
-        link.sendall(b"%d" % child)
+        link.sendall(b"%-16d" % child)
         os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         link.sendall(b"ended")
         link.recv(1)  # Until the test knows, the process id is no other's.
