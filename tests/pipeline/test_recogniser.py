@@ -115,6 +115,16 @@ def test_a_server_that_is_known_only_later_counts_as_well() -> None:
     assert not pipeline.other_datagrams
 
 
+def test_a_flow_that_is_looked_at_again_may_have_no_further_packet() -> None:
+    """Its server became known in the meantime."""
+    count = 64 + recogniser.LOOK_AGAIN
+    strange = flow([(n & 1, NOISE) for n in range(count)], key(50001))
+    pipeline = run([*strange, *flow(HANDSHAKE, key(50000), start=count + 1)])
+    (report,) = pipeline.reports
+    assert report.client == "10.0.0.9:50000"
+    assert pipeline.other_datagrams == count
+
+
 def test_a_guess_of_the_server_makes_none_known() -> None:
     # Between two high ports nothing says who serves: the first to send counts as the client.
     pipeline = run([

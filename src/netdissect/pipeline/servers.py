@@ -88,7 +88,7 @@ class Servers:
 
     def weak(self, flow: Flow) -> Claim | None:
         """Return a claim on a flow that proves nothing itself, based on its server."""
-        if flow.rule is not None:
+        if flow.rule is not None or not flow.packets:  # looked at again, and no packet came
             return None
         if flow.transport == "udp":
             return None if self.partial else self._recall(flow)
