@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from netdissect.diagnosis import diagnose
+from netdissect.diagnosis import diagnose, words
 from netdissect.export import json
 from netdissect.model.diagnosis import Cause
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -221,9 +221,12 @@ def dark(frame: int, number: int, *, heard: bool) -> ConnectionReport:
     made.diagnosis = diagnose(made)
     if not heard:
         start_ns = made.first_time_ns + 1_000_000_000
-        cause = Cause("silence", 1, start_ns, start_ns + 3_000_000_000, 5, 9, "cannot tell", "Dark.")
-        made.diagnosis.cause = cause
-        made.quiet = [QuietSpan("silence", 1, cause.from_ns, 5, cause.to_ns, 9, "asked", 3)]
+        span = QuietSpan("silence", 1, start_ns, 5, start_ns + 3_000_000_000, 9, "asked", 3)
+        text = words.span_text(span, "cannot tell", beside=False)
+        made.quiet = [span]
+        made.diagnosis.cause = Cause(
+            "silence", 1, start_ns, span.to_ns, 5, 9, "cannot tell", text
+        )
     return made
 
 
