@@ -138,7 +138,7 @@ class Answers:
             "endings",
             "Endings",
             "SELECT ended_how AS ending, cause, count(*) AS connections, "
-            "count(*) / sum(count(*)) OVER () AS connections_share "
+            "count(*) / sum(count(*)) OVER () AS of_all_share "
             f"FROM links GROUP BY ALL ORDER BY connections DESC, ending, cause LIMIT {limit}",
         )
         yield self._distributions()
