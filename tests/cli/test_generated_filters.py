@@ -117,6 +117,13 @@ def kind_is(kind: str) -> Predicate:
     return lambda rows: any((row["reliability"] or {}).get("kind") == kind for row in rows)
 
 
+def is_resent(rows: list[Row]) -> bool:
+    """Over TCP, retransmitted bytes have no row of their own but are noted with their message."""
+    return kind_is("retransmission")(rows) or any(
+        "retransmitted_in" in (row["reliability"] or {}) for row in rows
+    )
+
+
 def found(what: str) -> Callable[[list[Row]], list[str]]:
     """Codes or severities: the decoder's in these messages, the tracker's on the frame."""
 
@@ -235,7 +242,7 @@ class Generator:
         name = self.random.choice(sorted({**self.numbers, **self.texts}))
         get = of(name, {**self.numbers, **self.texts}[name])
         return self.random.choice([
-            ("msg.resend", kind_is("retransmission")),
+            ("msg.resend", is_resent),
             ("msg.duplicate", kind_is("duplicate")),
             ("msg.reliable", lambda rows: any((r["reliability"] or {}).get("reliable") for r in rows)),
             ("udp", lambda rows: rows[0]["transport"] == "udp"),
