@@ -318,8 +318,9 @@ def _gaps(connection: Connection, direction: int) -> list[tuple[int, int]]:
     return [
         (burst.from_ns, burst.to_ns)
         for space in connection.lanes[direction].spaces.values()
+        if space.numbers.bursts and space.so_far().never_seen
         for burst in space.numbers.bursts
-        if burst.count and space.so_far().never_seen
+        if burst.count
     ]
 
 
