@@ -69,6 +69,8 @@ def by_connections(path: Path) -> Counts:
             found[*lane, "original"] = space.units + space.extra.get("partly_new", 0)
             found[*lane, "retransmission"] = space.retransmissions
             found[*lane, "duplicate"] = space.duplicates
+            told = sum(found[*lane, kind] for kind in ("original", *KINDS))
+            found[*lane, "unknown"] = space.copies - told
     return +found
 
 
