@@ -266,6 +266,14 @@ def test_what_others_show_is_the_same_of_shares(
             assert again == whole
 
 
+def test_what_others_show_replaces_what_others_showed_before() -> None:
+    known = dark(10, 1, heard=False)
+    for number in (2, 3):
+        known = Reports([known, dark(10 * number, number, heard=True)])[0]
+        assert known.diagnosis is not None
+        assert f"kept sending to c{number}" in known.diagnosis.cause.text
+
+
 def test_a_stream_that_ends_too_early_is_told() -> None:
     part = Reports([report(1), report(2)])
     stream = io.BytesIO()

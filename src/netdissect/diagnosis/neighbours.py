@@ -17,6 +17,7 @@ from netdissect.diagnosis import words
 from netdissect.diagnosis.measures import is_lossless
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.native import append, i64, vec
+from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport
 
 MAX_NEIGHBOURS: Final = 64
@@ -41,12 +42,15 @@ class About(NamedTuple):
     """Hash of the server."""
     first_ns: int
     last_ns: int
+    near: int
+    """Side (0 or 1) next to which the capture was taken; -1 = neither, or unknown."""
 
     @classmethod
     def of(cls, report: ConnectionReport) -> About:
         """Return the facts about the connection of a report."""
         times = report.first_time_ns, report.last_time_ns
-        return cls(report.connection, _route(report), _hash(report.server), *times)
+        near = SIDES.index(report.vantage) if report.vantage in SIDES else -1
+        return cls(report.connection, _route(report), _hash(report.server), *times, near)
 
 
 # A row of a connection: hash of the server, first frame, first and last time, flags, number. They
@@ -172,7 +176,7 @@ class Neighbours:
         witnesses = self._witnesses(about, cause, way)
         if witnesses and cause.what == "silence":
             excluded = words.sent_meanwhile(way, witnesses)
-            if way and words.is_untold(cause.text):
+            if way and cause.confidence == "cannot tell" and about.near != way:
                 cause = replace(cause, text=words.dropped_or_broken(witnesses))
         elif witnesses:
             excluded = words.lost_little(way, witnesses)

@@ -218,17 +218,9 @@ def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:
             " program stopped, or the capture lacks what it sent."
         )
     return (
-        f"{_UNTOLD}the {side} stopped or the path from it was broken, nor"
+        f"This capture cannot tell whether the {side} stopped or the path from it was broken, nor"
         f" whether the {side} still received what the {other} sent."
     )
-
-
-_UNTOLD: Final = "This capture cannot tell whether "
-
-
-def is_untold(text: str) -> bool:
-    """Return whether a cause is a silence of a side next to which the capture was not taken."""
-    return text.startswith(_UNTOLD)
 
 
 _MOVED: Final = " It may have continued from another port: "
