@@ -105,14 +105,9 @@ class DatagramQueue:
     def is_unwanted(self, item: Datagram) -> bool:
         """Return whether a datagram is needed neither by the filter nor for decoding later ones."""
         needs, protocol = self.needs, item.protocol
-        if needs is None or item.stream is not None:
+        if needs is None or (protocol is not None and protocol not in self.alone):
             return False
-        if protocol is not None and protocol not in self.alone:
-            return False
-        for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
-            if None in needs or copy.kind in needs:
-                return False
-        return True
+        return not may_have(item, needs)
 
     def first(self) -> Datagram:
         """Return the oldest datagram; the queue must not be empty."""
@@ -186,6 +181,18 @@ def advance(
         if found:
             return place + 1, found
     return len(packets), found
+
+
+def may_have(item: Datagram, needs: frozenset[str | None]) -> bool:
+    """Return whether a datagram has a copy of a kind that a filter needs, or may have one: the
+    bytes of a message over TCP may be retransmitted later, in a frame without a record.
+    """
+    if item.stream is not None:
+        return True
+    for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
+        if None in needs or copy.kind in needs:
+            return True
+    return False
 
 
 def _settled(item: Datagram, now_ns: int) -> bool:

@@ -21,7 +21,7 @@ from netdissect.model.records import (
     DatagramRecord,
     Finding,
 )
-from netdissect.pipeline.holding import DatagramQueue
+from netdissect.pipeline.holding import DatagramQueue, may_have
 from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Datagram
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
@@ -141,25 +141,13 @@ class Records:
             item.findings = tuple(mine)
             self._findings.clear()
         item.follows = self._follows(item)
-        if self.held.needs is not None and not self._may_matter(item):
+        needs = self.held.needs
+        if needs is not None and not _may_matter(item, needs):
             # It only keeps its place in the order.
             item.payload, item.events, item.hints = b"", [], None
         self.held.add(item)
         if not self.held.live:
             item.release_events()
-
-    def _may_matter(self, item: Datagram) -> bool:
-        """Return whether a datagram may be needed for its copies, or for decoding later ones. An
-        original stays an original; the kind of other copies may change, and the bytes of a message
-        over TCP may be retransmitted later.
-        """
-        needs = self.held.needs
-        if item.stream is not None:
-            return True
-        for _, copy in item.touched:
-            if copy.kind != "original" or needs is None or None in needs or copy.kind in needs:
-                return True
-        return item.follows
 
     def _follows(self, item: Datagram) -> bool:
         """Return whether the inspector of a datagram's connection has to see it."""
@@ -192,12 +180,7 @@ class Records:
 
     def _is_wanted(self, item: Datagram) -> bool:
         needs = self.needs
-        if needs is None or not self.lazy or item.stream is not None:
-            return True
-        for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
-            if None in needs or copy.kind in needs:
-                return True
-        return False
+        return needs is None or not self.lazy or may_have(item, needs)
 
     def _left_early(self, frame: int) -> bool:
         """Return whether the next record of a frame was shown early."""
@@ -385,6 +368,16 @@ class Records:
             # TCP retransmits what is lost of a stream.
             self._reliable[key] = frozenset(found | ({MESSAGES} if policy.stream else set()))
         return self._reliable[key]
+
+
+def _may_matter(item: Datagram, needs: frozenset[str | None]) -> bool:
+    """Return whether a datagram may be needed for its copies, or for decoding later ones. An
+    original stays an original; the kind of other copies may change.
+    """
+    for _, copy in item.touched:
+        if copy.kind != "original":
+            return True
+    return may_have(item, needs) or item.follows
 
 
 def _kinds(item: Datagram) -> tuple[str | None, ...]:
