@@ -383,11 +383,11 @@ class StreamTrack:
                 "segments": len(parts),
                 "first_octet_ns": parts[0].time_ns if parts else time_ns,
                 "last_octet_ns": newest_ns,
-                "retransmitted": repeated,
+                "retransmitted": False,
                 "blocked_ms": max(0, waited) / 1e6,
             }
             if repeated:
-                record.extra["retransmitted_in"] = resent_in
+                _note_retransmission(record, resent_in)
             self.recorder.touched.append((record, copy))
         known = end <= self.halves[direction].acked
         waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated or known)
