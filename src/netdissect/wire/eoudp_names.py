@@ -37,6 +37,9 @@ EVENT_8A: Final = 0x8A
 EVENT: Final = 0x8B
 IMPORTANT_EVENT_8C: Final = 0x8C
 """Commands. Three changed their meaning; see `command_name`."""
+EARLY_EVENT: Final = DISCONNECT
+RFC01_DELETE_COMPONENT: Final = IMPORTANT_EVENT
+"""Two of them in v1.0 and in RFC_01, by what they mean there."""
 COMMANDS: Final = {
     PACKET_INFO: "PACKET_INFO", ACK: "ACK", CONNECT_ACCEPT: "CONNECT_ACCEPT",
     CONNECT_REJECT: "CONNECT_REJECT", SYSTEM_LOAD: "SYSTEM_LOAD", COMPONENT_OF: "COMPONENT_OF",
@@ -120,7 +123,7 @@ def command_name(dialect: str, command: int, size: int) -> str:
     key event of v1.0 and the disconnect of all later releases; 0x10 is an important event in RFC_02
     and deletes a component in RFC_01.
     """
-    if command == DISCONNECT and size and dialect.startswith("exodia-early"):
+    if command == EARLY_EVENT and size and dialect.startswith("exodia-early"):
         return "EVENT"
     if command == IMPORTANT_EVENT and dialect in DOCUMENTS:
         deletes = size >= _MIN_DELETE or (dialect == "rfc01" and size != _EVENT_SIZE)

@@ -27,7 +27,6 @@ SCHEMA_VALUES: tuple[Values, ...] = (COMPONENT_VALUES,)
 """Encodings of values for user schemas."""
 
 
-
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Complete the tree of one datagram."""
     root = dissection.root

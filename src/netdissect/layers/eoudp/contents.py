@@ -113,7 +113,7 @@ class EoudpEvent(_Content):
     name = "EOUDP EVENT"
     commands = {
         "": eoudp.EVENT,
-        **dict.fromkeys(("exodia-early", "exodia-early-long32"), eoudp.DISCONNECT),
+        **dict.fromkeys(("exodia-early", "exodia-early-long32"), eoudp.EARLY_EVENT),
     }
     fields_desc = [LEIntField("key", 32), Flag("pressed", 1)]
     generated = (Gen("key_name", lambda f: key_name(f["key"])), documents.PRESSED)

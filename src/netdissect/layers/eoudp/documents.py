@@ -36,7 +36,7 @@ from netdissect.wire.eoudp_names import FAR_ID, key_name
 
 STRINGS = Gen("strings", lambda f: [text(e["text"]) for e in f["entries"] if "text" in e] or None)
 """The texts of a list of strings, up to the first broken one."""
-_DELETED = {"": eoudp.DELETE_COMPONENT, "rfc01": eoudp.IMPORTANT_EVENT}
+_DELETED = {"": eoudp.DELETE_COMPONENT, "rfc01": eoudp.RFC01_DELETE_COMPONENT}
 """Dialect -> number of DELETE_COMPONENT; "" = all other dialects."""
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)

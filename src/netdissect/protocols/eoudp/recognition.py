@@ -80,8 +80,8 @@ def _is_of_revision(row: Row, number: int, command: str) -> bool:
     """Return whether a document defines a command."""
     if not row.document:
         return True
-    is_rfc01_delete = number == eoudp.IMPORTANT_EVENT and command == "DELETE_COMPONENT"
-    if row.name == "rfc01" and number == eoudp.IMPORTANT_EVENT:
+    is_rfc01_delete = number == eoudp.RFC01_DELETE_COMPONENT and command == "DELETE_COMPONENT"
+    if row.name == "rfc01" and number == eoudp.RFC01_DELETE_COMPONENT:
         return is_rfc01_delete
     return number not in FOREIGN[row.name] and not is_rfc01_delete
 

@@ -466,7 +466,7 @@ def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
     if row.name != "rfc02":
         return None
     rfc01 = command in FOREIGN["rfc02"] or (
-        command == eoudp.IMPORTANT_EVENT and name == "DELETE_COMPONENT"
+        command == eoudp.RFC01_DELETE_COMPONENT and name == "DELETE_COMPONENT"
     )
     return Hints(("rfc01", "rfc01"), hints.extra) if rfc01 else None
 
