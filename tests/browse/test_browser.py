@@ -29,6 +29,7 @@ from netdissect.cli.live import LiveSession
 from netdissect.cli.live_backend import LiveBackend
 from netdissect.cli.request import Match
 from netdissect.cli.session import Choices, Session
+from netdissect.model.errors import UsageError
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, column, index, open_capture
 from netdissect.pipeline.index import AGAIN, COPY, GONE, LOST, RESENT
@@ -851,6 +852,18 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column, "_REST", 15)
     for module in (column, index):
         monkeypatch.setattr(module, "PIECE", 16)
+
+
+def test_who_gave_up_rights_is_told_where_to_write(
+    watched: tuple[LiveBackend, Browser], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, _ = watched
+    backend.feed.note = "running as user 65534 (nobody)"
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path) != tmp_path)
+    with pytest.raises(UsageError, match="--user NAME"):
+        backend.write(str(tmp_path / "kept.pcapng"), [1])
+    (tmp_path / "open").mkdir()
+    backend._fits(str(tmp_path / "open" / "kept.pcapng"))
 
 
 @pytest.fixture

@@ -63,14 +63,16 @@ def test_messages_can_be_searched_sorted_and_shown_all(browser: Browser, lossy: 
     browser.size(1440, 900)
     browser.open(lossy)
     assert len(shown_rows(browser)) == 25
+    assert browser.one(".count").text == "25 of 200 rows"
     field = browser.one("#q-1")
     field.send_keys("#221")
     assert [row[2] for row in shown_rows(browser)] == ["reliable 17"]
-    assert browser.one(".count").text == "1 of 200"
+    assert browser.one(".count").text == "1 of 200 rows"
     field.clear()
     field.send_keys("x\b")
     browser.run("document.querySelector('#messages-1 button.more').click()")
     assert len(shown_rows(browser)) == 200
+    assert browser.one(".count").text == "200 rows"
     click = "document.querySelectorAll('#messages-1 th button')[4].click()"
     browser.run(click)
     copies = [int(row[4].split()[-1]) for row in shown_rows(browser)]

@@ -206,6 +206,15 @@ class LiveBackend(FileBackend):
         with _Snapshot(self) as session:
             yield session
 
+    def _fits(self, path: str) -> None:
+        super()._fits(path)
+        folder = Path(path).absolute().parent
+        if self.feed.note and folder.is_dir() and not os.access(folder, os.W_OK):
+            raise UsageError(
+                f"{safe(str(folder))}: not writable, as this program gave up root's rights: name "
+                "another folder, or start it with --user NAME"
+            )
+
     @contextmanager
     def _blocks(self) -> Iterator[BlockReader]:
         if self.folder is None:

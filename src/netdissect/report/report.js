@@ -26,7 +26,8 @@
       }
       more.hidden = whole || fits <= shown;
       more.textContent = 'Show all ' + fits;
-      if (count) count.textContent = word ? fits + ' of ' + rows.length : rows.length + ' rows';
+      const seen = word || more.hidden ? fits : shown;
+      if (count) count.textContent = (seen < rows.length ? seen + ' of ' : '') + rows.length + ' rows';
     };
     more.onclick = () => { whole = true; refresh(); };
     table.after(more);
