@@ -251,6 +251,15 @@ def test_a_project_file_that_others_can_write_is_ignored(
     assert any(str(project) in row.get("ignored", "") for row in rows)
 
 
+def test_a_project_file_that_is_none_is_named(user: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project" / "netdissect.toml"
+    os.mkfifo(project)
+    result = invoke("read", LOSSY, "-c", "1")
+    assert result.exit_code == 0
+    assert f"note: {project} is ignored: it is not a regular file" in result.stderr
+    assert "not a regular file" in invoke("config", "show", "--origin").stdout
+
+
 @pytest.mark.parametrize(
     ("name", "members", "taken"),
     [("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False), ("users", [], False)],

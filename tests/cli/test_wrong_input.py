@@ -712,6 +712,10 @@ def test_an_unknown_option_names_the_help(name: str) -> None:
     check([name, "--nosuchoption"], 2, "No such option")
 
 
+def test_an_option_of_the_program_is_suggested_where_a_command_was_implied() -> None:
+    check(["--verson"], 2, "'--version'")
+
+
 def test_there_are_many() -> None:
     cases = len(WORDS) + len(FILTERS) + len(SCHEMAS) + len(STDIN) + len(COMMANDS) + 10
     assert cases >= 250

@@ -108,6 +108,8 @@ _OTHER_NAMES = {
 """What other programs call a thing -> our word for it, for suggestions."""
 
 _WORDS = "netdissect.words"
+_FIRST = "netdissect.first"
+"""The same: the first word that the user typed; "" if there was none."""
 """Key of click's `Context.meta`: the words of the command line."""
 _QUIET = frozenset({"-q", "--quiet", "config"})
 """Words that suppress the notes on ignored settings; `config` prints those notes itself."""
@@ -183,9 +185,18 @@ class Group(click.Group):
                 return super().invoke(ctx)
         except UsageError as error:
             raise blamed(found, error) from error
+        except click.NoSuchOption as error:
+            if error.option_name == ctx.meta[_FIRST]:
+                from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+                # The command was implied: an option of the program itself may have been meant.
+                ours = get_close_matches(error.option_name, _GROUP_OPTIONS)
+                error.possibilities = [*ours, *(error.possibilities or ())]
+            raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""
+        ctx.meta[_FIRST] = next(iter(args), "")
         ctx.meta[_WORDS] = words = default_command(args)
         return super().parse_args(ctx, words)
 

@@ -154,7 +154,7 @@ def _project_file() -> Path | None:
     for folder in (here, *here.parents):
         path = folder / PROJECT_NAME
         try:
-            if stat.S_ISREG(path.stat().st_mode):
+            if not stat.S_ISDIR(path.stat().st_mode):
                 return path
         except OSError:
             continue
@@ -163,7 +163,9 @@ def _project_file() -> Path | None:
 
 @as_caller()
 def _distrust(path: Path) -> str | None:
-    """Return why a project file is not trusted; None if only this user can have written it."""
+    """Return why a project file is not read; None if it is a file that only this user can have
+    written.
+    """
     # Write permission on the folder suffices to replace the file.
     user = os.geteuid()
     for place, name in ((path, "it"), (path.parent, "its folder")):
@@ -171,6 +173,8 @@ def _distrust(path: Path) -> str | None:
             facts = place.stat()
         except OSError as error:
             return f"{name} cannot be examined ({error.strerror})"
+        if place == path and not stat.S_ISREG(facts.st_mode):
+            return "it is not a regular file"
         # Root is trusted: it could change this program as well.
         if facts.st_uid not in {user, 0}:
             return f"{name} belongs to another user"
