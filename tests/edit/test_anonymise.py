@@ -31,12 +31,14 @@ from scapy.layers.inet6 import (
 from scapy.layers.l2 import Ether
 
 import console_docs
+import twocaptures
 from netdissect.capture import open_capture
 from netdissect.cli import cli
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.model.dissection import TEXT, FieldNode
 from netdissect.pipeline.iterate import iter_records
-from netdissect.pipeline.privacy import rewritten
+from netdissect.pipeline.privacy_parts import rewritten
+from netdissect.wire.teeworlds_snapshots import read_delta, unpack_string
 from packetbuild import (
     block,
     enhanced,
@@ -67,9 +69,14 @@ NAMES = Pseudonyms(b"0123456789abcdef")
 NAMED = Pseudonyms(bytes(range(32)))
 """Those of the fixture `key`."""
 SAID = frozenset(
-    {"client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256", "connect_payload"}
+    {
+        "client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256",
+        "connect_payload", "reason", "reject_reason",
+    }
 )
 """Facts that are addresses or what people wrote."""
+CLIENT_INFO = 11
+"""Type of the items with names in snapshots of 0.6."""
 STRAY = frozenset(' "{\0\ufffd\ufeff')
 """Characters that no type of message has."""
 
@@ -99,8 +106,12 @@ def plain(value: Any, key: str = "") -> Any:
 
 
 def reports(path: Path) -> list[Any]:
-    text = run("connections", path, "--json", status=(0, 4)).stdout
-    return [plain(json.loads(line)) for line in text.splitlines()]
+    found = []
+    for line in run("connections", path, "--json", status=(0, 4)).stdout.splitlines():
+        reason = (json.loads(line).get("close") or {}).get("reason")
+        # Sentences quote it.
+        found.append(plain(json.loads(line.replace(json.dumps(reason)[1:-1], "said") if reason else line)))
+    return found
 
 
 def anonymised(source: Path, key: Path, target: Path, *more: str) -> Path:
@@ -155,6 +166,75 @@ def test_names_in_compressed_packets_and_snapshots_are_removed(
     assert before.count(f'"{word}') > 3
     assert f'"{word}' not in after
     assert "snap-crc" not in after
+
+
+def names_in_snapshots(path: Path) -> list[str]:
+    """Return the names in the snapshots of a capture, with those that two parts share."""
+    parts: dict[int, dict[int, bytes]] = {}
+    found = []
+    for record in iter_records(path):
+        for message in record.messages:
+            fields = message.fields
+            if "num_parts" in fields:
+                held = parts.setdefault(fields["tick"], {})
+                held[fields["part"]] = fields["data"]
+                if len(held) == fields["num_parts"]:
+                    delta = read_delta(b"".join(held[index] for index in sorted(held)), "0.6")
+                    found += [
+                        unpack_string(ints[:4])
+                        for (kind, _), ints in delta.updated.items()
+                        if kind == CLIENT_INFO
+                    ]
+    return found
+
+
+def halves_exchanged(frames: list[Any]) -> list[Any]:
+    """Return frames in another order: each two in a row change places."""
+    return [frame for at in range(0, len(frames), 2) for frame in reversed(frames[at : at + 2])]
+
+
+@pytest.mark.parametrize(
+    "change", [list, halves_exchanged, lambda frames: [one for frame in frames for one in (frame, frame)]],
+    ids=["in order", "disordered", "twice"],
+)  # fmt: skip
+def test_a_name_that_two_parts_of_a_snapshot_share_is_removed(
+    change: Any, key: Path, tmp_path: Path
+) -> None:
+    source = Path(twocaptures.rewritten(CAPTURES / "teeworlds" / "ddnet_big_snap.pcap", tmp_path / "in.pcap", change))
+    target = anonymised(source, key, tmp_path / "out.pcap")
+    before, after = names_in_snapshots(source), names_in_snapshots(target)
+    assert len(before) == len(after) >= 51 * 3
+    assert not set(before) & set(after)
+    assert [before.index(name) for name in before] == [after.index(name) for name in after]
+    assert reports(target) == reports(source)
+
+
+def members_of(value: Any) -> set[str]:
+    """Return the names of members anywhere in a value of JSON."""
+    if isinstance(value, dict):
+        return set(value).union(*map(members_of, value.values()))
+    return set().union(*map(members_of, value)) if isinstance(value, list) else set()
+
+
+def test_a_name_is_removed_from_the_names_of_members(key: Path, tmp_path: Path) -> None:
+    source = CAPTURES / "netplay" / "text_types.pcap"
+    target = anonymised(source, key, tmp_path / "out.pcap")
+    before, after = (
+        members_of([item.fields.get("json") for record in iter_records(path) for item in record.messages])
+        for path in (source, target)
+    )
+    assert {"Charlie", "Ren\u00e9e", "k2"} <= before - after
+    assert {"username", "sender", "message"} <= before & after
+    assert len(before) == len(after)
+
+
+def test_what_was_typed_of_why_a_connection_was_closed_is_removed(key: Path, tmp_path: Path) -> None:
+    for name in ("ddnet_kicked", "tw07_banned"):
+        target = anonymised(CAPTURES / "teeworlds" / f"{name}.pcap", key, tmp_path / "out.pcap")
+        said = run("connections", target, "--json").stdout
+        assert '"reason":"Kicked (' in said or '"reason":"You have been banned for 5 minutes (' in said
+        assert "bad manners" not in said
+        assert "not today" not in said
 
 
 def test_a_password_in_a_stream_of_other_segments_is_removed(key: Path, tmp_path: Path) -> None:
@@ -383,7 +463,7 @@ def test_a_text_costs_what_it_did(octets: bytes) -> None:
 
 
 def test_text_that_a_schema_finds_keeps_its_length_in_front(tmp_path: Path) -> None:
-    for record in iter_records(CAPTURES / "netplay" / "bin1_example_chat.pcap"):
-        new, left = rewritten(record, NAMES)
+    path = CAPTURES / "netplay" / "bin1_example_chat.pcap"
+    for record, new, left in rewritten(iter_records(path), NAMES):
         assert not left
         assert len(new) == len(record.payload)

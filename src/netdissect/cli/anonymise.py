@@ -132,13 +132,14 @@ def _planned(
 
     Returns whether a packet belongs to a known connection, and how many places stay unchanged.
     """
+    from netdissect import lookup  # noqa: PLC0415
     from netdissect.edit.frames import assembled, of_connections  # noqa: PLC0415
-    from netdissect.pipeline.privacy import rewritten  # noqa: PLC0415
+    from netdissect.pipeline.privacy_parts import rewritten  # noqa: PLC0415
 
     left = 0
     with Session(file, choices) as session:
-        for record in session.records():
-            new, stay = rewritten(record, names)
+        schemas = lookup.load_schemas(choices.schemas)
+        for record, new, stay in rewritten(session.records(), names, schemas):
             left += stay
             if record.stream is not None:
                 if new != record.payload:

@@ -129,6 +129,11 @@ class Schema:
                 return found
         return None
 
+    def field_names(self) -> frozenset[str]:
+        """Return the names of the fields of all messages and objects."""
+        groups = [*(row.fields for row in self.messages.values()), *self.objects.values()]
+        return frozenset(each.name for group in groups for each in group)
+
 
 def load_schema(
     path: str | Path, formats: Mapping[str, Callable[[str], Any]] = MappingProxyType({})

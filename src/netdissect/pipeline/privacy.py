@@ -8,19 +8,22 @@ messages has a module (`Protocol.privacy`) that states how to keep the compresse
   new bytes compressed to the same size, or None if that is impossible.
 * `WRITERS`: privacy class of the protocol -> function of (bytes, function that overwrites text)
   that returns the new bytes.
+* `PARTS`: privacy class whose bytes may be divided between datagrams -> names of the fields beside
+  them that state the whole, the index of the part, and the number of parts. The writer of such a
+  class takes the offsets of the cuts as a third argument.
+* `members`: function of (the user's schema or None) that returns the names of members of JSON that
+  are not private.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
 from netdissect.model.dissection import ADDRESS, JSON, OCTETS, TEXT, Dissection, FieldNode
-from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
 from netdissect.wire.bits import extract
 
@@ -34,6 +37,8 @@ _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 """A string in JSON, with the colon after the name of a member."""
 _HALF = re.compile(rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
 """Half of a surrogate pair in JSON. It is kept, because a finding may be about it."""
+_TRIES = 100
+"""Replacements of the name of a member that are tried until one is not used yet."""
 _ADDRESS_OCTETS = 16
 """Length of an IPv6 address, bytes."""
 _Edit = tuple[int, int, bytes]
@@ -52,32 +57,30 @@ class Writer(Protocol):
         """Return another address of 4 or 16 bytes."""
 
 
-def rewritten(record: DatagramRecord, writer: Writer) -> tuple[bytes, int]:
-    """Return the payload of a record with all private data overwritten, and the number of places
-    that are left as they are because overwriting them would change a size.
-    """
-    tree = record.dissection
-    if tree is None or record.protocol is None:
-        return record.payload, 0
-    return _Rewriter(tree, record.protocol, writer).payload()
+class Habits:
+    """What is known about the private data of one protocol."""
+
+    def __init__(self, protocol: str, schema: Any) -> None:
+        """Take the name of a protocol, and the user's schema for it or None."""
+        place = registry.get(protocol).privacy
+        module = None if place is None else import_module(place)
+        self.costs: Sequence[int] | None = getattr(module, "COSTS", None)
+        self.packers: Mapping[str, Any] = getattr(module, "PACKERS", {})
+        self.writers: Mapping[str, Any] = getattr(module, "WRITERS", {})
+        self.parts: Mapping[str, tuple[str, str, str]] = getattr(module, "PARTS", {})
+        members = getattr(module, "members", None)
+        self.members: frozenset[str] = frozenset() if members is None else members(schema)
 
 
-@cache
-def _module(protocol: str) -> Any:
-    place = registry.get(protocol).privacy
-    return None if place is None else import_module(place)
-
-
-class _Rewriter:
+class Rewriter:
     """Overwrites the buffers of one tree, innermost first."""
 
-    def __init__(self, tree: Dissection, protocol: str, writer: Writer) -> None:
+    def __init__(self, tree: Dissection, habits: Habits, writer: Writer) -> None:
         self._tree = tree
+        self._habits = habits
         self._writer = writer
-        module = _module(protocol)
-        self._costs: Sequence[int] | None = getattr(module, "COSTS", None)
-        self._packers: dict[str, Any] = getattr(module, "PACKERS", {})
-        self._writers: dict[str, Any] = getattr(module, "WRITERS", {})
+        self.given: dict[FieldNode, bytes] = {}
+        """Field -> its new bytes, where they are known already."""
         self._texts: list[FieldNode] = []
         self._decoded: list[FieldNode] = []
         """Values that were decoded from the bytes of the application."""
@@ -88,7 +91,7 @@ class _Rewriter:
 
     def payload(self) -> tuple[bytes, int]:
         """Return the new payload, and the number of compressed places that were left."""
-        nodes = list(_nodes(self._tree.root))
+        nodes = list(nodes_of(self._tree.root))
         self._texts = [node for node in nodes if isinstance(node.value, str) and node.bit_length]
         self._decoded = [node for node in nodes if node.generated and node.bit_length]
         for index, buffer in enumerate(self._tree.buffers):
@@ -142,7 +145,7 @@ class _Rewriter:
         outer = self._tree.buffers[buffer.of].data
         first, length = buffer.source or (0, 8 * len(outer))
         packed = outer[first >> 3 : (first + length) >> 3]
-        packer = self._packers.get(buffer.name)
+        packer = self._habits.packers.get(buffer.name)
         done = None if packer is None else packer(packed, buffer.data, new)
         if done is None or len(done) != len(packed):
             return False
@@ -153,9 +156,10 @@ class _Rewriter:
 
     def _node(self, node: FieldNode) -> None:
         first, length = node.bit_offset, node.bit_length
-        octets = self._octets(node)
+        octets = self.octets(node)
         if node.private != OCTETS:
-            self._edit(node.buffer, first, length, self._written(octets, node.private))
+            new = self.given.get(node) or self._written(octets, node.private)
+            self._edit(node.buffer, first, length, new)
             return
         inside = [
             text for text in self._texts
@@ -179,7 +183,7 @@ class _Rewriter:
             new = self._unaligned(new)
         self._edit(node.buffer, start, length - 8 * skip, new)
 
-    def _octets(self, node: FieldNode) -> bytes:
+    def octets(self, node: FieldNode) -> bytes:
         """Return the bytes of a field; if it is not aligned, least significant bit first."""
         data = self._tree.buffers[node.buffer].data
         first, length = node.bit_offset, node.bit_length
@@ -197,15 +201,16 @@ class _Rewriter:
             return self._json(octets)
         if kind == ADDRESS and len(octets) == _ADDRESS_OCTETS:
             return self._writer.address(octets)
-        write: Callable[[bytes, Callable[[bytes], bytes]], bytes] | None = self._writers.get(kind)
+        write: Callable[[bytes, Callable[[bytes], bytes]], bytes] | None
+        write = self._habits.writers.get(kind)
         return octets if write is None else write(octets, self._text)
 
     def _text(self, octets: bytes) -> bytes:
-        return self._writer.text(octets, self._costs, flat=self._flat)
+        return self._writer.text(octets, self._habits.costs, flat=self._flat)
 
     def _value(self, node: FieldNode) -> None:
         """Overwrite a text that a user's schema has decoded, but not its length."""
-        octets = self._octets(node)
+        octets = self.octets(node)
         value = node.value.encode("utf-8", "surrogateescape")
         at = octets.rfind(value) if value else -1
         if at < 0:
@@ -238,19 +243,38 @@ class _Rewriter:
             json.loads(octets.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             return _RUN.sub(self._run, octets)
-        return _STRING.sub(self._string, octets)
+        names = [match[1] for match in _STRING.finditer(octets) if match[2]]
+        members = self._new_members(dict.fromkeys(names))
 
-    def _string(self, match: re.Match[bytes]) -> bytes:
-        # The name of a member is not private.
-        if match[2]:
-            return match[0]
-        parts = _HALF.split(match[1])
-        return b'"' + b"".join(
-            part if at & 1 else self._text(part) for at, part in enumerate(parts)
-        ) + b'"'  # fmt: skip
+        def string(match: re.Match[bytes]) -> bytes:
+            new = members[match[1]] if match[2] else self._escaped(match[1])
+            return b'"' + new + b'"' + (match[2] or b"")
+
+        return _STRING.sub(string, octets)
+
+    def _new_members(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return old -> new names of members, which are as different as the old ones."""
+        known = self._habits.members
+        new = {name: name for name in names if name.decode("utf-8", "replace") in known}
+        taken = set(new)
+        for name in names:
+            if name not in new:
+                other = self._escaped(name)
+                for _ in range(_TRIES):
+                    if other not in taken:
+                        break
+                    other = self._escaped(other)
+                new[name] = other if other not in taken else name
+                taken.add(new[name])
+        return new
+
+    def _escaped(self, octets: bytes) -> bytes:
+        """Overwrite a string in JSON."""
+        parts = _HALF.split(octets)
+        return b"".join(part if at & 1 else self._text(part) for at, part in enumerate(parts))
 
 
-def _nodes(node: FieldNode) -> Iterator[FieldNode]:
+def nodes_of(node: FieldNode) -> Iterator[FieldNode]:
     """Yield the nodes of a tree, parents first."""
     pending = [node]
     while pending:

@@ -103,8 +103,7 @@ def _optional(name: str, default: bytes = bytes(TOKEN_OCTETS), *, absent: bool =
 
 
 def _reason() -> Maybe:
-    # Not private: programs write it, and it says why the connection ended.
-    return Maybe(Text("reason", private=""))
+    return Maybe(Text("reason", private="close_reason"))
 
 
 def _request() -> list[Any]:

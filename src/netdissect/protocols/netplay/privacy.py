@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable
 
+from netdissect.dissect.schema import Schema, built_in
 from netdissect.wire.netplay import CLASS_LINE, chunk_spans
 from netdissect.wire.netplay_text import could_be_class
 
@@ -87,6 +88,11 @@ def _class_line(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
         return octets
     # Only words are overwritten: the findings on the line depend on the other characters.
     return _WORDS.sub(lambda match: spell(match[0]), octets)
+
+
+def members(schema: Schema | None) -> frozenset[str]:
+    """Return the names of members that a schema has. Any other may be a key that people chose."""
+    return (schema or built_in("netplay")).field_names()
 
 
 PACKERS = {"decompressed": _deflate, "reassembled": _rechunk}

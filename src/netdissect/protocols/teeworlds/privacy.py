@@ -6,7 +6,9 @@ See `pipeline/privacy.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from operator import le
 
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_snapshots import pack_string, unpack_string
@@ -24,6 +26,23 @@ _SHORT = b"xyz"
 """Letters that become the first byte of a small negative integer."""
 _ATTEMPTS = 20_000
 """Replacements that are tried for one name and clan."""
+_STANDARD = (
+    rb"Timeout|Server shutdown|Wrong password|This server is full",
+    rb"Only \d+ players with the same IP are allowed",
+    rb"Wrong version\. Server is running '[\w. ]*' and client '[\w. ]*'|Error loading map",
+    rb"Unable to connect to the server|Too many connections in a short time",
+    rb"0\.7 connections are not accepted at this time",
+    rb"[Tt]oo weak connection \((?:out of buffer|not acked for \d+ seconds)\)",
+    rb"Kicked by (?:console|vote)|Kicked for (?:spamming|inactivity|being inactive)",
+    rb"Too many remote console authentication tries|Stressing network",
+    rb"You have been banned(?: for(?: life|ever| \d+ minutes?))?",
+)
+"""Reasons of a close that programs give. *Source:* docs/protocols/teeworlds.md; the sources of
+Teeworlds 0.6 and 0.7 and of DDNet.
+"""
+_WITHOUT_PEOPLE = re.compile(b"|".join(_STANDARD))
+_WITH_PEOPLE = re.compile(rb"((?:Kicked|Banned|" + _STANDARD[-1] + rb") \()(.*)(\))", re.DOTALL)
+"""The same before a reason that somebody may have typed."""
 _USUAL, _LONGEST = 4, 5
 """Bytes of an integer of text: usually at least, and at most."""
 _U32 = 0xFFFFFFFF
@@ -41,24 +60,51 @@ def _recompress(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
     return code + packed[len(code) :] if len(code) >= end else code.ljust(len(packed), b"\0")
 
 
-def _snapshot(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
+def _close_reason(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
+    """Return the reason of a close without what somebody may have typed."""
+    text = octets.rstrip(b"\0")
+    if _WITHOUT_PEOPLE.fullmatch(text):
+        return octets
+    framed = _WITH_PEOPLE.fullmatch(text)
+    if framed is None:
+        return spell(text) + octets[len(text) :]
+    before, typed, after = framed.groups()
+    inside = typed if _WITHOUT_PEOPLE.fullmatch(typed) else spell(typed)
+    return before + inside + after + octets[len(text) :]
+
+
+def _snapshot(
+    octets: bytes, spell: Callable[[bytes], bytes], cuts: Sequence[int] = ()
+) -> bytes:
     """Return the data of a snapshot with other names and clans in its client_info items.
 
     The sum of the integers does not change, and so neither does the checksum of this snapshot and
-    of those built on it. Nor does the size, even in a compressed packet.
+    of those built on it. Nor does the size, even in compressed packets: of one with the whole data,
+    or of several that divide it at `cuts`.
     """
     at = 0
     while (match := _CANDIDATES.search(octets, at)) is not None:
         at = match.start() + 1
         raw = match[1]
-        found = _replacement(raw, spell)
+        inner = [cut - match.start() for cut in cuts if 0 < cut - match.start() < len(raw)]
+        found = _replacement(raw, spell, inner)
         if found is not None:
             at = match.start() + len(raw)
             octets = octets[: match.start()] + found + octets[at:]
     return octets
 
 
-def _replacement(raw: bytes, spell: Callable[[bytes], bytes]) -> bytes | None:
+def _costs(octets: bytes, cuts: Sequence[int]) -> list[int]:
+    """Return the length of the code of each piece, bits."""
+    return [
+        sum(COSTS[octet] for octet in octets[start:end])
+        for start, end in pairwise((0, *cuts, len(octets)))
+    ]
+
+
+def _replacement(
+    raw: bytes, spell: Callable[[bytes], bytes], cuts: Sequence[int]
+) -> bytes | None:
     """Return the seven integers of another name and clan; None if `raw` holds no name and clan."""
     ints, sizes, at = list[int](), list[int](), 0
     while at < len(raw):
@@ -78,28 +124,49 @@ def _replacement(raw: bytes, spell: Callable[[bytes], bytes]) -> bytes | None:
     free = _NAME - 1 if len(name) < 4 * (_NAME - 1) else _NAME + _CLAN - 1
     if len(name) >= 4 * (_NAME - 1) and len(clan) >= 4 * (_CLAN - 1):
         name, free = name[: 4 * (_NAME - 1) - 1], _NAME - 1  # Shorten the name to make room.
-    cost = sum(COSTS[octet] for octet in raw)
+    costs = _costs(raw, cuts)
+    best: bytes | None = None
+    for new in _others(ints, sizes, (name, clan), free, spell):
+        if len(new) == len(raw):
+            new_costs = _costs(new, cuts)
+            if new_costs == costs:
+                return new
+            if not cuts or all(map(le, new_costs, costs)):
+                best = new
+    return best
+
+
+def _others(
+    ints: Sequence[int],
+    sizes: Sequence[int],
+    texts: tuple[bytes, bytes],
+    free: int,
+    spell: Callable[[bytes], bytes],
+) -> Iterator[bytes]:
+    """Yield replacements of a name and clan, with the same sum of the integers.
+
+    Args:
+        ints: the integers, of which the one at `free` can hold anything.
+        sizes: their sizes, bytes.
+        texts: name and clan, without the parts behind `free`.
+        free: index of the integer behind the end of a text.
+        spell: replaces text.
+
+    """
     # Where an integer was short, one of the new ones has to be.
     shortest = sorted(range(len(ints)), key=sizes.__getitem__)
     short = shortest[: sum(_LONGEST - size for size in sizes)]
-    best: bytes | None = None
     for attempt in range(_ATTEMPTS):
         salt = attempt.to_bytes(4, "big")
-        words = [bytearray(spell(salt + text)[len(salt) :]) for text in (name, clan)]
+        words = [bytearray(spell(salt + text)[len(salt) :]) for text in texts]
         for place in short:
             word, first = words[place >= _NAME], 4 * (place % _NAME)
             if first < len(word):
                 word[first] = _SHORT[word[first] % len(_SHORT)]
         new_ints = pack_string(bytes(words[0]), _NAME) + pack_string(bytes(words[1]), _CLAN)
-        # The integer behind the end of a text can hold anything: here, what preserves the sum.
         rest = (sum(ints) - sum(new_ints) + new_ints[free]) & _U32
         new_ints[free] = rest - (1 << 32) if rest >> 31 else rest
-        new = b"".join(map(TEEWORLDS.write, new_ints))
-        if len(new) == len(raw):
-            best = new
-            if sum(COSTS[octet] for octet in new) == cost:
-                return new
-    return best
+        yield b"".join(map(TEEWORLDS.write, new_ints))
 
 
 def _is_utf8(octets: bytes) -> bool:
@@ -111,4 +178,5 @@ def _is_utf8(octets: bytes) -> bool:
 
 
 PACKERS = {"decompressed": _recompress}
-WRITERS = {"snapshot": _snapshot}
+WRITERS = {"close_reason": _close_reason, "snapshot": _snapshot}
+PARTS = {"snapshot": ("tick", "part", "num_parts")}
