@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry as registry
 
 from netdissect.model.errors import CaptureFileError, UsageError
@@ -69,6 +70,28 @@ def test_what_is_not_there_is_said_without_secrets(folder: Path) -> None:
     with pytest.raises(UsageError, match="nosuch://host") as error:
         sources_of(["nosuch://me:secret@host/x?token=secret"])
     assert "secret" not in str(error.value)
+    with pytest.raises(CaptureFileError, match=r"memory://host/\*\.nothing: no captures") as none:
+        sources_of(["memory://me:secret@host/*.nothing"])
+    assert "secret" not in str(none.value)
+
+
+class Hosted(MemoryFileSystem):
+    """A file system whose paths do not state the host, such as SFTP."""
+
+    protocol = "hosted"
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("hosted://").partition("/")[2].rstrip("/")
+
+
+def test_files_of_one_path_on_two_hosts_are_captures_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry, "hosted", Hosted)
+    Hosted().pipe("/caps/g.pcap", b"")
+    found = sources_of(["hosted://me:secret@b:22/caps/*.pcap", "hosted://a/caps/g.pcap"])
+    assert [each.name for each in found] == ["hosted://a/caps/g.pcap", "hosted://b:22/caps/g.pcap"]
 
 
 @pytest.fixture

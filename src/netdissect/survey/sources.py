@@ -70,7 +70,7 @@ def sources_of(words: Iterable[str]) -> list[Source]:
     for word in words:
         sources = list(_remote(word) if "://" in word else _local(word))
         if not sources:
-            raise CaptureFileError(f"{word}: no captures there")
+            raise CaptureFileError(f"{_shown(word)}: no captures there")
         for source in sources:
             known = found.get(source.name)
             name = source.name
@@ -169,7 +169,7 @@ def _remote(word: str) -> Iterator[Source]:
             names = [path]
         for name in names:
             octets = system.size(name) or 0
-            yield Source(_shown(system.unstrip_protocol(name)), name, word, octets)
+            yield Source(_named(system.unstrip_protocol(name), shown), name, word, octets)
     except ImportError as error:
         why = "URLs of the web need aiohttp: pip install aiohttp" if web else str(error)
         raise UsageError(f"{shown}: {why}") from error
@@ -193,6 +193,13 @@ def _why(error: BaseException) -> str:
     if isinstance(error, FileNotFoundError):
         return "No such file or directory" if error.__cause__ is None else str(error.__cause__)
     return f"{type(error).__name__}: {error}"
+
+
+def _named(url: str, shown: str) -> str:
+    """Return the name of a capture: its URL, with the host where a file system leaves that out."""
+    scheme, _, place = _shown(url).partition("://")
+    host = shown.partition("://")[2].partition("/")[0]
+    return f"{scheme}://{host}{place}" if place.startswith("/") else f"{scheme}://{place}"
 
 
 def _shown(url: str) -> str:
