@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -33,6 +35,20 @@ def names(folder: Path, *words: str) -> list[str]:
 
 def test_a_folder_stands_for_its_captures(folder: Path) -> None:
     assert names(folder, str(folder)) == ["[x].pcap", "a.pcapng.gz", "b.pcap", "deep/c.pcap12"]
+
+
+def test_a_folder_that_cannot_be_listed_is_a_source_that_fails(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("deep"):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert names(folder, str(folder))[-1] == "deep"
 
 
 def test_a_pattern_and_a_file_name_the_same_once(folder: Path) -> None:

@@ -114,10 +114,14 @@ def _by_number(source: Source) -> list[str | int]:
 
 def _local(word: str) -> Iterator[Source]:
     if os.path.isdir(word):  # noqa: PTH112 - a pattern need not be a path
-        for folder, folders, files in os.walk(word):
+        closed: list[OSError] = []
+        for folder, folders, files in os.walk(word, onerror=closed.append):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             found = (Path(folder, name) for name in files if _is_capture_name(name))
             yield from map(_file, filter(Path.is_file, found))  # reading a pipe would block
+        for error in closed:  # reading it as a capture fails, too, which the dataset shows
+            where = str(Path(error.filename).absolute())
+            yield Source(where, where)
     elif glob.has_magic(word) and not Path(word).exists():
         for name in glob.glob(word, recursive=True):  # noqa: PTH207 - absolute patterns, too
             if Path(name).is_file():
