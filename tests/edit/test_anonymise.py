@@ -392,6 +392,22 @@ def test_comments_and_machines_of_pcapng_are_left_out(order: str, key: Path, tmp
         assert len(list(reader)) == 1
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_simple_packet_block_stays_as_long_as_it_says(order: str, key: Path, tmp_path: Path) -> None:
+    """Unlike in other blocks, its captured length follows from its length on the wire."""
+    source = tmp_path / "in.pcapng"
+    packet = bytes(12) + b"\x08\x00" + ipv4(udp(b"GET /private", 5000, 9))
+    padded = packet + bytes(-len(packet) % 4)
+    simple = block(order, 3, len(packet).to_bytes(4, "little" if order == "<" else "big") + padded)
+    source.write_bytes(section(order) + interface(order, 1) + simple + enhanced(order, 1, packet))
+    target = anonymised(source, key, tmp_path / "out.pcapng")
+    with open_capture(target) as reader:
+        first, second = (frame[3] for frame in reader)
+    assert first[:42] == second[:42]
+    assert first[42:] == bytes(12)
+    assert len(second) == 42
+
+
 @pytest.mark.tshark
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 @pytest.mark.parametrize("source", SAMPLE, ids=lambda path: path.stem)

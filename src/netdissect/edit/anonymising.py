@@ -125,9 +125,10 @@ def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
     if reader.is_pcap:
         pack_into(f"{block.order}I", head, 8, len(data))
         return bytes(head) + data
-    padded = data + b"\0" * (-len(data) % 4)
     if block.start != 28:  # noqa: PLR2004 - a Simple Packet Block has only the length on the wire
-        return block_bytes(3, bytes(head[8:]) + padded, block.order)
+        whole = data.ljust(block.captured, b"\0")
+        return block_bytes(3, bytes(head[8:]) + whole + bytes(-len(whole) % 4), block.order)
+    padded = data + b"\0" * (-len(data) % 4)
     pack_into(f"{block.order}I", head, 20, len(data))
     kept = _options(block, block.options, PACKET) if block.options else b""
     kind = int.from_bytes(head[:4], "little" if block.order == "<" else "big")
