@@ -184,10 +184,17 @@ def test_one_capture_may_have_several_workers(tmp_path: Path, monkeypatch: pytes
     assert asked == [2]
 
 
-def test_a_run_wants_a_place() -> None:
-    result = CliRunner().invoke(cli, ["survey", str(LOSSY)], prog_name="netdissect")
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [([], "--out DATASET"), (["--out", "s3://games/fleet"], "a folder of this machine"),
+     (["--out", "file:///tmp/fleet"], "a folder of this machine")],
+)  # fmt: skip
+def test_a_run_wants_a_place(out: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli, ["survey", str(LOSSY), *out], prog_name="netdissect")
     assert result.exit_code == 2
-    assert "--out DATASET" in result.output
+    assert said in result.output
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def command(
     else:
         if not out:
             raise UsageError("name the dataset to write: --out DATASET")
+        if "://" in out:
+            raise UsageError("--out is a folder of this machine, not a URL")
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
         # Hide Dask's errors about an interruption; failures are reported here.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
