@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,8 @@ from netdissect.survey.work import Plan, survey_one
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
 LOSSY = RIPTIDE / "udp_2.2.1_lossy_clientleg.pcap"
 DARK = RIPTIDE / "udp_2.2.1_blackout_timeout_clientleg.pcap"
-QUESTIONS = re.findall(
-    r"```sql\n(.*?)```", (console_docs.ROOT / "docs" / "survey.md").read_text(), re.DOTALL
-)
+PAGE = (console_docs.ROOT / "docs" / "survey.md").read_text()
+QUESTIONS = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 
 def made(out: Path, *captures: Path) -> Path:
@@ -164,6 +164,39 @@ def test_the_questions_of_the_page_have_answers(fleet: Path) -> None:
         base.execute(QUESTIONS[0].replace("fleet/", f"{fleet}/".replace("'", "''")))
         for question in QUESTIONS[1:]:
             assert base.execute(question).fetchall(), question
+
+
+def flat(rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+    """Return rows with the items of lists as values, and times as text without a zone."""
+    found = []
+    for row in rows:
+        values: list[Any] = []
+        for value in row:
+            values += value if isinstance(value, list) else [value]
+        found.append([str(each)[:19] if isinstance(each, datetime) else each for each in values])
+    return sorted(found, key=repr)
+
+
+def test_polars_answers_the_questions_of_the_page_alike(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("polars")
+    folder = tmp_path_factory.mktemp("fleet")
+    bad = folder / "bad.pcap"
+    bad.write_bytes(b"nothing")
+    teeworlds = console_docs.ROOT / "captures" / "teeworlds" / "ddnet_loss_client_side.pcap"
+    fleet = made(folder / "out", LOSSY, DARK, teeworlds, bad)
+    (page,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(page.replace("fleet/", f"{fleet}/"), names)  # noqa: S102 - our own page
+    assert "loss" in capsys.readouterr().out
+    with duckdb.connect(":memory:") as base:
+        base.execute(QUESTIONS[0].replace("fleet/", f"{fleet}/"))
+        for question, other in zip(QUESTIONS[1:], names["questions"], strict=True):
+            asked, found = flat(base.execute(question).fetchall()), flat(other.collect().rows())
+            assert len(asked) == len(found) > 0
+            for one, two in zip(asked, found, strict=True):
+                assert one == pytest.approx(two), question
 
 
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,7 +106,8 @@ _WAY: Final = (*_KEY, *_columns("name", "direction"))
 
 TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "captures": (
-        *_columns("text", "capture", "path", "error"),
+        *_columns("name", "capture"),
+        *_columns("text", "path", "error"),
         *_columns("name", "status", "version", "format"),
         *_columns("int", "file_bytes", "truncated_at", unit="bytes"),
         *_columns("int", "octets", unit="bytes"),
