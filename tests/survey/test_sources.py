@@ -10,6 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -76,6 +77,21 @@ def test_a_url_is_fetched_and_has_the_key_of_its_content(folder: Path) -> None:
 def test_a_url_may_be_a_folder_or_a_pattern(folder: Path) -> None:
     assert names(folder, f"file://{folder}")[1:] == ["a.pcapng.gz", "b.pcap", "deep/c.pcap12"]
     assert names(folder, f"file://{folder}/b*") == ["b.pcap"]
+
+
+def test_files_of_one_name_in_two_archives_are_captures_of_their_own(folder: Path) -> None:
+    for name in ("a.zip", "b.zip"):
+        with ZipFile(folder / name, "w") as archive:
+            archive.writestr("g.pcap", name)
+    found = sources_of([f"zip://*.pcap::{folder}/a.zip", f"zip://g.pcap::file://{folder}/b.zip"])
+    assert [each.name for each in found] == [
+        f"zip://g.pcap::{folder}/a.zip", f"zip://g.pcap::file://{folder}/b.zip",
+    ]  # fmt: skip
+    for each, content in zip(found, (b"a.zip", b"b.zip"), strict=True):
+        with local_copy(each) as copy:
+            assert Path(copy.path).read_bytes() == content
+    (cached,) = sources_of([f"simplecache::file://{folder}/b.pcap"])
+    assert cached.name == f"file://{folder}/b.pcap"
 
 
 def test_what_is_not_there_is_said_without_secrets(folder: Path) -> None:

@@ -200,10 +200,15 @@ def _why(error: BaseException) -> str:
 
 
 def _named(url: str, shown: str) -> str:
-    """Return the name of a capture: its URL, with the host where a file system leaves that out."""
+    """Return the name of a capture: its URL, with the host or archive that a file system leaves
+    out of it but that is in what the user named.
+    """
     scheme, _, place = _shown(url).partition("://")
-    host = shown.partition("://")[2].partition("/")[0]
-    return f"{scheme}://{host}{place}" if place.startswith("/") else f"{scheme}://{place}"
+    host = shown.partition("://")[2].partition("/")[0] if place.startswith("/") else ""
+    inside = shown.partition("::")[2]
+    # A cache names its files as they are named where they come from.
+    archive = f"::{inside}" if inside and not inside.startswith(f"{scheme}://") else ""
+    return f"{scheme}://{host}{place}{archive}"
 
 
 def _shown(url: str) -> str:
