@@ -5,7 +5,9 @@ import gc
 import io
 import pickle
 import tempfile
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -310,6 +312,24 @@ def test_the_file_is_freed_with_the_last_who_holds_it(monkeypatch: pytest.Monkey
     assert not found
     found.append(report(7))
     assert found == [report(7)]
+
+
+class _Slow(io.BytesIO):
+    """A file in which another thread comes between a position and its use."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        place = super().seek(offset, whence)
+        time.sleep(0.001)
+        return place
+
+
+def test_threads_read_the_reports_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "BytesIO", _Slow)
+    monkeypatch.setattr(room, "MAX_PLAIN", 0)
+    found, listed = made()
+    with ThreadPoolExecutor(4) as pool:
+        places = [number % 4 for number in range(80)]
+        assert list(pool.map(found.__getitem__, places)) == [listed[place] for place in places]
 
 
 def test_without_a_place_for_a_file_memory_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from io import BytesIO
 from operator import eq
+from threading import Lock
 from typing import IO, NamedTuple, overload
 
 from netdissect.diagnosis import About, Neighbours
@@ -56,6 +57,7 @@ class Store:
         "_file",
         "_in_memory",
         "_lines",
+        "_lock",
         "_places",
         "_plain",
         "_starts",
@@ -69,6 +71,8 @@ class Store:
         """How each is written, where only that is wanted: lines are kept then, and apart from them
         the diagnoses that others may leave in doubt.
         """
+        self._lock = Lock()
+        """Held while the file position is in use: several threads may read reports."""
         self._begin()
 
     def _begin(self) -> None:
@@ -132,8 +136,9 @@ class Store:
     def _read(self, place: int) -> bytes:
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
-        self._file.seek(start)
-        return self._file.read(end - start)
+        with self._lock:
+            self._file.seek(start)
+            return self._file.read(end - start)
 
     def place(self, connection: int) -> int | None:
         """Return the place of a connection's report; None without one."""
@@ -208,9 +213,9 @@ class Store:
         self._add(octets)
 
     def _add(self, octets: bytes) -> None:
-        # Reading a report moves the file position too.
-        self._file.seek(self._end)
-        self._file.write(octets)
+        with self._lock:
+            self._file.seek(self._end)
+            self._file.write(octets)
         self._end += len(octets)
         if self._in_memory and self._end > MAX_IN_MEMORY:
             self._to_file()
@@ -225,9 +230,10 @@ class Store:
         except OSError:
             return
         weakref.finalize(self, file.close)
-        self._file.seek(0)
-        shutil.copyfileobj(self._file, file, _PIECE)
-        self._file = file
+        with self._lock:
+            self._file.seek(0)
+            shutil.copyfileobj(self._file, file, _PIECE)
+            self._file = file
 
 
 class Reports(Sequence[ConnectionReport], Closing):
