@@ -11,7 +11,7 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
-from netdissect.model.packets import FlowKey, Packet, reverse_key
+from netdissect.model.packets import FlowKey, Packet, PacketKind, reverse_key
 from netdissect.model.reports import EndHint
 from netdissect.pipeline.observer import Datagram, Observer
 from netdissect.protocols.base import Assembler, Fault, Protocol
@@ -97,6 +97,10 @@ class Flow:
         """Frame that began the present connection, if the flow had one before."""
         self.begun_at = 0
         """Datagrams of the present connection when another one was last merged into it."""
+        self.lapsed = False
+        """Whether the present connection had been given up when its next datagram came."""
+        self.trusted = 0
+        """Malformed datagrams to come that raise no doubt (see `doubts`)."""
         self.ways: list[DirectionHandler] = []
         """Handlers of the present connection: (client to server, server to client)."""
 
@@ -193,8 +197,7 @@ class DirectionHandler(DatagramHandler):
                         self.observer.seen(item)
                     return
                 events = told
-            if events and events[0][0] == _RESTART:
-                self._intake.restart(self, frame, time_ns, payload, events)
+            if self._intake.turns(self, frame, time_ns, payload, events):
                 return
             if self.flow.held:
                 self._intake.release(self.flow, self.direction)
@@ -317,6 +320,8 @@ class Restarts:
         strict: bool,
         renew: Callable[[Flow, int, int, Hints | None], None],
         refuse: Callable[[Flow], bool],
+        doubt: Callable[[Flow, Packet, int, list[Event]], bool],
+        malformed: frozenset[str],
         hit: Callable[[str], None],
     ) -> None:
         """Create one.
@@ -325,12 +330,17 @@ class Restarts:
             strict: re-raise exceptions in protocols.
             renew: begins a new connection on a flow (flow, frame, time, hints).
             refuse: returns whether a flow must not get another connection, because of a flood.
+            doubt: is called with a flow, a malformed datagram of it, its direction and its events;
+                returns whether the datagram is held.
+            malformed: the codes of findings about malformed datagrams.
             hit: called with the name of a bound when it is hit.
 
         """
         self.strict = strict
         self._renew = renew
         self._refuse = refuse
+        self._doubt = doubt
+        self._malformed = malformed
         self._hit = hit
 
     def open(
@@ -355,10 +365,27 @@ class Restarts:
         else:
             port.take(frame, time_ns, payload)
 
-    def restart(
+    def turns(
+        self, port: DirectionHandler, frame: int, time_ns: int, payload: bytes, events: list[Event]
+    ) -> bool:
+        """Process a datagram that begins, or may begin, a new connection; return False for any
+        other.
+        """
+        flow, direction = port.flow, port.direction
+        if not flow.held and is_malformed(events, self._malformed):
+            key = flow.key_of(direction)
+            packet: Packet = (PacketKind.UDP, frame, time_ns, key, payload, None, ())
+            if self._doubt(flow, packet, direction, events):
+                return True
+        if events and events[0][0] == _RESTART:
+            self._restart(port, frame, time_ns, payload, events)
+            return True
+        return False
+
+    def _restart(
         self, port: DirectionHandler, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
-        """Process a datagram that begins, or may begin, a new connection on a claimed flow."""
+        """Process a datagram whose events begin with RESTART."""
         flow, connection, direction = port.flow, port.connection, port.direction
         scope = events[0][1]
         if scope == "?":
@@ -397,6 +424,18 @@ class Restarts:
             _, frame, time_ns, payload = item
             flow.ways[direction].partly(frame, time_ns, payload, _nothing_new)
             flow.ways[direction].connection.silence.handshake_request(direction, time_ns)
+
+
+def is_malformed(events: list[Event], codes: frozenset[str]) -> bool:
+    """Return whether a datagram has a finding with one of the codes, and begins no connection for
+    certain.
+    """
+    if events and events[0][0] == _RESTART and events[0][1] != "?":
+        return False
+    for event in events:  # noqa: SIM110 - compiled, a loop is cheaper
+        if event[0] == _NOTE and event[1] in codes:
+            return True
+    return False
 
 
 def _messages_alone(events: list[Event]) -> list[Event]:

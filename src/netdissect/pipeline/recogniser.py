@@ -327,7 +327,7 @@ class Recogniser:
         elif few:
             self._count_only(flow, claim.protocol)
         else:
-            self._begin(flow, self._settle(flow, claim))
+            self._begin(flow, self.settle(flow, claim))
 
     def _is_one_of_too_many(self, flow: Flow) -> bool:
         """Return whether a flow has so few packets that during a flood it is only counted."""
@@ -363,7 +363,7 @@ class Recogniser:
             elif few:
                 self._count_only(flow, claim.protocol)
             else:
-                claimed.append((flow, self._settle(flow, claim)))
+                claimed.append((flow, self.settle(flow, claim)))
         for name, packet in self._lone.items():
             left = self._left_alone(name, packet)
             if left is not None:
@@ -374,7 +374,7 @@ class Recogniser:
             if claim is None:
                 self._let_go(flow)
             else:
-                claimed.append((flow, self._settle(flow, claim)))
+                claimed.append((flow, self.settle(flow, claim)))
         for flow, roles_from in sorted(claimed, key=lambda pair: pair[0].first_held):
             self._begin(flow, roles_from)
 
@@ -421,7 +421,7 @@ class Recogniser:
             found.append(protocol)
         return tuple(found)
 
-    def _settle(self, flow: Flow, claim: Claim) -> str:
+    def settle(self, flow: Flow, claim: Claim) -> str:
         """Assign a flow to the protocol that claims it; return the basis of its roles."""
         dialect = self._options.dialects.get(claim.protocol)
         if dialect is not None:

@@ -15,13 +15,14 @@ from netdissect.diagnosis import answer
 from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
-from netdissect.model.claims import Hints
+from netdissect.model.claims import Claim, Hints
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts, reverse_key
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import PacketSink
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.aside import LonePacket
+from netdissect.pipeline.doubts import Doubts
 from netdissect.pipeline.handlers import Flow, Name, Restarts, name_of
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
@@ -30,7 +31,7 @@ from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.streams import StreamPort
-from netdissect.pipeline.table import BRIEF, FlowTable, place_of
+from netdissect.pipeline.table import FlowTable, place_of
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
 from netdissect.track.conclusion import conclude, conclude_vantage
@@ -96,9 +97,15 @@ class Pipeline(PacketSink):
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)
+        malformed = frozenset(row.code for row in self._rows.values() if row.group == "malformed")
+        self._doubts = Doubts(
+            self.options, self.protocols, self._table, malformed, feed=self.feed,
+            renew=self._renew, replaced=self._replace, unable=self._unable, hit=self._hit,
+        )  # fmt: skip
         self._intake = Restarts(
-            strict=self.options.strict, renew=self._renew, refuse=self._refuse, hit=self._hit
-        )
+            strict=self.options.strict, renew=self._renew, refuse=self._refuse,
+            doubt=self._doubts.malformed, malformed=malformed, hit=self._hit,
+        )  # fmt: skip
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
         """Findings about flows that are not connections yet."""
         self.recogniser = Recogniser(
@@ -197,6 +204,7 @@ class Pipeline(PacketSink):
 
         """
         self.now_ns = max(self.now_ns, end_ns or 0)
+        self._doubts.finish()
         self.recogniser.finish()
         for flow in sorted(self._table.flows(), key=_first_frame):
             self._end(flow, self.now_ns)
@@ -242,7 +250,7 @@ class Pipeline(PacketSink):
     @property
     def oldest_sampled(self) -> int | None:
         """Return the oldest frame whose flow waits for recognition; None without any."""
-        return self.recogniser.oldest
+        return self._doubts.older(self.recogniser.oldest)
 
     def _capture_duplicate(self, packet: Packet) -> None:
         """Count a packet that was captured twice. It is not tracked, because it was neither sent
@@ -270,15 +278,11 @@ class Pipeline(PacketSink):
 
     def undecided(self) -> bool:
         """Return whether datagrams are held until it is known if they begin a connection."""
-        for flow in self._table.flows():  # noqa: SIM110 - compiled, a loop is cheaper
-            if flow.held:
-                return True
-        return False
+        return bool(self._doubts) or self._table.holds()
 
     def tracked(self) -> list[Connection]:
         """Return the tracked connections in any order."""
-        flows = self._table.flows()
-        return [flow.connection for flow in flows if flow.connection is not None]
+        return [flow.connection for flow in self._table.flows() if flow.connection is not None]
 
     # -- flows -------------------------------------------------------------------------------------
 
@@ -293,7 +297,9 @@ class Pipeline(PacketSink):
             if handler is None:
                 self._hold(held, key, packet, [payload])
                 return
-        if flow is not None and faults:
+        if flow is not None and handler is None:
+            self._doubts.hold(flow, packet)
+        elif flow is not None and faults:
             self._intake.faulty(flow, packet)
         elif handler is not None:
             handler.take(frame, time_ns, payload)
@@ -357,6 +363,11 @@ class Pipeline(PacketSink):
         for _, packet in packets:
             self.feed(packet)
 
+    def _replace(self, flow: Flow, other: Flow, claim: Claim) -> None:
+        """End a flow, and begin a connection of another protocol in its place."""
+        self._end(flow, self.now_ns)
+        self._claim(other, self.recogniser.settle(other, claim))
+
     def _unable(self, protocol: Protocol, bug: Exception) -> None:
         """Report an exception in the recognition of a protocol."""
         if self.options.strict:
@@ -375,8 +386,7 @@ class Pipeline(PacketSink):
         if self.options.reading is not None:
             hints = protocol.informed(hints, self.options.reading)
         number = self.begun.add(frame)
-        first, second = flow_texts(flow.key)
-        endpoints = (first, second) if flow.client == 0 else (second, first)
+        endpoints = flow_texts(flow.key_of(0))
         if self.options.named is not None:
             number = self.options.named(endpoints, frame, number)
         wanted = self._wanted(number, flow)
@@ -433,19 +443,11 @@ class Pipeline(PacketSink):
         self._hit("MAX_BRIEF")
 
     def _refuse(self, flow: Flow) -> bool:
-        """Return whether, during a flood, another brief connection is only counted and its
-        datagrams are tracked in the previous one. Never with an observer, which sees all
-        connections.
-        """
-        connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
-        if connection is None or not self._table.flooded or self.observer is not None:
-            return False
-        heard = connection.datagrams_seen()
-        if heard - before >= BRIEF:
-            return False
-        flow.begun_at = heard
-        self._brief(connection.protocol, 0)
-        return True
+        """Return `FlowTable.merges`, and count the connection; an observer sees all of them."""
+        merged = self.observer is None and self._table.merges(flow)
+        if merged and flow.connection is not None:
+            self._brief(flow.connection.protocol, 0)
+        return merged
 
     def _place(self, connection: Connection) -> None:
         """Set the placement of a connection, if a first pass has found it."""
@@ -529,6 +531,8 @@ class Pipeline(PacketSink):
         self._report(flow, end_ns)
         flow.ways.clear()  # breaks a reference cycle, so that no garbage collection is needed
         self._table.remove(flow)
+        for packet in self._doubts.ended(flow):
+            self.feed(packet)
 
     def _leave(self, flow: Flow) -> None:
         """End a flow because another TCP connection uses the same endpoints."""

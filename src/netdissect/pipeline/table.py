@@ -9,6 +9,7 @@ from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.track.connection import Connection
+from netdissect.track.lane import NEVER
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once. Beyond that, those idle longest are evicted and reported."""
@@ -48,6 +49,9 @@ ADDED_A_LOOK = 1024
 """New connections after which the brief ones are counted again."""
 MAX_QUIET = 128
 """Quiet connections on the table. Beyond that, those quiet longest are reported."""
+NEVER_ENDS_NS: Final = 60_000_000_000
+"""Silence after which a connection without a timeout of its own is as good as given up, ns."""
+_MS: Final = 1_000_000
 PLACES: Final = 4096
 """Size of `HandlerTable.at`; a power of two."""
 _IPV4_KEY: Final = 12
@@ -170,7 +174,9 @@ class FlowTable:
         return list(self._once)
 
     def doze(self, frame: int, now_ns: int) -> None:
-        """Make the tables of silent connections smaller."""
+        """Make the tables of silent connections smaller, and drop the handlers of those that have
+        ended or were given up: further datagrams may begin another one.
+        """
         self.doze_ns = now_ns + DOZE_NS
         self.due_ns = min(self.round_ns, self.doze_ns)
         if frame - self._dozed_at < len(self._flows) // KEYS_A_FRAME:
@@ -181,6 +187,11 @@ class FlowTable:
             if connection is not None and now_ns - connection.last_ns > DOZE_NS:
                 connection.lanes[0].doze()
                 connection.lanes[1].doze()
+                over = connection.machine.over or given_up(connection, now_ns, NEVER_ENDS_NS)
+                if over and not (flow.lapsed or flow.held) and flow.transport == "udp":
+                    flow.lapsed = True
+                    self.handlers.drop(flow.key)
+                    self.handlers.drop(reverse_key(flow.key))
 
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
         """Do a round of housekeeping. Return the flows whose connections have ended and are idle,
@@ -205,7 +216,7 @@ class FlowTable:
                 continue
             last_ns = connection.last_ns or now_ns
             if (connection.machine.over and now_ns - last_ns > CLOSED_IDLE_NS) or (
-                last_ns < gone_since and connection.given_up(gone_since)
+                last_ns < gone_since and given_up(connection, gone_since)
             ):
                 ended.append(flow)
             elif last_ns < since:
@@ -236,6 +247,26 @@ class FlowTable:
                 flow.connection.evicted = True
         return flows
 
+    def holds(self) -> bool:
+        """Return whether datagrams of any flow are held."""
+        for flow in self._once:  # noqa: SIM110 - compiled, a loop is cheaper
+            if flow.held:
+                return True
+        return False
+
+    def merges(self, flow: Flow) -> bool:
+        """Return whether, during a flood, another connection of a flow is part of its present one,
+        because that would stay brief.
+        """
+        connection, before, flow.begun_at = flow.connection, flow.begun_at, 0
+        if connection is None or not self.flooded:
+            return False
+        heard = connection.datagrams_seen()
+        if heard - before >= BRIEF:
+            return False
+        flow.begun_at = heard
+        return True
+
     def ended(self, connection: Connection) -> None:
         """Count a connection that has ended."""
         if _is_brief(connection):
@@ -253,6 +284,17 @@ class FlowTable:
                 here += _is_brief(connection)
         self._brief = here
         self.flooded = here * self._shares + self._ended > MAX_BRIEF
+
+
+def given_up(connection: Connection, time_ns: int, untimed_ns: int = NEVER) -> bool:
+    """Return whether the idle timers of both sides had expired by a time; `untimed_ns` counts for a
+    side that has none.
+    """
+    for rule in connection.timeout_rules():
+        idle_ns = untimed_ns if rule is None else (rule.idle_ms + rule.check_ms) * _MS
+        if connection.last_ns + idle_ns > time_ns:
+            return False
+    return True
 
 
 def _is_brief(connection: Connection) -> bool:

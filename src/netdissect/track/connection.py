@@ -28,7 +28,6 @@ from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Vantage
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
 
-_MS: Final = 1_000_000
 _UNIT: Final = Ev.UNIT
 _ACK: Final = Ev.ACK
 _NACK: Final = Ev.NACK
@@ -525,13 +524,6 @@ class Connection(ScanSink):
         """Return the rules (of the client, of the server) in the current state."""
         policy = self.lanes[0].policy
         return policy.state_timeouts.get(self.machine.state, policy.timeouts)
-
-    def given_up(self, time_ns: int) -> bool:
-        """Return whether the idle timers of both sides had expired by this time."""
-        for rule in self.timeout_rules():
-            if rule is None or self.last_ns + (rule.idle_ms + rule.check_ms) * _MS > time_ns:
-                return False
-        return True
 
     def release(self) -> None:
         """Drop all references that form cycles, so that no garbage collection is needed."""

@@ -60,6 +60,10 @@ class Eoudp(Protocol):
         state = DecoderState(undecided=undecided)
         return Hints((row_of(pair[0]).name, row_of(pair[1]).name), state)
 
+    def next_hints(self, hints: Hints) -> Hints:
+        """Return hints that know of no earlier datagram."""
+        return Hints(hints.dialects, DecoderState())
+
     def informed(self, hints: Hints, reading: Reading) -> Hints:
         """Return the hints with the byte order of contents that the user states."""
         state = hints.extra or DecoderState()

@@ -24,7 +24,7 @@ from netdissect.protocols.riptide.control import (
     trailing,
     truncated,
 )
-from netdissect.protocols.scanner import Scanner, report_all
+from netdissect.protocols.scanner import Events, Scanner, report_all
 from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
@@ -78,6 +78,8 @@ _IN_RELIABLE: Final = 0
 _IN_NOTIFY: Final = 1
 """Spaces, and their indices."""
 
+_NOTHING: Final[list[Event]] = []
+
 
 class RiptideScanner(Scanner):
     """Reads the messages that one side sends."""
@@ -99,7 +101,7 @@ class RiptideScanner(Scanner):
         self._handlers: tuple[Handler, ...] = ()
         """First byte -> handler of the types with index -1."""
 
-    def scan(  # noqa: C901 - hot path
+    def scan(  # noqa: C901, PLR0911 - hot path
         self, sink: EventSink, payload: bytes, hints: Hints
     ) -> list[Event] | None:
         """Report the events of a frequent message, return those of any other."""
@@ -124,16 +126,13 @@ class RiptideScanner(Scanner):
             return self._reliable(sink, payload, size, hints)
         if index == _NOTIFY:
             return self._notify(sink, payload, size)
-        sink.begin()
         if index == _UNRELIABLE:
-            self._unreliable(sink, payload, size)
-        elif index == _HEARTBEAT:
-            self._heartbeat(sink, payload, size, hints)
-        elif self._bits:
-            self._ack(sink, payload, size, hints)
-        else:
-            self._byte_ack(sink, payload, size, index)
-        return None
+            return self._unreliable(sink, payload, size)
+        if index == _HEARTBEAT:
+            return self._heartbeat(sink, payload, size, hints)
+        if self._bits:
+            return self._ack(sink, payload, size, hints)
+        return self._byte_ack(sink, payload, size, index)
 
     def _update(self, hints: Hints) -> None:
         """Set what depends on the hints."""
@@ -186,10 +185,23 @@ class RiptideScanner(Scanner):
             report_all(sink, size_notes(int(size), SIZE_LIMIT_21))
         return None
 
-    def _unreliable(self, sink: EventSink, payload: bytes, size: i64) -> None:
-        sink.message(_UNRELIABLE)
+    def _begin(self, sink: EventSink, odd: list[Event]) -> Events | None:
+        """Begin a message; if something is `odd` about it, return the list that takes its events
+        instead of the sink.
+        """
+        if not odd:
+            sink.begin()
+            return None
+        if self._events is None:
+            self._events = Events(self.types, self.spaces)
+        self._events.begin()
+        return self._events
+
+    def _unreliable(self, sink: EventSink, payload: bytes, size: i64) -> list[Event] | None:
         if _WHOLE_ID <= size <= self._limit:
-            return
+            sink.begin()
+            sink.message(_UNRELIABLE)
+            return None
         odd: list[Event] = []
         if self._bits:
             values = read.read_RiptideUnreliable(payload, 0, size)
@@ -202,25 +214,31 @@ class RiptideScanner(Scanner):
             read.odd_RiptideUnreliable(values, self._direction, odd)
         if not self._bits and size > SIZE_LIMIT_20:
             odd += size_notes(int(size), SIZE_LIMIT_20)
-        report_all(sink, odd)
+        if odd:
+            return [(Ev.MESSAGE, "Unreliable"), *odd]
+        sink.begin()
+        sink.message(_UNRELIABLE)
+        return None
 
-    def _ack(self, sink: EventSink, payload: bytes, size: i64, hints: Hints) -> None:
-        sink.message(_ACK)
+    def _ack(self, sink: EventSink, payload: bytes, size: i64, hints: Hints) -> list[Event] | None:
         words = read.word_RiptideAck(payload, 0, size)
         end = words[5]
         if end < 0:
-            sink.event(truncated("Ack"))
-            return
+            return [(Ev.MESSAGE, "Ack"), truncated("Ack")]
         has_id, named = words[3], words[4]
+        odd = _NOTHING
+        if has_id and named == ABSENT:
+            odd = []
+            read.odd_RiptideAck(read.read_RiptideAck(payload, 0, size) or (), self._direction, odd)
+        if end < size:
+            odd = [*odd, trailing("Ack")]
+        told = self._begin(sink, odd)
+        sink = told or sink
+        sink.message(_ACK)
         if has_id and named != ABSENT:
             sink.ack(_IN_RELIABLE, named, 0)
         sink.ack(_IN_RELIABLE, words[1], words[2])
-        if has_id and named == ABSENT:
-            odd: list[Event] = []
-            read.odd_RiptideAck(read.read_RiptideAck(payload, 0, size) or (), self._direction, odd)
-            report_all(sink, odd)
-        if end < size:
-            sink.event(trailing("Ack"))
+        report_all(sink, odd)
         # The size of an Ack tells the release. Source: section 1.2. Both releases send seven bytes
         # where the Ack names a message.
         if self._dialect == UNDECIDED and not (has_id and size == _LONG_ACK):
@@ -228,34 +246,41 @@ class RiptideScanner(Scanner):
             first, second = hints.dialects
             decided = (first, dialect) if self._direction else (dialect, second)
             sink.event((Ev.HINTS, Hints(decided, hints.extra)))
+        return told.listed if told else None
 
-    def _heartbeat(self, sink: EventSink, payload: bytes, size: i64, hints: Hints) -> None:
-        sink.message(_HEARTBEAT)
-        if hints.extra is None:
-            sink.event((Ev.STATE, "alive", None))
+    def _heartbeat(
+        self, sink: EventSink, payload: bytes, size: i64, hints: Hints
+    ) -> list[Event] | None:
         odd: list[Event] = []
         if self._bits:
             values = read.read_RiptideHeartbeat(payload, 0, size)
         else:
             values = read.read_Riptide20Heartbeat(payload, 0, size)
         if values is None:
-            sink.event(truncated("Heartbeat"))
-            return
-        read.odd_Riptide20Heartbeat(values, self._direction, odd)
-        if self._direction:
-            sink.event((Ev.REPLY, "heartbeat", values[1]))
+            odd.append(truncated("Heartbeat"))
         else:
+            read.odd_Riptide20Heartbeat(values, self._direction, odd)
+            if values[3] < size:
+                odd.append(trailing("Heartbeat"))
+        told = self._begin(sink, odd)
+        sink = told or sink
+        sink.message(_HEARTBEAT)
+        if hints.extra is None:
+            sink.event((Ev.STATE, "alive", None))
+        if values is not None and self._direction:
+            sink.event((Ev.REPLY, "heartbeat", values[1]))
+        elif values is not None:
             sink.event((Ev.PROBE, "heartbeat", values[1]))
             if values[2] != -1:
                 # Servers read a missing field as 0. Source: section 11.
                 sink.event((Ev.RTT, values[2] or 0))
         report_all(sink, odd)
-        if values[3] < size:
-            sink.event(trailing("Heartbeat"))
+        return told.listed if told else None
 
-    def _byte_ack(self, sink: EventSink, payload: bytes, size: i64, index: i64) -> None:
+    def _byte_ack(
+        self, sink: EventSink, payload: bytes, size: i64, index: i64
+    ) -> list[Event] | None:
         """Report an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7 bytes), or an AckExtra."""
-        sink.message(index)
         if index == _ACK_EXTRA:
             values = read.read_Riptide20AckExtra(payload, 0, size)
         elif self._dialect == BYTES_20:
@@ -263,14 +288,17 @@ class RiptideScanner(Scanner):
         else:
             values = read.read_Riptide21devAck(payload, 0, size)
         if values is None:
-            sink.event(truncated(_TYPES[index]))
-            return
+            return [(Ev.MESSAGE, _TYPES[index]), truncated(_TYPES[index])]
+        odd = [trailing(_TYPES[index])] if values[-1] < size else _NOTHING
+        told = self._begin(sink, odd)
+        sink = told or sink
+        sink.message(index)
         named = values[3] if len(values) > 4 else None  # noqa: PLR2004 - type, ack, bits, id, end
         if named is not None:
             sink.ack(_IN_RELIABLE, named, 0)
         sink.ack(_IN_RELIABLE, values[1], values[2])
-        if values[-1] < size:
-            sink.event(trailing(_TYPES[index]))
+        report_all(sink, odd)
+        return told.listed if told else None
 
 
 def _id_ends_in_word(payload: bytes, size: i64) -> bool:

@@ -1,0 +1,133 @@
+"""Ports that are used again within one flow: by another protocol, or after a long silence."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import permutations
+
+import pytest
+
+from agreement import CAPTURES
+from netdissect.capture import open_capture
+from netdissect.diagnosis import diagnose
+from netdissect.flow import Decapsulator
+from netdissect.model.keys import flow_texts
+from netdissect.model.packets import Packet, PacketKind, reverse_key
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline import Options, Pipeline
+from netdissect.track.recorder import Recorder
+
+SECOND = 1_000_000_000
+KEY = bytes([10, 0, 0, 1, 10, 0, 0, 2]) + (50_000).to_bytes(2, "big") + (4_000).to_bytes(2, "big")
+NAMES = (
+    "riptide/udp_2.2.1_clean", "riptide/udp_2.0.0_clean", "teeworlds/tw07_clean",
+    "teeworlds/ddnet_clean", "knet/udp_clean_session", "knet/knet2010_clean", "eoudp/late_clean",
+    "eoudp/rfc02_clean",
+)  # fmt: skip
+
+
+@dataclass
+class Talk:
+    """The datagrams of the longest connection of a capture."""
+
+    protocol: str
+    rows: list[tuple[int, int, bytes]]
+    """(direction, time in ns since the first, payload)."""
+
+
+def talk(name: str) -> Talk:
+    with open_capture(CAPTURES / f"{name}.pcap") as reader:
+        packets = [p for p in Decapsulator().packets(list(reader)) if p[0] == PacketKind.UDP]
+    report = max(analysed(packets), key=lambda report: sum(report.datagrams))
+    ends = [(report.client, report.server), (report.server, report.client)]
+    mine = [packet for packet in packets if flow_texts(packet[3]) in ends]
+    rows = [(ends.index(flow_texts(p[3])), p[2] - mine[0][2], p[4]) for p in mine]
+    return Talk(report.protocol, rows)
+
+
+def packets_of(
+    rows: list[tuple[int, int, bytes]], before: list[Packet], gap_s: float
+) -> list[Packet]:
+    """Return packets of a talk `gap_s` after others, between the same ports."""
+    begins = int((before[-1][2] if before else 0) + gap_s * SECOND)
+    return [
+        (PacketKind.UDP, len(before) + n, begins + at, reverse_key(KEY) if way else KEY, octets,
+         None, ())
+        for n, (way, at, octets) in enumerate(rows, 1)
+    ]  # fmt: skip
+
+
+def analysed(packets: Iterable[Packet], options: Options | None = None) -> list[ConnectionReport]:
+    pipeline = Pipeline(options or Options(strict=True))
+    pipeline.run(packets)
+    pipeline.finish()
+    return list(pipeline.reports)
+
+
+@pytest.mark.parametrize("gap_s", [3, 200])
+@pytest.mark.parametrize(("name", "other"), list(permutations(NAMES, 2)))
+def test_another_protocol_between_the_same_ports(name: str, other: str, gap_s: int) -> None:
+    """All of it was one connection, with hundreds of malformed datagrams."""
+    one, two = talk(name), talk(other)
+    if one.protocol == two.protocol:
+        pytest.skip("the same protocol")
+    first = packets_of(one.rows, [], 1)
+    packets = [*first, *packets_of(two.rows, first, gap_s)]
+    reports = analysed(packets)
+    assert [report.protocol for report in reports] == [one.protocol, two.protocol]
+    assert reports[0].last_frame == len(first)
+    assert (reports[1].first_frame, reports[1].last_frame) == (len(first) + 1, len(packets))
+
+
+@pytest.mark.parametrize("name", [*NAMES, "eoudp/early_clean", "teeworlds/tw065_clean"])
+def test_a_handshake_after_both_sides_gave_up_begins_a_connection(name: str) -> None:
+    """The client was killed, and another one uses its port 200 s later."""
+    rows = talk(name).rows
+    first = packets_of(rows[: len(rows) // 2], [], 1)
+    packets = [*first, *packets_of(rows, first, 200)]
+    one, two = analysed(packets)
+    assert (one.last_frame, two.first_frame) == (len(first), len(first) + 1)
+    assert (two.client, two.server) == (one.client, one.server)
+    assert diagnose(one).ending.how != "said"
+    (whole,) = analysed(packets_of(rows, [], 1))
+    assert (two.datagrams, two.state) == (whole.datagrams, whole.state)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_that_go_on_after_a_pause_are_those_of_the_same_connection(name: str) -> None:
+    """The capture paused, or its clock was set forward."""
+    rows = talk(name).rows
+    middle = len(rows) // 2
+    first = packets_of(rows[:middle], [], 1)
+    rest = [(way, at - rows[middle][1], octets) for way, at, octets in rows[middle:]]
+    (report,) = analysed([*first, *packets_of(rest, first, 200)])
+    (whole,) = analysed(packets_of(rows, [], 1))
+    assert report.datagrams == whole.datagrams
+
+
+def test_malformed_datagrams_alone_begin_nothing() -> None:
+    rows = talk("riptide/udp_2.2.1_clean").rows
+    noise = [(n % 2, n * SECOND // 100, b"\xee" * 30) for n in range(300)]
+    first = packets_of(rows, [], 1)
+    middle = packets_of(noise, first, 1)
+    (report,) = analysed([*first, *middle])
+    assert sum(report.datagrams) == len(rows) + len(noise)
+    assert report.last_frame == len(rows) + len(noise)
+
+
+def test_both_passes_begin_the_same_connections() -> None:
+    """The second pass knows where connections begin, and looks at the events of each datagram."""
+    one, two = talk("knet/udp_clean_session"), talk("teeworlds/ddnet_clean")
+    first = packets_of(one.rows, [], 1)
+    packets = [*first, *packets_of(two.rows, first, 3)]
+    pipeline = Pipeline(Options(placing=True, strict=True))
+    pipeline.run(packets)
+    pipeline.finish()
+    begins = array("q", sorted(pipeline.begun.frames))
+    assert list(begins) == [1, len(first) + 1]
+    again = Pipeline(Options(begins=begins, near=pipeline.near, strict=True), recorder=Recorder())
+    again.run(packets)
+    again.finish()
+    assert [report.first_frame for report in again.reports] == list(begins)
