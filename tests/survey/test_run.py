@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from distributed import Future, KilledWorker
+from distributed.scheduler import WorkerState
 
 import console_docs
 from netdissect.model.errors import AccessError
@@ -187,6 +189,25 @@ def test_a_worker_that_dies_amid_small_captures_costs_none_of_them(fleet: Path, 
     alone(whole, fleet)
     for table in TABLES:
         assert rows(out, table) == rows(whole, table)
+
+
+def test_results_that_are_lost_with_their_worker_cost_an_attempt(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task whose result was not fetched yet runs again, perhaps on workers that die."""
+    fetched, lost = Future.result, list[str]()
+
+    def result(self: Future, *args: object) -> object:
+        if len(lost) < 2:
+            lost.append(self.key)
+            raise KilledWorker(self.key, WorkerState.__new__(WorkerState), 2)
+        return fetched(self, *args)
+
+    monkeypatch.setattr(Future, "result", result)
+    found = run(tmp_path / "out", fleet, Plan(str(tmp_path / "out"), Options, 10**18), workers=1)
+    assert len(lost) == 2
+    assert sorted(Path(each.path).name for each in found) == sorted(file.name for file in fleet.iterdir())
+    assert [Path(each.path).name for each in found if each.status == "failed"] == ["bad.pcap"]
 
 
 @pytest.fixture

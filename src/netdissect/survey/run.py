@@ -180,12 +180,15 @@ def _outcomes(
             futures[future] = batch
             coming.add(future)
             continue
+        result, error = _awaited(future)
         found: list[Outcome | None]
-        if len(batch) == 1 and not alone and isinstance(future.exception(), KilledWorker):
+        if len(batch) > 1:
+            found = [None] * len(batch) if error is not None else list(result)
+        elif isinstance(error, KilledWorker) and not alone:
             suspects += batch  # perhaps it only waited for the worker that died
             batch, found = [], []
         else:
-            found = _found(future, batch, dataset)
+            found = [result if error is None else _failed(batch[0], error, dataset)]
         future.release()
         for source, outcome in zip(batch, found, strict=True):
             if outcome is not None:
@@ -197,20 +200,26 @@ def _outcomes(
             retry(suspects.pop(0))
 
 
-def _found(future: Any, batch: Sequence[Source], dataset: Dataset) -> list[Outcome | None]:
-    """Return the outcome of each source of a task; None = worth another attempt."""
-    if len(batch) == 1:
-        return [_outcome(future, batch[0], dataset)]
-    return [None] * len(batch) if future.exception() is not None else list(future.result())
+def _awaited(future: Any) -> tuple[Any, Exception | None]:
+    """Return the result of a task, and its error or None.
+
+    Raises:
+        CancelledError: the scheduler was lost.
+
+    """
+    try:
+        # Not `exception()` before it: if the worker with the result dies, the task runs again.
+        return future.result(), None
+    except CancelledError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever happened on the worker
+        return None, error
 
 
-def _outcome(future: Any, source: Source, dataset: Dataset) -> Outcome:
+def _failed(source: Source, error: Exception, dataset: Dataset) -> Outcome:
+    """Write the row of a source that could not be read, and return its outcome."""
     from distributed import KilledWorker  # noqa: PLC0415 - an extra
 
-    error = future.exception()
-    if error is None:
-        found: Outcome = future.result()
-        return found
     if isinstance(error, KilledWorker):
         text = f"{MAX_ATTEMPTS} workers died of it"
     elif isinstance(error, OSError):
