@@ -44,6 +44,7 @@ _HEADER_OCTETS: Final = 2
 """Size of a zlib header, bytes."""
 _DICTIONARY: Final = 0x20
 """FDICT, the bit of a preset dictionary. Source: RFC 1950."""
+_TRUNCATED: Final = ("zlib-truncated", "the stream stops early: known to hang the receiver")
 _MODULUS: Final = 31
 """The two bytes of a zlib header, as one big-endian number, are a multiple of this.
 Source: RFC 1950.
@@ -195,6 +196,8 @@ def _foreign(body: bytes, bounds: Bounds) -> Body:
     """Return the values of a payload that is flagged as compressed but is not zlib."""
     text = f"flagged as compressed, but begins with {body[:2].hex()}: no zlib header"
     findings = [("compressed-flag-not-zlib", text)]
+    if len(body) < _HEADER_OCTETS:
+        findings.append(_TRUNCATED)
     if not body.startswith(_GZIP):
         return Body(body, inflated=False, usable=True, findings=findings)
     findings.append(("gzip-payload", "gzip: inflated here, refused by the library"))
@@ -215,5 +218,5 @@ def _broken_off(result: Inflated, body: bytes) -> list[tuple[str, str]]:
         text = "the Adler-32 at the end is wrong: the receiver drops this"
         return [("zlib-checksum-error", text)]
     if "before its end" in error:
-        return [("zlib-truncated", "the stream stops early: known to hang the receiver")]
+        return [_TRUNCATED]
     return [("zlib-data-error", f"damaged stream: {error}")]

@@ -250,6 +250,7 @@ def test_many_bombs_share_one_budget() -> None:
     [
         (b"\x78\xda", {"zlib-truncated"}),
         (b"\x78", {"zlib-truncated"}),
+        (b"\xff", {"compressed-flag-not-zlib", "zlib-truncated"}),
         (b"\x78\xbb\0\0\0\1abc", {"zlib-preset-dictionary"}),
         (zlib.compress(b"\0\1a\0\1b")[:-6] + b"\xff" * 6, {"zlib-data-error"}),
         (b"\x1f\x8bgarbage", {"compressed-flag-not-zlib", "gzip-payload"}),
