@@ -759,3 +759,18 @@ def test_netplay_messages_come_back_only_once_they_are_sent() -> None:
         assert session.until(lambda: session.accepted["control"] == 1, 5)
         session.close()
         other.close()
+
+
+def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
+    question = bytes.fromhex("000a0000000005616c696365")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = Target("127.0.0.1", listener.getsockname()[1])
+        with Link(target, "tcp") as link:
+            session = driver_class("netplay")(link, "netplay-bin1")
+            session.learnt = {"question": question}
+            assert not session.open(timeout=0.7)
+            assert session.learnt == {"question": question}
+            # Another session got something back: only this one does not.
+            session.learnt["returns"] = b"\1"
+            assert session.until(lambda: session.reached(CONNECTED), 0.2)
+            assert session.learnt["missed"] == b"?"

@@ -35,14 +35,19 @@ _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
 _UNRETURNED_LIMIT = 1024
 """Sent messages at most of which it is remembered that they may come back."""
-_QUESTION, _SURE, _MISSED = "question", "sure", "missed"
+_QUESTION, _SURE, _MISSED, _RETURNS = "question", "sure", "missed", "returns"
 """What runs learn: a message that came back, empty once it is given up; the same once a session
-that began with it got it back; a byte for each session that did not."""
+that began with it got it back; a byte for each session that did not although others got something
+back meanwhile; the number of messages that came back, modulo 256, as one byte."""
 _QUESTION_LIMIT = 256  # bytes of what is asked with, at most: it is sent often
 _QUESTION_SECONDS = 0.5  # after so long the session counts as one that got nothing back
 _QUESTIONS = 3  # such sessions, after which the question is given up
-_READ_SECONDS = 0.02
-"""Time given to a server of bin3 to read a message that it may not send back."""
+_READ_SECONDS, _READ_TIMES = 0.02, 3.0
+"""Minimum time given to a server of bin3 to read a message that it may not send back, and how many
+times as long as for what it sends back."""
+_SMOOTH = 0.2
+_TYPE, _LEARNT_LIMIT = "returns type ", 64
+"""What runs learn, too: this and the name of a type that came back, of at most so many."""
 _REPEATS = (4, 260, 600)
 """Repeated runs of 258 bytes: about 1 KiB, 64 KiB and 150 KiB from little."""
 
@@ -148,13 +153,15 @@ class NetplayDriver(Driver):
         self._asked_under: set[Key] = set()
         self._echoes = 0
         self._echo_due = False
+        self._took = 0.0
         self._began = 0.0
+        self._returns_before = b""
 
     def begin(self) -> None:
         """Ask what a living server sends back, where one of this run is known to; else the TCP
         connection is all.
         """
-        self._began = self.clock()
+        self._began, self._returns_before = self.clock(), self._returns
         if not self.learnt.get(_QUESTION):
             self.state = CONNECTED
             return
@@ -166,7 +173,6 @@ class NetplayDriver(Driver):
 
     def handle(self, data: bytes, now: float) -> None:
         """Count the server's messages, and note those of ours that it has sent back."""
-        del now
         self._buffer = (self._buffer + data)[-BUFFER_LIMIT:]
         whole = list(self.split(self._buffer, self.dialect))
         self._buffer = self._buffer[sum(map(len, whole)) :]
@@ -178,7 +184,11 @@ class NetplayDriver(Driver):
                 continue
             del self._unreturned[sent]
             self._returned.add(name)
+            if len(self.learnt) < _LEARNT_LIMIT:
+                self.learnt[_TYPE + name] = b""
+            self._took += _SMOOTH * (now - self.sent_at - self._took)
             self.acknowledged(sent)
+            self.learnt[_RETURNS] = bytes([(self._returns[0] + 1) % 256])
             if len(message) <= _QUESTION_LIMIT:
                 self.learnt.setdefault(_QUESTION, message)
             if sent in self._asked_under:
@@ -201,11 +211,17 @@ class NetplayDriver(Driver):
         if self._out_of_step:
             self.end("out of step")
         late = now >= self._began + _QUESTION_SECONDS
+        # While nothing comes back at all, the server may hang.
+        late = late and self._returns != self._returns_before
         if self.state != CONNECTED and self.is_open and late and not self._is_sure:
             self.state = CONNECTED
             self.learnt[_MISSED] = self.learnt.get(_MISSED, b"") + b"?"
             if len(self.learnt[_MISSED]) >= _QUESTIONS:
                 self.learnt[_QUESTION] = b""
+
+    @property
+    def _returns(self) -> bytes:
+        return self.learnt.get(_RETURNS, b"\0")
 
     @property
     def _is_sure(self) -> bool:
@@ -281,9 +297,10 @@ class NetplayDriver(Driver):
         receiver takes what one read returns for one chunk.
         """
         if self.dialect == "netplay-bin3":
-            wait = self.quick_seconds if self._echo_due else _READ_SECONDS
+            usual = max(_READ_SECONDS, _READ_TIMES * self._took)
+            wait = self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
             self.until(lambda: not self.unanswered, wait)
-            self._echo_due = key is not None
+            self._echo_due = _TYPE + self._name(octets) in self.learnt and not self.ends(octets)
         # Not before it is sent: servers also send on what another session sent, which may be equal.
         for message in self.split(octets, self.dialect):
             self._remember(message, key)
