@@ -70,7 +70,7 @@ def main() -> int:
         report = fuzz_target(
             protocol, Target("127.0.0.1", port), out, dialect=dialect, seed=options.seed,
             transport=transport, rate=300, duration=options.seconds, monitors=[f"exec:{run}"],
-            failures=1000,
+            failures=1000, examples=1,
             captures=[] if capture is None else [CAPTURES / protocol / f"{capture}.pcap"],
         )  # fmt: skip
         return show(report, out)

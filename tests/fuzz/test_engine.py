@@ -657,9 +657,9 @@ def test_a_session_whose_case_was_known_is_left_too(
         session = begin(self, stage)
         return session if session is None else opened.append(session) or session
 
-    def elsewhere(self: Sessions, case: Case) -> tuple[Driver, str] | None:
+    def elsewhere(self: Sessions, case: Case, **risk: bool) -> tuple[Driver, str] | None:
         stranger = None if case.is_control else self._side("fresh")
-        return place(self, case) if stranger is None else (stranger, "fresh")
+        return place(self, case, **risk) if stranger is None else (stranger, "fresh")
 
     monkeypatch.setattr(Watch, "begin", begun)
     monkeypatch.setattr(Sessions, "place", elsewhere)

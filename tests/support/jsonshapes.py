@@ -516,6 +516,7 @@ def _fuzzed() -> Shape:
             "slow_answers": INT,
             "failures": many(closed(finding)),
             "masked": named(INT),
+            "held_back": many(closed({"key": TEXT, "facts": TEXT, "cases": INT})),
         }
     )  # fmt: skip
 

@@ -258,6 +258,8 @@ def _new_folder(protocol: str) -> Path:
 
 
 def _show(report: Any, screen: Any) -> None:
+    from netdissect.fuzz.report import kind_key  # noqa: PLC0415 - imports scapy
+
     rate = report.cases / report.seconds if report.seconds else 0.0
     counts = f"{report.cases} cases, {report.datagrams} messages, {report.sessions} sessions"
     screen.line(
@@ -289,8 +291,14 @@ def _show(report: Any, screen: Any) -> None:
         screen.line((f"    {finding.key}, up to case {finding.case}: {finding.folder}", "dim"))
     for signature, count in report.masked.items():
         screen.line((f"skipped {count} times: {signature}", "dim"))
+    for (signature, facts), count in report.held_back.most_common(_MASKS):
+        text = f"held back: {count} cases like those of {kind_key(signature)}: {facts}"
+        screen.line((text, "dim"))
 
 
+_MASKS = 8
+"""Maximum number of reasons for holding cases back that are printed; `report.json` has all of them.
+"""
 _ABSENT = 8
 """Maximum number of unused types that are named; `report.json` has all of them."""
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from netdissect.dissect.schema import Schema
 from netdissect.fuzz.cases import Case
+from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
+from netdissect.fuzz.lethal import Lethal
 from netdissect.fuzz.monitors import NO_ANSWER, Verdict
 from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
@@ -38,12 +40,16 @@ _GRACE_SECONDS = 0.5
 """
 _LOOK_EVERY = 20
 """Cases between two checks of the target."""
-_FRAGILE_CASES, _FRAGILE_LOOK_EVERY = 200, 5
-"""Number of cases after a failure during which the target counts as fragile, and cases between two
-checks of it then. Each of these requires an answer, so that a frequent failure does not hide one
-that shows later."""
+_FRAGILE_CASES = 200
+"""Number of cases after a failure during which the target counts as fragile: it has to answer after
+each of them, so that it is known which of them causes the next one."""
+_CALM_SECONDS = 40.0
+"""After this long without a failure, cases that were held back get another chance; then after twice
+as long, and so on."""
 STEP_LIMIT = 12_000
 """Latest steps kept for the folder of a failure."""
+_UNPROVEN_LIMIT = 1000
+"""Latest cases remembered that the target may not have survived."""
 _REFRESH_SECONDS = 2.0
 """Interval at which entries that other runs added to the corpus are read."""
 _SUSPECT_STEPS = 200
@@ -154,6 +160,13 @@ class Engine:
             self._known = dict.fromkeys(part.past.keys)
             self._number = part.past.next_number
         self._waiting: deque[Case] = deque()
+        self._chances: deque[Case] = deque()
+        self._calm_seconds = _CALM_SECONDS
+        self._chance_at = 0.0
+        driver = watch.driver
+        self._lethal = Lethal(driver.protocol, watch.dialect, driver.transport)
+        self._ending = Lethal(driver.protocol, watch.dialect, driver.transport)
+        self._unproven: deque[tuple[float, Driver | None, Case]] = deque(maxlen=_UNPROVEN_LIMIT)
         self._suspects: set[bytes] = set()
         self._fragile_until = 0
         self._end = math.inf
@@ -207,7 +220,7 @@ class Engine:
                     continue
                 self.report.ended = f"the target is gone: {self._watch.trouble}"
                 return
-            case = self._waiting_case() or self._next_case()
+            case = self._waiting_case() or self._chance() or self._next_case()
             if case is None:
                 self.report.ended = f"nothing new in {REPEAT_LIMIT} cases"
                 return
@@ -240,10 +253,13 @@ class Engine:
         """Every few cases, check the target, extend the corpus and report progress."""
         sent = self.report.cases
         fragile = sent <= self._fragile_until
-        every = _FRAGILE_LOOK_EVERY if fragile else _LOOK_EVERY
+        every = 1 if fragile else _LOOK_EVERY
+        if self._lethal.masks:
+            # As often as leaves half of the time for sending: it shall be known what is lethal.
+            every = min(every, 1 + int(self._watch.reply_seconds * self._options.rate))
         last = sent == self._part.cases
         if last or sent % every == 0 or self._watch.shut_out or self._sessions.is_late:
-            self._look(number, certain=last or fragile)
+            self._look(number, certain=last or every < _LOOK_EVERY)
             if self._sessions.held is not None:
                 self._share()
             self._progress(self.report)
@@ -254,6 +270,14 @@ class Engine:
             return self._waiting.popleft()
         return None
 
+    def _chance(self) -> Case | None:
+        """Return the next held-back case that gets another chance, if any."""
+        if self._lethal.masks and time.monotonic() >= self._chance_at:
+            self._chances.extend(self._lethal.chances())
+            self._calm_seconds *= 2
+            self._chance_at = time.monotonic() + self._calm_seconds
+        return self._chances.popleft() if self._chances else None
+
     def _next_case(self) -> Case | None:
         """Return the next case that has not been sent yet; None if there seem to be no more."""
         for _ in range(REPEAT_LIMIT):
@@ -262,8 +286,11 @@ class Engine:
                 case = self._generator.offspring(self._number, self._feedback.corpus)
             case = case or self._generator.case(self._number)
             self._number += 1
-            if self._wanted(case) and not self._is_known(case) and not self._is_suspect(case):
+            if not self._wanted(case) or self._is_known(case) or self._is_suspect(case):
+                continue
+            if (mask := self._lethal.expects(case)) is None:
                 return case
+            self.report.held_back[mask.signature, mask.text] += 1
         return None
 
     def _is_suspect(self, case: Case) -> bool:
@@ -301,6 +328,9 @@ class Engine:
 
     def _ready(self) -> bool:
         """Make sure that there is a main session; return False if the target accepts none."""
+        held = self._sessions.held
+        if held is not None and not held.is_open:
+            self._note_end(held)
         if self._sessions.renew():
             return True
         # This opens a new session, or finds the failure that the latest cases have caused.
@@ -312,7 +342,7 @@ class Engine:
     def _perform(self, case: Case) -> bool:
         """Record and send a case; return False if it has to wait for a session or is left out."""
         self._sessions.pump()
-        placed = self._sessions.place(case)
+        placed = self._sessions.place(case, ends=self._ending.expects(case) is not None)
         if placed is None:
             if len(self._waiting) < WAITING_LIMIT:
                 self._waiting.append(case)
@@ -339,6 +369,8 @@ class Engine:
             session.send(octets, key, kind, f"case {case.number}: {case.mutation}")
             self.report.sent(step.type, stage, control=case.is_control)
         self._sessions.done(session)
+        held = session if session is self._sessions.held else None
+        self._unproven.append((time.monotonic(), held, case))
         return True
 
     def _wait(self) -> None:
@@ -364,11 +396,35 @@ class Engine:
     def _look(self, number: int, *, certain: bool = False) -> None:
         """Check the target; save each failure, and restart the target after a fatal one."""
         self._sessions.note_time()
+        held, began = self._sessions.held, time.monotonic()
         while (verdict := self._next_verdict(certain=certain)) is not None:
-            self._keep(verdict, number)
+            known = self._keep(verdict, number)
             if verdict.fatal:
+                self._settle(held.proven_at if held is not None else 0.0)
+                suspects = [case for _sent, _held, case in self._unproven]
+                self._lethal.killed(suspects, verdict.signature, known=known)
                 self._recover()
                 return
+        if held is not None and held is not self._sessions.held:
+            self._note_end(held)
+        if certain or held is not self._sessions.held:
+            self._settle(began)
+        elif held is not None:
+            self._settle(held.proven_at)
+
+    def _settle(self, proven_at: float) -> None:
+        """Note that the target has survived all cases sent before a moment."""
+        while self._unproven and self._unproven[0][0] < proven_at:
+            _sent, held, case = self._unproven.popleft()
+            self._lethal.survived(case)
+            if held is not None:
+                self._ending.survived(case)
+
+    def _note_end(self, held: Driver) -> None:
+        """Note that the held session has ended, by one of the last cases sent in it."""
+        self._settle(held.proven_at)
+        suspects = [case for _sent, session, case in self._unproven if session is held]
+        self._ending.killed(suspects, "end of the session", known=True)
 
     def _next_verdict(self, *, certain: bool) -> Verdict | None:
         """Return the next failure, None if the target is well."""
@@ -389,7 +445,7 @@ class Engine:
             and verdict.kind == NO_ANSWER
             and not self._watch.shut_out
             and held is not None
-            and (held.reads_since(began) or held.alive(self._watch.patience, certain=True))
+            and (held.reads_since(began) or held.alive(held.quick_seconds, certain=True))
         ):
             # It is too busy to accept a session, but still serves the one that is open.
             self._watch.slow += 1
@@ -413,20 +469,23 @@ class Engine:
         self._suspects |= octets - self._generator.originals
         self._waiting = deque(each for each in self._waiting if not self._is_suspect(each))
         self._steps.clear()
+        self._unproven.clear()
+        self._chance_at = time.monotonic() + self._calm_seconds
         if time.monotonic() < self._end and self._watch.monitors.restart():
             self._sessions.enter()
 
-    def _keep(self, verdict: Verdict, number: int) -> None:
+    def _keep(self, verdict: Verdict, number: int) -> bool:
+        """Save a failure; return whether its kind needs no further examples."""
         signature = verdict.signature
         described = f"{signature}\n{verdict.detail}"
         if any(each == kind_key(signature) or each in described for each in self._options.masked):
             self.report.masked[signature] += 1
-            return
+            return True
         findings = self.report.findings
         finding = findings.setdefault(signature, Finding(verdict, number))
         finding.count += 1
         if len(finding.folders) >= self._options.examples:
-            return
+            return True
         latest = {each.session for each in list(self._steps)[-_SUSPECT_STEPS:]}
         steps = [each for each in self._steps if each.session in latest]
         facts = {**self._part.facts, "case": number, "target": str(self._watch.target)}
@@ -443,3 +502,4 @@ class Engine:
             transport=self._watch.driver.transport,
         )
         finding.folders.append(folder)
+        return len(finding.folders) >= self._options.examples

@@ -83,6 +83,9 @@ class FuzzReport:
     """Signature -> failure."""
     masked: Counter[str] = field(default_factory=Counter)
     """Signature of a masked kind -> number of times it was observed."""
+    held_back: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(signature, facts) -> number of cases not sent because they have these facts in common with
+    others that caused this kind of failure."""
     repeats: int = 0
     """Number of generated cases that were not sent because they had been sent before."""
     left_out: int = 0
@@ -121,7 +124,7 @@ class FuzzReport:
         for name in ("seconds", "held_seconds", "kept"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         for name in ("mutations", "controls", "mutated", "reached", "expected", "accepted",
-                     "masked", "moves"):  # fmt: skip
+                     "masked", "held_back", "moves"):  # fmt: skip
             getattr(self, name).update(getattr(other, name))
         if other.edges is not None:
             self.edges = max(self.edges or 0, other.edges)
@@ -191,6 +194,10 @@ class FuzzReport:
             "slow_answers": self.slow,
             "failures": [self._finding(each) for each in self.findings.values()],
             "masked": dict(self.masked),
+            "held_back": [
+                {"key": kind_key(signature), "facts": facts, "cases": count}
+                for (signature, facts), count in self.held_back.items()
+            ],
         }
 
     def _pairs(self) -> Sequence[tuple[str, str]]:

@@ -145,7 +145,7 @@ class Sessions:
         if session is None:
             # The time until the failure was known is no time for which it was held.
             self._held_since = time.monotonic()
-            self.release()
+            self.release(_LINGER_SECONDS)
             return
         self._report.sessions += 1
         held = self.held
@@ -181,13 +181,15 @@ class Sessions:
             self.adopt(spare)
         return self.held is not None
 
-    def release(self) -> None:
-        """Close the held session after the target had time to acknowledge the rest."""
+    def release(self, drain: float = _DRAIN_SECONDS) -> None:
+        """Close the held session after the target had at least `drain` seconds to acknowledge the
+        rest.
+        """
         if self.held is None:
             return
         self.note_time()
         session, self.held = self.held, None
-        session.drain(self._patience(_DRAIN_SECONDS))
+        session.drain(self._patience(drain))
         self._part(session)
 
     def note_time(self) -> None:
@@ -210,13 +212,18 @@ class Sessions:
 
     # --- one case -----------------------------------------------------------------------------
 
-    def place(self, case: Case) -> tuple[Driver, str] | None:
+    def place(self, case: Case, *, ends: bool = False) -> tuple[Driver, str] | None:
         """Return (session for a case, its state); None if the case has to wait for a session.
 
         This waits only for a target that accepts sessions quickly.
+
+        Args:
+            case: the case.
+            ends: whether it is expected to end its session, whatever the driver says.
         """
         held = self.held
-        if case.stage == CONNECTED and not (held and any(map(held.risks, case.steps))):
+        ends = ends or (held is not None and any(map(held.risks, case.steps)))
+        if case.stage == CONNECTED and not ends:
             return None if held is None else (held, CONNECTED)
         shake = self._watch.handshake
         end = time.monotonic() + (_WAIT_SECONDS if shake < _FAST_SECONDS else 0.0)

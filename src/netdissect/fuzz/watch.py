@@ -33,6 +33,8 @@ _SHAKES = 2.0
 _PROOF_SECONDS = 0.1
 """The target is checked again after this long: a fatal message may kill it just after it answered.
 """
+_NOBODY = "connection refused"
+"""Why there is no session if nobody listens at the port."""
 
 
 @dataclass(slots=True)
@@ -87,7 +89,7 @@ class Watch:
         """Return a session in state `stage`; None if the target did not accept one in time."""
         link = self._link()
         if link is None:
-            self.reason = "no answer" if self.shut_out else "connection refused"
+            self.reason = "no answer" if self.shut_out else _NOBODY
             return None
         wait = min(self.patience if timeout is None else timeout, self.left)
         began = time.monotonic()
@@ -99,7 +101,7 @@ class Watch:
                 self.note_handshake(time.monotonic() - began)
             self.reason = ""
             return session
-        self.reason = "connection refused" if link.refused else session.close_reason
+        self.reason = _NOBODY if link.refused else session.close_reason
         session.close()
         return None
 
@@ -227,14 +229,16 @@ class Watch:
             verdict = self.monitors.check(gone=gone)
             if verdict is not None:
                 return verdict, None
-        fresh = self.session()
-        if fresh is None and not self.is_refused and self.reason != "connection refused":
+        # Slow or gone? It has twice the time, for a second session if it closes the first.
+        began, patience = time.monotonic(), self.patience
+        fresh = self.session(timeout=2 * patience)
+        left = began + 2 * patience - time.monotonic()
+        if fresh is None and left > 0 and not self.is_refused and self.reason != _NOBODY:
             verdict = self.monitors.check()
             if verdict is not None:
                 return verdict, None
-            # Slow or gone? Give it more time.
-            fresh = self.session(timeout=2 * self.patience)
-            self.slow += fresh is not None
+            fresh = self.session(timeout=left)
+        self.slow += fresh is not None and time.monotonic() > began + patience
         if fresh is not None:
             # The system accepts TCP connections even for a process that is about to end.
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)

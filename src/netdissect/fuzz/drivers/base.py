@@ -76,6 +76,9 @@ class Driver(ABC):
         """Number of messages sent since the target last sent something in this session."""
         self.sent_at = float("-inf")
         """When the last one was sent."""
+        self.proven_at = float("-inf")
+        """When the latest message was sent that the target has answered. It has read those before,
+        too."""
         self.number = 0
         """Number of the session in its run."""
         self.moves: Counter[tuple[str, str, str]] = Counter()
@@ -230,6 +233,7 @@ class Driver(ABC):
             self._moved(before, self._latest)
         if self._owed and self._asked is not None and not self.owed(now):
             self._owed = False
+            self.proven_at = max(self.proven_at, self._asked[0])
             self.timed(now - self._asked[0])
         if self._mutant_at is not None:
             took = (round(1000 * (now - self._mutant_at)) >> _SLOW_CLASS).bit_length()
@@ -266,6 +270,7 @@ class Driver(ABC):
         if waiting is not None:
             self.accepted[waiting[0]] += 1
             self._sign_at = self.clock()
+            self.proven_at = max(self.proven_at, waiting[1])
 
     def forget_mutant(self, key: Key) -> bool:
         """Stop waiting for a mutant, because something else is sent under its number."""

@@ -1,0 +1,174 @@
+"""Learns from failures which cases are lethal, so that the target is not ended by the same over and
+over again.
+
+A case is described by facts: the types of its messages, what the dissector finds wrong with them,
+and what was mutated. Cases that share the shortest combination of facts that the target has never
+survived with one that ended it are held back. This is version-space learning with a single rule;
+since it may be wrong, held-back cases get another chance from time to time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+from netdissect.dissect import dissect
+from netdissect.dissect.engine import Request
+from netdissect.fuzz.cases import CONNECTED, Case
+from netdissect.fuzz.crashes import without_numbers
+from netdissect.protocols import registry
+
+Facts = frozenset[str]
+"""What describes a case."""
+
+_SUSPECTS_LIMIT = 64
+_FAILURES_LIMIT = 256
+"""Maximum number of failures from which is learnt."""
+_EXCESS = 3
+"""Facts that survivors have explain failures only if they are so many times as frequent there."""
+_PAST_LIMIT = 1000
+"""Survived cases remembered before the first failure; their facts are read only after it."""
+_KEPT_LIMIT = 64
+"""Maximum number of held-back cases that wait for another chance, ..."""
+CHANCES = 8
+"""... and how many of them get it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Cases to hold back."""
+
+    facts: Facts
+    """Facts that they have in common."""
+    signature: str
+    """The failure that they are expected to cause."""
+
+    @property
+    def text(self) -> str:
+        """Return the facts as text."""
+        return ", ".join(sorted(self.facts))
+
+
+class Lethal:
+    """Tells which cases are expected to end the target."""
+
+    def __init__(self, protocol: str, dialect: str, transport: str) -> None:
+        self._protocol = protocol
+        self._request = Request(dialect, None, transport)
+        self._module = registry.get(protocol).layer_module
+        self._message = lru_cache(512)(self._message_facts)
+        self._past: deque[Case] = deque(maxlen=_PAST_LIMIT)
+        self._survived: set[Facts] = set()
+        self._failures: deque[tuple[str, list[Facts]]] = deque(maxlen=_FAILURES_LIMIT)
+        self._known: set[str] = set()
+        self._kept: dict[Facts, Case] = {}
+        self.masks: list[Mask] = []
+        """What is held back."""
+
+    def survived(self, case: Case) -> None:
+        """Note that the target is well after a case."""
+        if not self._failures:
+            self._past.append(case)
+            return
+        facts = self._facts(case)
+        if facts not in self._survived:
+            self._survived.add(facts)
+            if any(mask.facts <= facts for mask in self.masks):
+                self._learn()
+
+    def killed(self, suspects: Iterable[Case], signature: str, *, known: bool) -> None:
+        """Note that one of these cases ended the target.
+
+        Args:
+            suspects: the cases.
+            signature: the kind of failure.
+            known: whether this kind has been seen often enough, and is to be avoided from now on.
+        """
+        if known:
+            self._known.add(signature)
+        while self._past:
+            self._survived.add(self._facts(self._past.popleft()))
+        found = {self._facts(each) for each in suspects}
+        new = [facts for facts in found if not any(facts <= each for each in self._survived)]
+        if 0 < len(new) <= _SUSPECTS_LIMIT:
+            self._failures.append((signature, new))
+        self._learn()
+
+    def expects(self, case: Case) -> Mask | None:
+        """Return the mask of a case that is expected to cause a failure, else None."""
+        if not self.masks:
+            return None
+        facts = self._facts(case)
+        mask = next((each for each in self.masks if each.facts <= facts), None)
+        if mask is not None and len(self._kept) < _KEPT_LIMIT:
+            self._kept.setdefault(facts, case)
+        return mask
+
+    def chances(self) -> list[Case]:
+        """Return some of the cases that were held back, to be sent after all."""
+        names = list(self._kept)[:CHANCES]
+        return [self._kept.pop(name) for name in names]
+
+    def _learn(self) -> None:
+        """Derive the masks from all failures and survivors."""
+        masks: dict[Facts, str] = {}
+        for signature, suspects in self._failures:
+            if signature not in self._known or _shared(masks, suspects):
+                continue
+            risks = {facts: self._risk(facts) for each in suspects for facts in _combinations(each)}
+            best = min(risks, key=risks.__getitem__, default=None)
+            if best is not None and risks[best] <= 1:
+                masks[best] = signature
+        self.masks = [Mask(facts, signature) for facts, signature in masks.items()]
+
+    def _risk(self, facts: Facts) -> float:
+        """Return how little a combination of facts explains failures: 1 if the only suspect of one
+        failure and no survivor has it; two failures outweigh 15 survivors, three outweigh 80.
+        """
+        failures, survivors = len(self._failures), len(self._survived)
+        caused = sum(
+            sum(facts <= each for each in suspects) / len(suspects)
+            for _signature, suspects in self._failures
+        )
+        survived = sum(facts <= each for each in self._survived)
+        if survived * failures * _EXCESS > caused * survivors:
+            # It is common anyway.
+            return math.inf
+        return (1 + survived) / caused**4
+
+    def _facts(self, case: Case) -> Facts:
+        facts = {f"mutation {without_numbers(case.mutation.partition(' of ')[0])}"}
+        if case.stage != CONNECTED:
+            facts.add(f"state {case.stage}")
+        for step in case.steps:
+            facts |= self._message(step.octets)
+        return frozenset(facts)
+
+    def _message_facts(self, octets: bytes) -> Facts:
+        tree = dissect(self._protocol, octets, self._request, module=self._module)
+        types = {f"type {each.type}" for each in tree.messages}
+        types = types or {f"begins with {octets[:1].hex()}"}
+        return frozenset(types | {f"finding {each.code}" for each in tree.annotations})
+
+
+def _shared(masks: Iterable[Facts], suspects: Iterable[Facts]) -> bool:
+    """Return whether one of the suspects has one of these combinations of facts."""
+    return any(mask <= each for each in suspects for mask in masks)
+
+
+def _combinations(facts: Facts) -> Iterator[Facts]:
+    """Yield the combinations of facts that may explain a failure, shortest first; those of what was
+    sent before those of how it was made.
+    """
+    sent = sorted(each for each in facts if not each.startswith("mutation "))
+    for count in (1, 2):
+        yield from map(frozenset, combinations(sent, count))
+    mutation = facts.difference(sent)
+    for each in sent:
+        yield mutation | {each}
+    yield frozenset(sent)
+    yield facts

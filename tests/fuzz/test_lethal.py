@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agreement import CAPTURES
+from fuzzing import free_target, server_command
+from netdissect.fuzz import Step, fuzz_target
+from netdissect.fuzz.cases import Case
+from netdissect.fuzz.lethal import CHANCES, Lethal
+
+CRASH, HANG = "exit: a crash", "no-answer: a hang"
+# Messages of Netplay's bin1: one as it should be, one of which the text is too short, and the same of another type.
+WHOLE = bytes.fromhex("000a0000000005616c696365")
+SHORT = bytes.fromhex("000a0000000009616c696365")
+OTHER = bytes.fromhex("000a0000010009616c696365")
+
+
+def case(octets: bytes, mutation: str = "octets:flip", number: int = 0) -> Case:
+    return Case(number, mutation, (Step(octets),))
+
+
+@pytest.fixture
+def lethal() -> Lethal:
+    return Lethal("netplay", "netplay-bin1", "tcp")
+
+
+def masks(lethal: Lethal) -> list[str]:
+    return [mask.text for mask in lethal.masks]
+
+
+def test_what_no_survivor_has_is_held_back(lethal: Lethal) -> None:
+    lethal.survived(case(WHOLE))
+    assert lethal.expects(case(SHORT)) is None
+    lethal.killed([case(SHORT)], CRASH, known=True)
+    assert masks(lethal) == ["finding payload-underrun"]
+    # Of whatever type, however it was made; but not what is well.
+    for each in (case(SHORT, "octets:noise"), case(OTHER, "octets:insert")):
+        mask = lethal.expects(each)
+        assert mask is not None
+        assert mask.signature == CRASH
+    assert lethal.expects(case(WHOLE, "octets:noise")) is None
+
+
+def test_what_a_survivor_has_is_not_the_reason(lethal: Lethal) -> None:
+    lethal.survived(case(OTHER))
+    lethal.killed([case(SHORT)], CRASH, known=True)
+    assert masks(lethal) == ["type 0"]
+    # Survived after all: only both together are lethal.
+    lethal.survived(case(WHOLE))
+    assert masks(lethal) == ["finding payload-underrun, type 0"]
+
+
+def test_a_kind_is_avoided_only_once_it_is_known(lethal: Lethal) -> None:
+    lethal.survived(case(WHOLE))
+    lethal.killed([case(SHORT)], CRASH, known=False)
+    assert lethal.masks == []
+    lethal.killed([case(SHORT, "octets:noise")], CRASH, known=True)
+    assert masks(lethal) == ["finding payload-underrun"]
+    # Another kind is not.
+    lethal.killed([case(bytes.fromhex("0003000001"))], HANG, known=False)
+    assert masks(lethal) == ["finding payload-underrun"]
+
+
+def test_of_several_suspects_none_is_avoided_before_one_is_confirmed(lethal: Lethal) -> None:
+    lethal.survived(case(WHOLE))
+    lethal.killed([case(WHOLE, "order:repeat"), case(SHORT)], HANG, known=True)
+    assert lethal.masks == []
+    lethal.killed([case(OTHER)], HANG, known=True)
+    assert masks(lethal) == ["finding payload-underrun"]
+
+
+def test_failures_that_recur_outweigh_a_few_survivors(lethal: Lethal) -> None:
+    for mutation in ("octets:flip", "octets:noise", "octets:insert", "order:repeat"):
+        lethal.survived(case(WHOLE, mutation))
+    lethal.survived(case(SHORT, "octets:truncate"))
+    for mutation in ("octets:flip", "octets:noise", "octets:insert"):
+        lethal.killed([case(SHORT, mutation)], CRASH, known=True)
+    assert masks(lethal) == ["finding payload-underrun"]
+
+
+def test_what_is_held_back_gets_another_chance(lethal: Lethal) -> None:
+    lethal.killed([case(SHORT)], CRASH, known=True)
+    held = [case(SHORT, f"field:flip {chr(97 + at)}", at) for at in range(CHANCES + 2)]
+    assert all(map(lethal.expects, held))
+    assert lethal.chances() == held[:CHANCES]
+    assert lethal.chances() == held[CHANCES:]
+    assert lethal.chances() == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "capture", "bugs"),
+    [
+        ("riptide", "udp_2.2.1_clean", ["length"]),
+        ("teeworlds", "tw07_clean", ["length", "off-by-one"]),
+    ],
+)
+def test_a_frequent_crash_is_avoided_and_another_found(
+    protocol: str, capture: str, bugs: list[str], tmp_path: Path
+) -> None:
+    target = free_target()
+    report = fuzz_target(
+        protocol, target, tmp_path / "run", captures=[CAPTURES / protocol / f"{capture}.pcap"],
+        seed=4, cases=1500, rate=0, examples=1, answer_seconds=0.5,
+        monitors=[server_command(protocol, target, *bugs)],
+    )  # fmt: skip
+    counts = [each.count for each in report.findings.values()]
+    assert len(counts) == len(bugs)
+    assert sum(counts) < 12
+    assert report.held_back.total() > 5
+    # With the frequent crash, no session would be held for a tenth of the run.
+    assert report.held_seconds > report.seconds / 3
+    row = report.to_json()["held_back"][0]
+    assert row["key"] in {each.key for each in report.findings.values()}
+    assert row["cases"] > 0
