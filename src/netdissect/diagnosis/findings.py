@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from netdissect.diagnosis.measures import (
@@ -28,18 +28,30 @@ _AT_ONCE: Final = 1.5
 """Units whose usual round trip is at most this many times the shortest are acknowledged at once."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Found:
     """One finding about a whole connection."""
 
     code: str
     direction: int | None
     message: str
-    frame: int | None = None
-    time_ns: int | None = None
-    evidence: dict[str, Any] = field(default_factory=dict)
-    later: bool = True
+    frame: int | None
+    time_ns: int | None
+    evidence: dict[str, Any]
+    later: bool
     """Whether it was concluded when the connection ended, not at its frame."""
+
+    def __init__(
+        self, code: str, direction: int | None, message: str, frame: int | None = None,
+        time_ns: int | None = None, evidence: dict[str, Any] | None = None, *, later: bool = True,
+    ) -> None:  # fmt: skip
+        self.code = code
+        self.direction = direction
+        self.message = message
+        self.frame = frame
+        self.time_ns = time_ns
+        self.evidence = evidence or {}
+        self.later = later
 
     @property
     def terms(self) -> tuple[str, int | None, int | None, int | None, str, dict[str, Any]]:

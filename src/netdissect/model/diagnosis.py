@@ -52,7 +52,7 @@ class Limits:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Burst:
     """Consecutive numbers that were missing when a later one arrived."""
 
@@ -64,10 +64,20 @@ class Burst:
     """Time of the later number."""
     frame: int
     """Frame of the later number."""
-    low: int = 0
+    low: int
     """First number of the burst, including those that arrived late and left `count`."""
-    high: int = 0
+    high: int
     """Last number of the burst."""
+
+    def __init__(
+        self, count: int, from_ns: int, to_ns: int, frame: int, low: int = 0, high: int = 0
+    ) -> None:
+        self.count = count
+        self.from_ns = from_ns
+        self.to_ns = to_ns
+        self.frame = frame
+        self.low = low
+        self.high = high
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ start of the numbers to the next.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from netdissect.model.diagnosis import Burst
@@ -164,7 +163,10 @@ class Numbers:
             self._before -= 1
         for place, burst in enumerate(self.bursts if self._context.rule.resend is None else ()):
             if burst.low <= seq <= burst.high:
-                self.bursts[place] = replace(burst, count=burst.count - 1)
+                left = burst.count - 1
+                self.bursts[place] = Burst(
+                    left, burst.from_ns, burst.to_ns, burst.frame, burst.low, burst.high
+                )
                 return
 
     def restart(self) -> None:

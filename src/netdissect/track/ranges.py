@@ -86,6 +86,11 @@ class Recent:
     def add(self, start: int, end: int) -> None:
         """Add the numbers in [start, end)."""
         starts, ends = self._starts, self._ends
+        if not ends or start > ends[-1]:
+            starts.append(start)
+            ends.append(end)
+            self.size += end - start
+            return
         low = bisect_left(ends, start)
         high = bisect_right(starts, end)
         if low < high:
