@@ -189,7 +189,7 @@ def _ordered(tracked: list[Connection], wish: ViewRequest) -> list[ConnectionSna
 
 
 def _resent(connection: Connection) -> int:
-    spaces = (space for lane in connection.lanes for space in lane.spaces.values())
+    spaces = (space for lane in connection.lanes for space in lane.space_list)
     return sum(space.repeats.retransmissions for space in spaces)
 
 
@@ -212,7 +212,7 @@ _BADNESS: dict[str, Callable[[ConnectionSnapshot], float]] = {
 
 def _snapshot(connection: Connection) -> ConnectionSnapshot:
     there, back = connection.lanes
-    spaces = [space for lane in connection.lanes for space in lane.spaces.values()]
+    spaces = [space for lane in connection.lanes for space in lane.space_list]
     chat, note, warn, error = connection.findings.by_severity
     return ConnectionSnapshot(
         connection=connection.number,

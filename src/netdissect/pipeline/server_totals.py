@@ -45,7 +45,7 @@ class ServerTotals:
         for connection in tracked:
             row = self._row(rows, connection.endpoints[1], connection.protocol)
             there, back = connection.lanes
-            spaces = [space.report() for lane in connection.lanes for space in lane.spaces.values()]
+            spaces = [space.report() for lane in connection.lanes for space in lane.space_list]
             _add(row, (there.datagrams, back.datagrams), (there.octets, back.octets), spaces)
             found = connection.findings.by_severity
             row.findings = [a + b for a, b in zip(row.findings, found, strict=True)]

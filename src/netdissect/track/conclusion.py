@@ -58,7 +58,7 @@ def conclude_vantage(
     if stream is not None:
         connection.vantage.update(stream.evidence(0), stream.evidence(1))
     for lane in connection.lanes:
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             space.repeats.find_common_gaps()
     connection.release()
     near = connection.vantage.near
@@ -80,7 +80,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
         if heard_ns != SETTLED_NS:
             dark += _gaps(connection, 1 - lane.direction)
         heard = Heard(heard_ns, patience, dark)
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             space.end_all(heard)
     streamed = _stream(connection, end_ns, patience)
     silent_close = _silent_close(connection, end_ns)
@@ -184,7 +184,7 @@ def _was_active(connection: Connection, lane: Lane) -> bool:
     stream = connection.stream
     other = connection.lanes[1 - lane.direction]
     return (
-        any(space.acks.sender_present for space in lane.spaces.values())
+        any(space.acks.sender_present for space in lane.space_list)
         or any(track.sender_present for track in lane.probes.values())
         or any(track.declared.highest > 0 for track in other.probes.values())
         or connection.declared.received[other.direction] > 0
@@ -317,7 +317,7 @@ def _gaps(connection: Connection, direction: int) -> list[tuple[int, int]]:
         return []
     return [
         (burst.from_ns, burst.to_ns)
-        for space in connection.lanes[direction].spaces.values()
+        for space in connection.lanes[direction].space_list
         if space.numbers.bursts and space.so_far().never_seen
         for burst in space.numbers.bursts
         if burst.count
@@ -373,7 +373,7 @@ def _end_hint(connection: Connection) -> EndHint | None:
 
 
 def _spaces(connection: Connection) -> list[Space]:
-    return [space for lane in connection.lanes for space in lane.spaces.values()]
+    return [space for lane in connection.lanes for space in lane.space_list]
 
 
 def _patience_ns(connection: Connection) -> int:
@@ -386,11 +386,11 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
     if connection.machine.over:
         return None
     for lane in connection.lanes:
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             moment, reason = _closing_rule(space)
             if moment is None or lane.last_ns > moment or end_ns <= moment:
                 continue
-            for other in lane.spaces.values():
+            for other in lane.space_list:
                 other.acks.revert_after_close()
             side = SIDES[lane.direction]
             connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
@@ -482,7 +482,7 @@ def _outcome(
     closing = (
         moment is not None and lane.last_ns <= moment
         for lane in connection.lanes
-        for moment, _ in map(_closing_rule, lane.spaces.values())
+        for moment, _ in map(_closing_rule, lane.space_list)
     )
     return "unknown" if any(closing) else "open"
 
@@ -511,7 +511,7 @@ def _silence_findings(connection: Connection, end_ns: int) -> None:
 
 def _last_findings(connection: Connection, end_ns: int) -> None:
     for lane in connection.lanes:
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             first = space.rule.first_seq
             if first is None or not connection.started or connection.findings.misses:
                 continue

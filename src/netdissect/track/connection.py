@@ -116,7 +116,7 @@ class Connection(ScanSink):
         findings.directions = (*self.lanes, *(self.stream.halves if self.stream else ()))
         judge, answered = self.judge, self.silence.check_one_way  # one object for all
         for lane in self.lanes:
-            for space in lane.spaces.values():
+            for space in lane.space_list:
                 space.on_evidence = judge
                 space.ack_stats.on_answer = answered
                 space.context.in_stream = transport == "tcp"
@@ -268,10 +268,10 @@ class Connection(ScanSink):
     def _first_datagram(self, direction: int, frame: int, time_ns: int) -> None:
         """Process the first datagram of a direction."""
         other = self._other
-        for space in other.spaces.values():
+        for space in other.space_list:
             space.peer_seen = True
         if not other.silent:
-            for space in self.lanes[direction].spaces.values():
+            for space in self.lanes[direction].space_list:
                 # It was active before its first datagram in the capture.
                 self.findings.misses |= space.acks.present_ns > PAUSE_NS
             begun = (self.lifetime.first_ns, self.lifetime.first_frame)
@@ -279,7 +279,7 @@ class Connection(ScanSink):
             return
         self.lifetime.begin(frame, time_ns)
         for lane in self.lanes:
-            for space in lane.spaces.values():
+            for space in lane.space_list:
                 space.context.started = self.started
 
     # -- events ------------------------------------------------------------------------------------
@@ -402,7 +402,7 @@ class Connection(ScanSink):
             if space.rule.renews and space.renewed is None:
                 space.renewed = EndHint("renewed", lane.direction, frame, time_ns)
         self.declared.restart(lane.direction, self.lanes)
-        for other in lane.spaces.values():
+        for other in lane.space_list:
             if other is space or other.carrier is space:
                 other.restart()
         if seen and self.recorder is not None:
@@ -438,7 +438,7 @@ class Connection(ScanSink):
     def _rate(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, per_second, taken = event
         lane.add("rate_requests", 1)
-        for space in self.lanes[1 - lane.direction].spaces.values():
+        for space in self.lanes[1 - lane.direction].space_list:
             if isinstance(space, CarrierSpace):
                 space.requested_rate = per_second
         if self.recorder is not None:
@@ -517,7 +517,7 @@ class Connection(ScanSink):
     def finish_vantage(self) -> None:
         """Note that the vantage is final."""
         for lane in self.lanes:
-            for space in lane.spaces.values():
+            for space in lane.space_list:
                 space.context.finish_vantage()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
@@ -528,7 +528,7 @@ class Connection(ScanSink):
     def release(self) -> None:
         """Drop all references that form cycles, so that no garbage collection is needed."""
         for lane in self.lanes:
-            for space in lane.spaces.values():
+            for space in lane.space_list:
                 space.release()
         self.stream = self.silence.stream = None
         self.findings.directions = ()

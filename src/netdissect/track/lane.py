@@ -77,10 +77,10 @@ class Lane:
     """The state of one direction."""
 
     __slots__ = (
-        "_dozed_ns", "_findings", "_here", "_numbered", "_probe_list", "_recorder", "_space_list",
-        "_stated", "carrier", "counters", "counts_by_index", "datagrams", "direction", "due_ns",
-        "last_frame", "last_ns", "load", "messages", "missing", "octets", "policy", "probes",
-        "silent", "spaces", "spaces_by_index", "timings", "trip",
+        "_dozed_ns", "_findings", "_here", "_numbered", "_probe_list", "_recorder", "_stated",
+        "carrier", "counters", "counts_by_index", "datagrams", "direction", "due_ns", "last_frame",
+        "last_ns", "load", "messages", "missing", "octets", "policy", "probes", "silent",
+        "space_list", "spaces", "spaces_by_index", "timings", "trip",
     )  # fmt: skip
 
     def __init__(
@@ -122,12 +122,12 @@ class Lane:
             rule.name: _space(rule, policy, direction, findings, recorder)
             for rule in policy.spaces
         }
-        self._space_list = list(self.spaces.values())
+        self.space_list = list(self.spaces.values())
         """The values of `spaces`, as a list, which is quicker to iterate."""
-        for space in self._space_list:
+        for space in self.space_list:
             if space.rule.acked_with is not None:
                 space.carrier = self.spaces[space.rule.acked_with]
-        carriers = (space for space in self.spaces.values() if isinstance(space, CarrierSpace))
+        carriers = (space for space in self.space_list if isinstance(space, CarrierSpace))
         self.carrier: CarrierSpace | None = next(carriers, None)
         """The space of the datagrams themselves, if they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
@@ -144,7 +144,7 @@ class Lane:
 
     def _loss_space(self) -> Space | None:
         """Return the space whose gaps show losses: of datagrams, or of units never resent."""
-        for space in self.spaces.values():
+        for space in self.space_list:
             if space is self.carrier or (space.rule.consecutive and space.rule.resend is None):
                 return space
         return None
@@ -153,7 +153,7 @@ class Lane:
         """Take less memory until the next datagram."""
         if self._dozed_ns != self.last_ns:
             self._dozed_ns = self.last_ns
-            for space in self._space_list:
+            for space in self.space_list:
                 space.doze()
 
     def may_roll(self, time_ns: int) -> bool:
@@ -192,7 +192,7 @@ class Lane:
         context.vantage_final = like.vantage_final
         self._update_timers(space)
         self.spaces[name] = space
-        self._space_list.append(space)
+        self.space_list.append(space)
         return space
 
     def template(self, name: str) -> Space:
@@ -246,11 +246,11 @@ class Lane:
         far = sender_near is False or (receiver_near and not sender_near)
         self.trip = self._stated if far else self._here
         self._update_all_timers()
-        for space in self.spaces.values():
+        for space in self.space_list:
             space.repeats.set_vantage(sender_near, receiver_near)
 
     def _update_all_timers(self) -> None:
-        for space in self._space_list:
+        for space in self.space_list:
             self._update_timers(space)
 
     def _update_timers(self, space: Space) -> None:
@@ -314,13 +314,13 @@ class Lane:
 
     def round_trips(self) -> list[RttReservoir]:
         """Return all measurements of how quickly the peer answered."""
-        found = [space.ack_stats.rtt for space in self._space_list]
+        found = [space.ack_stats.rtt for space in self.space_list]
         return found + [track.rtt for track in self._probe_list]
 
     def latest_ns(self) -> int:
         """Return the longest of the newest samples of each space and probe, ns; 0 without any."""
         longest: i64 = 0
-        for space in self._space_list:  # once a second: a list of them all would cost more
+        for space in self.space_list:  # once a second: a list of them all would cost more
             longest = max(longest, space.ack_stats.rtt.latest)
         for track in self._probe_list:
             longest = max(longest, track.rtt.latest)
@@ -334,7 +334,7 @@ class Lane:
         quickest: i64 = NEVER
         on_the_way: i64 = NEVER
         usual: i64 = NEVER
-        for space in self._space_list:
+        for space in self.space_list:
             trip = space.ack_stats.rtt
             if trip.samples:
                 count += trip.samples
@@ -368,7 +368,7 @@ class Lane:
         """
         count = 0
         misses = self._findings.misses
-        for space in self._space_list:
+        for space in self.space_list:
             if not space.context.in_stream and not (misses and space.rule.resend):
                 count += space.numbers.disorder
         return count

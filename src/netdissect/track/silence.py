@@ -140,7 +140,7 @@ class SilenceDetector:
             gone = any(
                 # Numbers that were missing before the last packet say nothing about the pause.
                 burst.count >= MIN_MISSING and burst.from_ns == since[0] and burst.to_ns >= until[0]
-                for space in self._lanes[side].spaces.values()
+                for space in self._lanes[side].space_list
                 for burst in space.numbers.bursts
             )
             if gone:
@@ -208,7 +208,7 @@ class SilenceDetector:
 
     def _loses_most(self, side: int) -> bool:
         """Return whether most of what a side sends is lost on its way here."""
-        known = [space.so_far() for space in self._lanes[side].spaces.values()]
+        known = [space.so_far() for space in self._lanes[side].space_list]
         return not self._findings.misses and any(part.never_seen > part.units for part in known)
 
     def _silent(self, side: int, from_ns: int, to_ns: int) -> bool:
@@ -228,7 +228,7 @@ class SilenceDetector:
         if len(self.spans) >= MAX_SPANS:
             self._lanes[side].hit("MAX_SPANS")
             return
-        spaces = self._lanes[side].spaces.values()
+        spaces = self._lanes[side].space_list
         before = tuple([space.so_far() for space in spaces if space.numbers.seen])
         self.spans.append(QuietSpan(
             kind, side, since[0], since[1], until[0], until[1], basis[0], basis[1], before,
@@ -299,7 +299,7 @@ class SilenceDetector:
         """Return when the newest answered unit or probe of a side was sent."""
         lane = self._lanes[side]
         newest = self._lifetime.first_ns
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             newest = max(newest, int(space.ack_stats.newest_ns))
         for track in lane.probes.values():
             newest = max(newest, track.answered_ns)
@@ -316,7 +316,7 @@ class SilenceDetector:
         lane = self._lanes[side]
         times: list[int] = []
         given_up: list[int] = []
-        for space in lane.spaces.values():
+        for space in lane.space_list:
             if space.carrier is not None or space.rule.stride_reach:
                 continue
             unit = space.store.outstanding.first
