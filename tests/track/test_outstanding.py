@@ -64,3 +64,14 @@ def test_a_unit_that_left_may_be_added_to_another_space():
     there.add(5, first)
     assert (numbers(here), numbers(there)) == ([16], [5])
     assert there.find(8) is None
+
+
+def test_units_are_freed_with_a_table_that_is_dropped():
+    """The collector does not see compiled units, and neighbours refer to each other."""
+    kept = Outstanding()
+    one, other = unit(), unit()
+    kept.add(1, one)
+    kept.add(2, other)
+    del kept
+    assert one.after is None
+    assert other.before is None

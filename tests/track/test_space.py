@@ -145,6 +145,7 @@ def test_carried_units_are_acked_with_their_carrier() -> None:
     carrier, _ = space(name="datagram", ack=AckRule.EXACT, resend=None)
     inner = Space(rule(acked_with="datagram"), 0, Findings(1, {}, None), None)
     inner.carrier = carrier
+    carrier.carry(inner)
     inner.peer_seen = True
     carrier.unit(100, None, b"d1", None, 1, 0)
     for number in (1, 2):

@@ -4,9 +4,10 @@ Compiled, each call takes a few instructions; interpreted, it is one call of a C
 No other module imports `librt`, because its interface is not stable yet.
 
 `@mypyc_attr(acyclic=True)` marks classes of which a connection has many instances, and whose
-instances are never part of a reference cycle. Compiled, the garbage collector ignores them, and
-each is 16 bytes smaller. `free_list_len=1` keeps the memory of one instance for the next one, of
-classes of which each datagram or segment creates an instance and drops another.
+instances are never part of a reference cycle, or only of one that `__del__` of its owner breaks.
+Compiled, the garbage collector ignores them, and each is 16 bytes smaller. `free_list_len=1` keeps
+the memory of one instance for the next one, of classes of which each datagram or segment creates an
+instance and drops another.
 """
 
 from __future__ import annotations

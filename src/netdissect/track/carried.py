@@ -118,7 +118,7 @@ class CarriedSpace(Space):
             number = wire_seq & numbers.mask
             record = recorder.run(self.context, start, number, count, frame, time_ns)
         run = Carried(
-            self, start, count, time_ns, by.current_number, frame, record, is_open=True
+            self.place, start, count, time_ns, by.current_number, frame, record, is_open=True
         )
         self._runs.append(run)
         self._open += 1
@@ -234,7 +234,7 @@ class CarriedSpace(Space):
         entry.again = again
         store.outstanding.add(seq, entry)
         self._list(entry)
-        self._load(Carried.of(self, seq))
+        self._load(Carried.of(self.place, seq))
         if store.outstanding.count > MAX_OUTSTANDING:
             self._shed_oldest()
 
@@ -313,7 +313,7 @@ class CarriedSpace(Space):
         entry.content = number
         entry.last_ns = entry.due_ns = time_ns
         self._list(entry)
-        self._load(Carried.of(self, seq))
+        self._load(Carried.of(self.place, seq))
 
     def _list(self, entry: Unit) -> None:
         """List the datagram in the record of a message that it carries."""

@@ -372,7 +372,7 @@ class CarrierSpace(Space):
             self._notify_evidence()
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=False)
-        unit.deliver(frame, time_ns)
+        self.deliver(unit, frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that has timed out."""

@@ -126,7 +126,8 @@ class Lane:
         """The values of `spaces`, as a list, which is quicker to iterate."""
         for space in self.space_list:
             if space.rule.acked_with is not None:
-                space.carrier = self.spaces[space.rule.acked_with]
+                carrier = space.carrier = self.spaces[space.rule.acked_with]
+                carrier.carry(space)
         carriers = (space for space in self.space_list if isinstance(space, CarrierSpace))
         self.carrier: CarrierSpace | None = next(carriers, None)
         """The space of the datagrams themselves, if they are numbered."""

@@ -28,6 +28,10 @@ class Outstanding:
         self.newest: Unit | None = None
         """The units that were added first and last."""
 
+    def __del__(self) -> None:
+        # The garbage collector does not look into units.
+        self.clear()
+
     def find(self, number: i64) -> Unit | None:
         """Return the unit with a number; None without one."""
         if not self.count:

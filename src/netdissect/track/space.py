@@ -60,6 +60,7 @@ class Space(StrayedUnits):
         """Copies of numbers that are not remembered: first copy or further one is unknown."""
         self.carrier: Space | None = None
         """The space whose units carry those of this one."""
+        self.place, self.members = 0, ()
         self.current: Unit | None = None
         """In a carrier, the unit of the current datagram."""
         self.peer: Any = None
@@ -160,7 +161,7 @@ class Space(StrayedUnits):
         else:
             self.store.settle(seq, unit)
         if self.carrier is not None:
-            self._load(Carried.of(self, seq))
+            self._load(Carried.of(self.place, seq))
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -282,7 +283,7 @@ class Space(StrayedUnits):
             self.ack_stats.acked += 1
             if self.recorder is not None:
                 self.recorder.acked(stray.unit, frame, time_ns, ambiguous=stray.unit.copies > 1)
-            stray.unit.deliver(frame, time_ns)
+            self.deliver(stray.unit, frame, time_ns)
 
     def _add_isolated(
         self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int
@@ -294,9 +295,8 @@ class Space(StrayedUnits):
         if self.recorder is not None:
             wire_seq = seq & self.numbers.mask
             record = self.recorder.lone(self.context, seq, wire_seq, type_, frame, time_ns)
-        due_ns = time_ns + self.context.delay_ns
-        unit = self.current = Unit(time_ns, content, due_ns, frame, record)
-        return unit
+        self.current = Unit(time_ns, content, time_ns + self.context.delay_ns, frame, record)
+        return self.current
 
     def _is_restart(
         self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
@@ -366,7 +366,7 @@ class Space(StrayedUnits):
             self.attempts.note_exhausted(seq, unit, self.peer.last_ns)
         self.current = None if copied else unit
         if self.carrier is not None:
-            self._load(Carried.of(self, seq))
+            self._load(Carried.of(self.place, seq))
 
     def _copy_of_settled(
         self, seq: int, slot: i64, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
@@ -419,7 +419,7 @@ class Space(StrayedUnits):
             self.recorder.acked(unit, frame, time_ns, ambiguous=copies > 1 or unit.again)
         if telling:
             self._notify_evidence()  # may revise a copy of this very unit
-        unit.deliver(frame, time_ns)
+        self.deliver(unit, frame, time_ns)
 
     def reported_lost(self, seq: int, unit: Unit) -> None:
         """Settle a unit that its receiver has reported lost."""
@@ -503,7 +503,7 @@ class Space(StrayedUnits):
     def release(self) -> None:
         """Drop all references that form cycles, so that no garbage collection is needed."""
         self.on_evidence = self.recorder = self.ack_stats.on_answer = None
-        self.carrier = self.current = self.peer = None
+        self.carrier, self.current, self.peer, self.members = None, None, None, ()
         self.acks.rule = None
         self.repeats.release()
         self.strays.recorder = None

@@ -6,7 +6,7 @@ from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import UnitRecord
 
 
-@mypyc_attr(free_list_len=1)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Unit:
     """A unit that is not acknowledged yet. Copies made by the network are not counted."""
 
@@ -52,20 +52,30 @@ class Unit:
             last.next = item
         self.last_carried = item
 
-    def deliver(self, frame: int, time_ns: int) -> None:
-        """Acknowledge everything that it carries."""
-        item = self.carried
-        while item is not None:
-            item.space.delivered(item, frame, time_ns)
-            item = item.next
-
 
 class Units:
     """The calls that settle the units of a space. A base class instead of a `typing.Protocol`,
     because mypyc looks up the methods of a protocol by name.
     """
 
-    __slots__ = ()
+    __slots__ = ("members", "place")
+
+    place: i64
+    """Index of the space among the `members` of its carrier."""
+    members: tuple[Units, ...]
+    """The spaces whose units those of this one carry."""
+
+    def carry(self, member: Units) -> None:
+        """Note that the units of this space carry those of another one."""
+        member.place = len(self.members)
+        self.members = (*self.members, member)
+
+    def deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
+        """Process the acknowledgement of everything that a unit carries."""
+        item = unit.carried
+        while item is not None:
+            self.members[item.place].delivered(item, frame, time_ns)
+            item = item.next
 
     def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
         """Process the first acknowledgement of a unit, which is not outstanding any more."""
@@ -88,17 +98,18 @@ class Units:
         raise NotImplementedError
 
 
-@mypyc_attr(free_list_len=1)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
-    __slots__ = ("count", "first", "frame", "next", "number", "open", "record", "sent_ns", "space")
+    __slots__ = ("count", "first", "frame", "next", "number", "open", "place", "record", "sent_ns")
 
     def __init__(
-        self, space: Units, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
+        self, place: i64, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
         record: UnitRecord | None, *, is_open: bool,
     ) -> None:  # fmt: skip
-        self.space = space
+        self.place: i64 = place
+        """`Units.place` of the space."""
         self.first: i64 = first
         self.count: i64 = count
         self.open = is_open
@@ -117,6 +128,6 @@ class Carried:
         """
 
     @staticmethod
-    def of(space: Units, seq: i64) -> Carried:
+    def of(place: i64, seq: i64) -> Carried:
         """Return the entry of a single unit that has a `Unit` of its own."""
-        return Carried(space, seq, 1, 0, 0, 0, None, is_open=False)
+        return Carried(place, seq, 1, 0, 0, 0, None, is_open=False)
