@@ -6,13 +6,13 @@ Source: docs/protocols/knet.md, "Fragments"; kNet `FragmentedReceiveManager` and
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from itertools import islice
 from typing import Final
 
 SHARED: Final = -1
 """Stands for the reliable number 0, which all fragments of 2010 share."""
 MAX_NUMBERS: Final = 65_536
-"""Reliable numbers that are remembered; the oldest is forgotten for one more."""
+"""Reliable numbers that are remembered; the older half is forgotten for one more."""
 _SLOT_MASK: Final = 0xFFFF
 """Bits of a PacketID that select a slot: the receiver remembers one PacketID per slot."""
 
@@ -41,10 +41,8 @@ class Receiver:
     def __init__(self) -> None:
         self._packet_ids: dict[int, int] = {}
         """Slot -> last PacketID."""
-        self._numbers: OrderedDict[int, None] = OrderedDict()
-        """Known reliable numbers. In a plain dict, finding the first entry walks over all entries
-        that were deleted at its front.
-        """
+        self._numbers: dict[int, None] = {}
+        """Known reliable numbers, in the order in which they came."""
         self._transfers: dict[int, _OpenTransfer] = {}
         """Transfer number -> the transfer that it identifies now."""
         self._shared_seen = False
@@ -71,7 +69,7 @@ class Receiver:
             return False
         self._numbers[number] = None
         if len(self._numbers) > MAX_NUMBERS:
-            self._numbers.popitem(last=False)
+            self._numbers = dict.fromkeys(islice(self._numbers, MAX_NUMBERS // 2, None))
         return True
 
     def begin(self, transfer: int, count: int, number: int, owner: int) -> None:

@@ -260,10 +260,11 @@ class Transfers:
         """Add the events of a transfer that has become complete, and of what its receiver got."""
         if transfer.complete or len(transfer.parts) < transfer.count:
             return
-        if any(index not in transfer.parts for index in range(transfer.count)):
+        parts = transfer.parts
+        whole = [parts[index] for index in range(transfer.count) if index in parts]
+        if len(whole) < transfer.count:
             return
         transfer.complete = True
-        whole = [transfer.parts[index] for index in range(transfer.count)]
         size = sum([len(part) for part in whole])
         self._last.append(whole)
         found.append((Ev.COUNTER, "transfers_complete", 1))
@@ -283,7 +284,7 @@ class Transfers:
         # The entry stays to recognise later copies, but holds no bytes.
         sender.octets -= transfer.octets
         transfer.octets = 0
-        transfer.parts = dict.fromkeys(transfer.parts, b"")
+        transfer.parts = dict.fromkeys(parts, b"")
 
     def _enforce_bound(self, sender: _Sender, found: list[Event]) -> None:
         """Drop the oldest unfinished transfers until the bound is kept."""
