@@ -134,7 +134,7 @@ class DatagramHandler:
     ports: i64
     """The flow for which `HandlerTable` returned it last, as arguments of `ipv4_datagram`."""
 
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+    def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
         """Process one datagram."""
         raise NotImplementedError
 
@@ -174,7 +174,7 @@ class DirectionHandler(DatagramHandler):
         if self.scanner is not None:
             connection.speak(self.scanner.types, self.scanner.spaces)
 
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+    def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
         """Process one datagram."""
         connection, scanner = self.connection, self.scanner
         hints = connection.hints

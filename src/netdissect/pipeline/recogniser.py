@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Final
 
 from netdissect.model.claims import Claim, Sample
+from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name, is_udp
@@ -71,7 +72,7 @@ class UnknownFlow(DatagramHandler):
         self._looks = looks
         self._left = LOOK_AGAIN << 2 * looks
 
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+    def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
         """Count one datagram; after LOOK_AGAIN of them, have the flow judged again."""
         del frame, payload
         self._recogniser.other_datagrams += 1

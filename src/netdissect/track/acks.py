@@ -52,7 +52,7 @@ class Acks:
         self.rule: AckRule | None = context.rule.ack
         """How acknowledgements name units; None once the connection is over."""
 
-    def take(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def take(self, units: Units, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process an acknowledgement by the rule of the space."""
         rule = self.rule
         if rule is _BITS_BEFORE:
@@ -64,7 +64,7 @@ class Acks:
         elif rule is not None:
             self._take_exact(units, base, frame, time_ns)
 
-    def note_before_first(self, base: int, time_ns: int) -> None:
+    def note_before_first(self, base: int, time_ns: i64) -> None:
         """Process an acknowledgement while nothing of the space was captured."""
         if self._named < 0:
             self._named, self._named_ns = base, time_ns
@@ -72,7 +72,7 @@ class Acks:
             self.sender_present = True
             self.present_ns = time_ns - self._named_ns
 
-    def report_unsent(self, base: int, frame: int, time_ns: int) -> None:
+    def report_unsent(self, base: int, frame: i64, time_ns: i64) -> None:
         """Report the acknowledgement of a number above the newest."""
         context = self._context
         self._note_unseen(self._numbers.extend(base))
@@ -82,7 +82,7 @@ class Acks:
             f"{base} is acknowledged, and no copy of it was seen before", wire_seq=base,
         )  # fmt: skip
 
-    def report_unseen(self, seq: int, frame: int, time_ns: int) -> None:
+    def report_unseen(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Report the acknowledgement of a number that is missing."""
         context = self._context
         self._note_unseen(seq)
@@ -99,7 +99,7 @@ class Acks:
         if len(self.unseen) > MAX_UNSEEN:
             del self.unseen[0]
 
-    def _take_exact(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
+    def _take_exact(self, units: Units, base: i64, frame: i64, time_ns: i64) -> None:
         numbers = self._numbers
         if numbers.newest == ABSENT:
             self.note_before_first(base, time_ns)
@@ -113,7 +113,7 @@ class Acks:
         elif numbers.consecutive and seq in numbers.missing:
             self.report_unseen(seq, frame, time_ns)
 
-    def _bits_before(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def _bits_before(self, units: Units, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
@@ -133,7 +133,7 @@ class Acks:
         if bits and (store.outstanding.count or numbers.missing.size):
             self._settle_bits(units, bits, seq, frame, time_ns)
 
-    def _bits_after(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def _bits_after(self, units: Units, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         self._take_exact(units, base, frame, time_ns)
         numbers, store = self._numbers, self._store
         if numbers.newest == ABSENT:
@@ -154,7 +154,7 @@ class Acks:
                     self.report_unseen(seq, frame, time_ns)
             bits >>= 1
 
-    def _settle_bits(self, units: Units, bits: i64, base: i64, frame: int, time_ns: int) -> None:
+    def _settle_bits(self, units: Units, bits: i64, base: i64, frame: i64, time_ns: i64) -> None:
         """Settle the units that the bit field before `base` acknowledges."""
         outstanding, missing = self._store.outstanding, self._numbers.missing
         low = base - self._context.rule.ack_bits
@@ -167,7 +167,7 @@ class Acks:
                 if bits >> (base - 1 - seq) & 1:
                     self.report_unseen(seq, frame, time_ns)
 
-    def _take_cumulative(self, units: Units, base: i64, frame: int, time_ns: int) -> None:
+    def _take_cumulative(self, units: Units, base: i64, frame: i64, time_ns: i64) -> None:
         numbers = self._numbers
         last = numbers.newest
         if last == ABSENT:
@@ -188,7 +188,7 @@ class Acks:
             outstanding.remove(unit)
             units.settle(unit.number, unit, frame, time_ns)
 
-    def _report_unbegun(self, units: Units, base: int, frame: int, time_ns: int) -> None:
+    def _report_unbegun(self, units: Units, base: int, frame: i64, time_ns: i64) -> None:
         """Report an acknowledgement of a unit that cannot have been sent yet."""
         first, numbers = self._context.rule.first_seq, self._numbers
         if not self._context.started or first is None or numbers.ended is not None:
@@ -198,7 +198,7 @@ class Acks:
 
     # -- feedback ----------------------------------------------------------------------------------
 
-    def nack(self, units: Units, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def nack(self, units: Units, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process feedback: `base` was delivered, and `bits` reports each unit before it."""
         numbers = self._numbers
         last = numbers.newest
@@ -230,8 +230,8 @@ class Acks:
             quality.mark()
 
     def _apply_older_feedback(
-        self, units: Units, feedback: Feedback, newest: int, base: int, bits: int, frame: int,
-        time_ns: int,
+        self, units: Units, feedback: Feedback, newest: int, base: int, bits: int, frame: i64,
+        time_ns: i64,
     ) -> None:  # fmt: skip
         """Process what the feedback reports about the units between the last base and this one."""
         edge = max(base - self._context.rule.ack_bits, newest + 1)
@@ -245,8 +245,8 @@ class Acks:
             self._apply_feedback(units, feedback, number, delivered, frame, time_ns)
 
     def _apply_feedback(
-        self, units: Units, feedback: Feedback, number: int, delivered: bool, frame: int,  # noqa: FBT001
-        time_ns: int,
+        self, units: Units, feedback: Feedback, number: int, delivered: bool, frame: i64,  # noqa: FBT001
+        time_ns: i64,
     ) -> None:  # fmt: skip
         """Process the report about one unit."""
         unit = self._store.outstanding.pop(number)

@@ -63,7 +63,7 @@ class AckStats:
         """Return the state of the quality rule; None if the dialect has none."""
         return self.loss_quality or self.try_quality
 
-    def note_answered(self, sent_ns: i64, frame: int) -> None:
+    def note_answered(self, sent_ns: i64, frame: i64) -> None:
         """Note that something sent at this time was answered."""
         ahead_ns = sent_ns - self.newest_ns
         if ahead_ns > 0:
@@ -80,7 +80,7 @@ class AckStats:
         rtt.add(sample_ns)
         return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
 
-    def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
+    def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: i64) -> None:
         """Add an acknowledged unit that was sent more than once, which gives no round trip."""
         rtt = self.rtt
         rtt.ambiguous += 1
@@ -91,7 +91,7 @@ class AckStats:
         first = (unit.frame, unit.first_ns)
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
-    def add(self, seq: int, unit: Unit, frame: int, time_ns: int) -> bool:
+    def add(self, seq: int, unit: Unit, frame: i64, time_ns: i64) -> bool:
         """Count an acknowledged unit; return whether it is new evidence of the vantage."""
         # `note_answered` inlined, because this runs once per unit.
         sent_ns, copies = unit.last_ns, unit.copies
@@ -115,7 +115,7 @@ class AckStats:
                 self.add_outcome(quality, copies, frame, time_ns)
         return telling
 
-    def add_outcome(self, quality: Quality, value: int, frame: int, time_ns: int) -> None:
+    def add_outcome(self, quality: Quality, value: int, frame: i64, time_ns: i64) -> None:
         """Process an outcome by the sender's quality rule, and report it if it breaks the rule."""
         if quality.add_outcome(value, time_ns):
             self._context.find(

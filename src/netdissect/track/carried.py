@@ -87,8 +87,8 @@ class CarriedSpace(Space):
         return cast("CarrierSpace", self.carrier)
 
     def run(
-        self, wire_seq: i64, count: i64, same: str | None, types: list[str] | None, frame: int,
-        time_ns: int,
+        self, wire_seq: i64, count: i64, same: str | None, types: list[str] | None, frame: i64,
+        time_ns: i64,
     ) -> None:  # fmt: skip
         """Process consecutive messages. Their types are `types`, or `same` if that is None."""
         numbers = self.numbers
@@ -141,7 +141,7 @@ class CarriedSpace(Space):
             if self.recorder is not None:
                 self.recorder.dropped_run(run, "unknown")
 
-    def ordered(self, asked: list[int], frame: int, time_ns: int) -> None:
+    def ordered(self, asked: list[int], frame: i64, time_ns: i64) -> None:
         """Process the numbers of the next messages that ask to be delivered in order."""
         if self._by.copied or self._by.stale:
             return  # the receiver ignores the datagram
@@ -188,8 +188,8 @@ class CarriedSpace(Space):
         labelled: bool | None,  # noqa: FBT001 - as in `Space`
         content: Any,
         type_: str | None,
-        frame: int,
-        time_ns: int,
+        frame: i64,
+        time_ns: i64,
     ) -> None:
         """Process one copy of a message."""
         numbers = self.numbers
@@ -238,7 +238,7 @@ class CarriedSpace(Space):
         if store.outstanding.count > MAX_OUTSTANDING:
             self._shed_oldest()
 
-    def _take_stray(self, seq: int, last: int, frame: int, time_ns: int) -> None:
+    def _take_stray(self, seq: int, last: int, frame: i64, time_ns: i64) -> None:
         """Process a number far from all before, as `Strays` does. The messages of one datagram
         share its base, which may be damaged, so that only further datagrams can confirm a run.
         """
@@ -276,7 +276,7 @@ class CarriedSpace(Space):
             self._jump, self._run = None, run
             numbers.newest = run.before
 
-    def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
+    def _repeat(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a further copy: the network's if it copied the datagram, else the sender's."""
         copied = self._by.copied
         recorded = self.recorder is not None
@@ -327,7 +327,7 @@ class CarriedSpace(Space):
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a datagram that carried these messages."""
         if not item.open:
             super().delivered(item, frame, time_ns)
@@ -340,7 +340,7 @@ class CarriedSpace(Space):
         if self.recorder is not None:
             self.recorder.acked_run(item, frame, time_ns)
 
-    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the first acknowledgement of one message."""
         copies = self._sent_again.get(seq, 1)
         self.ack_stats.acked += 1

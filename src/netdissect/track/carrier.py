@@ -143,8 +143,8 @@ class CarrierSpace(Space):
         labelled: bool | None,  # noqa: FBT001 - as in `Space`
         content: Any,
         type_: str | None,
-        frame: int,
-        time_ns: int,
+        frame: i64,
+        time_ns: i64,
     ) -> None:
         """Process one datagram that asks for an acknowledgement."""
         del labelled
@@ -160,7 +160,7 @@ class CarrierSpace(Space):
         self.store.outstanding.add(seq, unit)
 
     def plain_unit(
-        self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
+        self, wire_seq: int, content: Any, type_: str | None, frame: i64, time_ns: i64
     ) -> None:
         """Process one datagram that is never acknowledged."""
         seq = self._take(wire_seq, hash(content), frame, time_ns)
@@ -175,7 +175,7 @@ class CarrierSpace(Space):
             if record is not None:
                 record_dropped(record, "unknown")
 
-    def _take(self, wire_seq: i64, mark: i64, frame: int, time_ns: int) -> i64:
+    def _take(self, wire_seq: i64, mark: i64, frame: i64, time_ns: i64) -> i64:
         """Return the extended number of a new datagram; ABSENT for a copy or a stray."""
         numbers = self.numbers
         last = numbers.newest
@@ -219,7 +219,7 @@ class CarrierSpace(Space):
             self._settle_overdue(time_ns)
         return seq
 
-    def _roll(self, time_ns: int) -> None:
+    def _roll(self, time_ns: i64) -> None:
         """Begin a window with the current datagram."""
         self._busiest = max(self._busiest, self._in_window)
         self._window_ns = time_ns + _SECOND
@@ -240,20 +240,20 @@ class CarrierSpace(Space):
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _add_gap(self, before_ns: int, time_ns: int, low: int, high: int) -> None:
+    def _add_gap(self, before_ns: int, time_ns: i64, low: int, high: int) -> None:
         """Remember a gap."""
         gaps = self._gaps
         if len(gaps) == MAX_SKIPS:
             del gaps[0]
         gaps.append((before_ns, time_ns, low, high))
 
-    def _arrival_ns(self, last: int, time_ns: int) -> int:
+    def _arrival_ns(self, last: int, time_ns: i64) -> int:
         """Return when the datagram before the newest gap came; times of most are not stored."""
         del last, time_ns
         return self._gaps[-1][0]
 
     def _is_stray(
-        self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
+        self, wire_seq: int, ahead: int, mark: int, frame: i64, time_ns: i64, before_ns: int
     ) -> bool:
         """Return whether a datagram is a stray. A number that follows strays may confirm them."""
         numbers = self.numbers
@@ -277,7 +277,7 @@ class CarrierSpace(Space):
             strays.report_jump(seq, frame, time_ns)
         return True
 
-    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def jump(self, last: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a newer number `seq` after `last`, and remember the gap between them."""
         if seq > last + 1:
             self._add_gap(self._quiet_ns, time_ns, last + 1, seq)
@@ -287,12 +287,12 @@ class CarrierSpace(Space):
         """Forget the gaps after `last`."""
         self._gaps = [gap for gap in self._gaps if gap[2] <= last]
 
-    def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
+    def _lone(self, seq: int, mark: int, frame: i64, time_ns: i64) -> None:
         """Add a datagram to which no acknowledgement and no copy can be attributed."""
         self._add_isolated(seq, mark, None, frame, time_ns)
         self.current = None
 
-    def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
+    def _repeated(self, seq: int, mark: int, frame: i64, time_ns: i64) -> bool:
         """Process a number that is not new; return False if this is a first copy that came late."""
         numbers = self.numbers
         context = self.context
@@ -327,7 +327,7 @@ class CarrierSpace(Space):
         context.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
 
-    def _copy(self, seq: int, frame: int, time_ns: int) -> None:
+    def _copy(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Count a copy that the network has made."""
         self.repeats.duplicates += 1
         self.copied = True
@@ -349,7 +349,7 @@ class CarrierSpace(Space):
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process an acknowledgement, unless its datagram is ignored."""
         if self.reverse is not None and self.reverse.stale:
             self.ignored += 1
@@ -357,7 +357,7 @@ class CarrierSpace(Space):
             return
         self.acks.take(self, base, bits, frame, time_ns)
 
-    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a datagram and of all messages in it."""
         sample = time_ns - unit.first_ns
         if sample > self._timeout_ns:
@@ -452,7 +452,7 @@ class CarrierSpace(Space):
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def may_restart(self, time_ns: int) -> bool:
+    def may_restart(self, time_ns: i64) -> bool:
         """Return False if this may be a copy of the datagram that began the epoch."""
         return self.numbers.last is None or time_ns - self._began_ns >= self._guard_ns
 

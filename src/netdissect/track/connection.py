@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
@@ -134,7 +135,7 @@ class Connection(ScanSink):
     # -- input -------------------------------------------------------------------------------------
 
     def datagram(
-        self, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
+        self, direction: int, frame: i64, time_ns: i64, payload: bytes, events: list[Event]
     ) -> None:
         """Process one datagram, or one framed message of a stream, with its events."""
         lane, other = self.lanes[direction], self.lanes[1 - direction]
@@ -211,7 +212,7 @@ class Connection(ScanSink):
         else:
             _HANDLERS[kind](self, event, lane, frame, time_ns)
 
-    def _roll_load(self, lane: Lane, frame: int, time_ns: int) -> None:
+    def _roll_load(self, lane: Lane, frame: i64, time_ns: i64) -> None:
         """Begin the next second of a direction's load, except over TCP, which adapts its rate."""
         if self.transport == "tcp":
             lane.due_ns = NEVER
@@ -221,7 +222,7 @@ class Connection(ScanSink):
         client, server = self.lanes
         lane.roll(frame, time_ns, max(client.latest_ns(), server.latest_ns()))
 
-    def further(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
+    def further(self, direction: int, frame: i64, time_ns: i64, events: list[Event]) -> None:
         """Process events of a datagram that is already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
         octets, datagrams = lane.octets, lane.datagrams
@@ -231,7 +232,7 @@ class Connection(ScanSink):
         # The packet itself has updated these.
         lane.last_ns, lane.last_frame = last_ns, last_frame
 
-    def segment(self, direction: int, frame: int, time_ns: int, octets: int) -> None:
+    def segment(self, direction: int, frame: i64, time_ns: i64, octets: int) -> None:
         """Count one TCP segment with data; its messages come through `further`."""
         lane = self.lanes[direction]
         self.lifetime.begin(frame, time_ns)
@@ -241,7 +242,7 @@ class Connection(ScanSink):
         lane.last_frame = frame
 
     def transport_segment(
-        self, direction: int, frame: int, time_ns: int, segment: TcpSegment
+        self, direction: int, frame: i64, time_ns: i64, segment: TcpSegment
     ) -> None:
         """Process a TCP segment, with or without data, before the messages that it completes."""
         if self.lifetime.begin(frame, time_ns):
@@ -250,12 +251,12 @@ class Connection(ScanSink):
         if self.stream is not None:
             self.stream.segment(direction, frame, time_ns, segment)
 
-    def transport_end(self, name: str, direction: int, frame: int, time_ns: int) -> None:
+    def transport_end(self, name: str, direction: int, frame: i64, time_ns: i64) -> None:
         """Process the end of the transport: input `fin` or `reset` of the state machine."""
         self.after = (time_ns, frame)
         self._step(name, None, direction, frame, time_ns)
 
-    def icmp_unreachable(self, direction: int, frame: int, time_ns: int) -> None:
+    def icmp_unreachable(self, direction: int, frame: i64, time_ns: i64) -> None:
         """Process an ICMP error that quotes a datagram of `direction`."""
         self.unreachable += 1
         self.after = (time_ns, frame)
@@ -265,7 +266,7 @@ class Connection(ScanSink):
             f"nothing listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
-    def _first_datagram(self, direction: int, frame: int, time_ns: int) -> None:
+    def _first_datagram(self, direction: int, frame: i64, time_ns: i64) -> None:
         """Process the first datagram of a direction."""
         other = self._other
         for space in other.space_list:
@@ -284,7 +285,7 @@ class Connection(ScanSink):
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _plain_unit(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _plain_unit(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         _, type_, space, wire_seq, content = event
         if type_ is not None:
             lane.count(type_, time_ns, frame)
@@ -292,7 +293,7 @@ class Connection(ScanSink):
         if target is not None:
             target.plain_unit(wire_seq, content, type_, frame, time_ns)
 
-    def _numbered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _numbered(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         _, type_, space, wire_seq = event
         cell = lane.messages.get(type_)
         if cell is None:
@@ -303,19 +304,19 @@ class Connection(ScanSink):
         if target is not None:
             target.number(wire_seq, frame, time_ns)
 
-    def _number(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _number(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         target = lane.open(event[1])
         if target is not None:
             target.number(event[2], frame, time_ns)
 
-    def _probe(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _probe(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         if lane.probes[event[1]].ask(event[2], time_ns) and self.recorder is not None:
             self.recorder.event(
                 "probe", time_ns, frame, lane.direction, f"{event[1]} {event[2]}",
                 {"kind": event[1], "id": event[2]},
             )  # fmt: skip
 
-    def _reply(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _reply(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         if lane.carrier is not None and lane.carrier.stale:
             return  # its receiver ignores the datagram
         asker = self.lanes[1 - lane.direction]
@@ -337,7 +338,7 @@ class Connection(ScanSink):
         if sample < lowest > NEAR_NS or track.rtt.samples <= MIN_ANSWERS:
             self.judge()
 
-    def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _rtt(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         del frame, time_ns
         value = float(event[1])
         track = next(iter(lane.probes.values()), None)
@@ -346,14 +347,14 @@ class Connection(ScanSink):
         self.lanes[1 - lane.direction].add_rtt(value)
         lane.add_rtt(value, own=True)
 
-    def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _state(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         machine = self.machine.machine
         if machine is not None and event[1] in machine.begins:
             self.silence.handshake_request(lane.direction, time_ns)
         self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
 
     def _step_in_time(
-        self, name: str, detail: str | None, side: int, frame: int, time_ns: int
+        self, name: str, detail: str | None, side: int, frame: i64, time_ns: i64
     ) -> None:
         """Process an input of the state machine. The announcement of a timeout counts as one if the
         timeout is due.
@@ -370,29 +371,27 @@ class Connection(ScanSink):
                 self.end_hint = EndHint(kind, side, frame, time_ns, detail)
         self._step(name, detail, side, frame, time_ns)
 
-    def _step(
-        self, name: str, detail: str | None, direction: int, frame: int, time_ns: int
-    ) -> None:
+    def _step(self, name: str, detail: str | None, side: int, frame: i64, time_ns: i64) -> None:
         before = self.machine.state
-        target = self.machine.step(name, detail, direction, frame)
+        target = self.machine.step(name, detail, side, frame)
         if target is not None:
             life, machine = self.lifetime, self.machine
             life.over_ns = (life.over_ns or time_ns) if machine.over else 0
             life.open_ns = life.open_ns or (time_ns if machine.word == "open" else 0)
         if target is not None and self.recorder is not None:
             self.recorder.event(
-                "state", time_ns, frame, direction, f"{before} -> {target}",
+                "state", time_ns, frame, side, f"{before} -> {target}",
                 {"from": before, "to": target, "input": name, "detail": detail},
             )  # fmt: skip
 
-    def _identity(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _identity(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         del frame, time_ns
         if event[1] in self.identity or len(self.identity) < MAX_IDENTITY:
             self.identity[event[1]] = event[2]
         else:
             lane.hit("MAX_IDENTITY")
 
-    def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _restart(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         space = lane.spaces.get(event[1])
         if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are for the pipeline
             return
@@ -411,7 +410,7 @@ class Connection(ScanSink):
                 {"space": event[1]},
             )  # fmt: skip
 
-    def _tally(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _tally(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         _, name, sent, received, taken = event
         evidence = self.declared.tally(
             name, sent, received, taken=taken, direction=lane.direction, lanes=self.lanes
@@ -424,18 +423,18 @@ class Connection(ScanSink):
                 "tally", time_ns, frame, lane.direction, text.format(**evidence), evidence
             )
 
-    def _clock(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _clock(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         del frame
         self.declared.clock(event[1], lane.direction, time_ns, fresh=event[2])
 
-    def _ordered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _ordered(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         _, name, numbers, count = event
         lane.add("in_order_requested", count)
         space = lane.spaces[name]
         if numbers and isinstance(space, CarriedSpace):
             space.ordered(numbers, frame, time_ns)
 
-    def _rate(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _rate(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         _, per_second, taken = event
         lane.add("rate_requests", 1)
         for space in self.lanes[1 - lane.direction].space_list:
@@ -448,10 +447,10 @@ class Connection(ScanSink):
                 {"per_second": per_second, "taken": taken},
             )  # fmt: skip
 
-    def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _part(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         """Ignore an event for the assembler."""
 
-    def _note(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _note(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         detail = event[2]
         evidence = detail if isinstance(detail, dict) else None
         message = detail if isinstance(detail, str) else ""
@@ -472,7 +471,7 @@ class Connection(ScanSink):
                     lane.adopt(self._policy_of(dialect))
         self.hints = hints
 
-    def _resend_request(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+    def _resend_request(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         lane.add("resend_requests", 1)
         if self.recorder is not None:
             self.recorder.event(

@@ -49,7 +49,7 @@ class InOrderSpace(Space):
         super().release()
         self.reverse = None
 
-    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a datagram, which decides about the rest of it."""
         reverse = self.reverse
         if reverse is not None:
@@ -60,7 +60,7 @@ class InOrderSpace(Space):
             reverse.gate(base, self.numbers.newest_or_zero() & self.numbers.mask, frame, time_ns)
         self.acks.take(self, base, bits, frame, time_ns)
 
-    def gate(self, base: i64, sent: i64, frame: int, time_ns: int) -> None:
+    def gate(self, base: i64, sent: i64, frame: i64, time_ns: i64) -> None:
         """Judge a datagram by its acknowledgement; `sent` is the receiver's newest number."""
         before = self.acknowledged
         partial = not self.context.started
@@ -89,8 +89,8 @@ class InOrderSpace(Space):
         labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
         content: Any,
         type_: str | None,
-        frame: int,
-        time_ns: int,
+        frame: i64,
+        time_ns: i64,
     ) -> None:
         """Process one copy of a unit."""
         numbers = self.numbers

@@ -64,9 +64,11 @@ class TypeCount:
     __slots__ = ("count", "frame", "time_ns")
 
     def __init__(self) -> None:
-        self.count = self.time_ns = self.frame = 0
+        self.count: i64 = 0
+        self.time_ns: i64 = 0
+        self.frame: i64 = 0
 
-    def add(self, count: i64, time_ns: int, frame: int) -> None:
+    def add(self, count: i64, time_ns: i64, frame: i64) -> None:
         """Add messages of one datagram."""
         self.count += count
         self.time_ns = time_ns
@@ -92,11 +94,11 @@ class Lane:
         self.direction = direction
         self.silent = True
         """True until the first datagram of the direction."""
-        self.datagrams = 0
-        self.octets = 0
-        self.last_ns = 0
-        self.last_frame = 0
-        self._dozed_ns = 0
+        self.datagrams: i64 = 0
+        self.octets: i64 = 0
+        self.last_ns: i64 = 0
+        self.last_frame: i64 = 0
+        self._dozed_ns: i64 = 0
         """`last_ns` when `doze` was called last."""
         self.messages: dict[str, TypeCount] = {}
         """Message type -> count."""
@@ -135,7 +137,7 @@ class Lane:
         self._probe_list = list(self.probes.values())
         self._numbered = self._loss_space()
         self.load = Load()
-        self.due_ns = 0 if self._numbered is not None else NEVER
+        self.due_ns: i64 = 0 if self._numbered is not None else NEVER
         """When the next second of `load` begins."""
 
     def speak(self, spaces: tuple[str, ...]) -> None:
@@ -157,7 +159,7 @@ class Lane:
             for space in self.space_list:
                 space.doze()
 
-    def may_roll(self, time_ns: int) -> bool:
+    def may_roll(self, time_ns: i64) -> bool:
         """Return whether the current second of the load may end: it has enough datagrams, and there
         are numbers that show losses.
         """
@@ -167,7 +169,7 @@ class Lane:
             return False
         return self.load.is_full(self.datagrams)
 
-    def roll(self, frame: int, time_ns: int, delay_ns: int) -> None:
+    def roll(self, frame: i64, time_ns: i64, delay_ns: int) -> None:
         """Begin the next second of the load with this datagram."""
         numbered = self._numbered
         if numbered is not None:
@@ -263,7 +265,7 @@ class Lane:
         """Count that a bound was reached."""
         self._findings.hit(limit, self.direction)
 
-    def count(self, type_: str, time_ns: int, frame: int) -> None:
+    def count(self, type_: str, time_ns: i64, frame: i64) -> None:
         """Count one message."""
         cell = self.messages.get(type_)
         if cell is None:
@@ -282,10 +284,11 @@ class Lane:
 
     def add(self, name: str, amount: int) -> None:
         """Add to a counter of the protocol."""
-        if name in self.counters or len(self.counters) < MAX_COUNTERS:
-            self.counters[name] = self.counters.get(name, 0) + amount
-        else:
+        count = self.counters.get(name)
+        if count is None and len(self.counters) >= MAX_COUNTERS:
             self.hit("MAX_COUNTERS")
+        else:
+            self.counters[name] = (count or 0) + amount
 
     def timing(self, name: str, value_ms: float) -> None:
         """Add a time that the sender states."""

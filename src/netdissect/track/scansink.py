@@ -20,7 +20,9 @@ class ScanSink(EventSink):
         self.recorder = recorder
         self._lane = self._other = lanes[0]
         """The direction of the current datagram, and the other one."""
-        self._frame = self._time_ns = self._octets = 0
+        self._frame: i64 = 0
+        self._time_ns: i64 = 0
+        self._octets: i64 = 0
         """Frame, time and size of the current datagram."""
         self._types: tuple[str, ...] = ()
 
@@ -30,7 +32,7 @@ class ScanSink(EventSink):
         for lane in self.lanes:
             lane.speak(spaces)
 
-    def at(self, lane: Lane, other: Lane, frame: int, time_ns: int, octets: int) -> None:
+    def at(self, lane: Lane, other: Lane, frame: i64, time_ns: i64, octets: i64) -> None:
         """Set the current datagram for the calls that follow; `begin` counts it.
 
         `other` is the lane of the other direction.

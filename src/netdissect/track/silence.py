@@ -282,7 +282,7 @@ class SilenceDetector:
 
     def _is_busy(self, side: int, since_ns: int, alive_ms: float) -> bool:
         """Return whether a side usually sends much more often than its timer demands."""
-        count = self._lanes[side].datagrams
+        count = int(self._lanes[side].datagrams)
         each_ms = (since_ns - self._lifetime.first_ns) / _MS / max(1, count)
         return count >= BUSY_DATAGRAMS and BUSY_RATE * each_ms <= alive_ms
 

@@ -106,7 +106,7 @@ class Space(StrayedUnits):
 
     def unit(  # noqa: C901, PLR0912, PLR0915 - hot path: calls would cost more than what they do
         self, wire_seq: i64, labelled: bool | None, content: Any, type_: str | None,  # noqa: FBT001 - as in the event
-        frame: int, time_ns: int,
+        frame: i64, time_ns: i64,
     ) -> None:  # fmt: skip
         """Process one copy of a unit that asks for an acknowledgement."""
         numbers = self.numbers
@@ -164,7 +164,7 @@ class Space(StrayedUnits):
             self._load(Carried.of(self.place, seq))
 
     def plain_unit(
-        self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
+        self, wire_seq: int, content: Any, type_: str | None, frame: i64, time_ns: i64
     ) -> None:
         """Process one copy of a unit that is never acknowledged."""
         before = self.units
@@ -176,7 +176,7 @@ class Space(StrayedUnits):
             stray.plain = True
         self.store.settle_newest(self.current)
 
-    def number(self, wire_seq: i64, frame: int, time_ns: int) -> None:
+    def number(self, wire_seq: i64, frame: i64, time_ns: i64) -> None:
         """Process a number used by something that is not a unit."""
         numbers = self.numbers
         last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
@@ -208,7 +208,7 @@ class Space(StrayedUnits):
         elif self.repeats.counted is not None:
             self.repeats.counted.network_copies = True
 
-    def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
+    def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
         """Process a newer number; the numbers between it and `last` are missing."""
         numbers = self.numbers
         numbers.newest = seq
@@ -222,11 +222,11 @@ class Space(StrayedUnits):
         if self.recorder is not None:
             self.recorder.gap(self.context, last + 1, seq - 1, frame, time_ns)
 
-    def _arrival_ns(self, last: int, time_ns: int) -> int:
+    def _arrival_ns(self, last: int, time_ns: i64) -> int:
         """Return when `last`, the newest number so far, came; `time_ns` if that is forgotten."""
         return int(self.store.arrival_ns(last, time_ns))
 
-    def _arrived_late(self, seq: int, time_ns: int) -> None:
+    def _arrived_late(self, seq: int, time_ns: i64) -> None:
         """Process the late arrival of a skipped number."""
         self.numbers.arrived_late(seq)
         if self.strays.jump is not None:
@@ -240,7 +240,7 @@ class Space(StrayedUnits):
 
     def _take_far(
         self, wire_seq: i64, ahead: i64, labelled: bool | None, mark: int | None,  # noqa: FBT001 - as in `unit`
-        type_: str | None, frame: int, time_ns: int,
+        type_: str | None, frame: i64, time_ns: i64,
     ) -> bool:  # fmt: skip
         """Process a number far from all before; return False if it makes the strays before it and
         itself numbers like all others. `mark` is None if something that is not a unit uses it.
@@ -269,11 +269,11 @@ class Space(StrayedUnits):
         """Return how many numbers were used so far, including strays of units."""
         return self.units + self.numbers.skipped
 
-    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def jump(self, last: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a newer number `seq` after `last`."""
         self._advance(last, seq, frame, time_ns)
 
-    def unsent(self, base: int, frame: int, time_ns: int) -> None:
+    def unsent(self, base: int, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a stray, or of a number that was never seen."""
         stray = self.strays.find(base & self.numbers.mask)
         if stray is None:
@@ -286,7 +286,7 @@ class Space(StrayedUnits):
             self.deliver(stray.unit, frame, time_ns)
 
     def _add_isolated(
-        self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int
+        self, seq: int, content: i64, type_: str | None, frame: i64, time_ns: i64
     ) -> Unit:
         """Add a unit whose number says nothing about the numbers between it and others."""
         self.units += 1
@@ -299,7 +299,7 @@ class Space(StrayedUnits):
         return self.current
 
     def _is_restart(
-        self, seq: int, labelled: bool | None, mark: i64, frame: int, time_ns: int  # noqa: FBT001 - as in `unit`
+        self, seq: int, labelled: bool | None, mark: i64, frame: i64, time_ns: i64  # noqa: FBT001 - as in `unit`
     ) -> bool:
         """Return whether a used number shows that its sender has restarted its numbers, and if so
         end the epoch. It does if this number and the one before it both came with new content just
@@ -320,7 +320,7 @@ class Space(StrayedUnits):
 
     def _take_older(
         self, seq: int, labelled: bool | None, content: i64, type_: str | None,  # noqa: FBT001 - as in `unit`
-        frame: int, time_ns: int,
+        frame: i64, time_ns: i64,
     ) -> bool:  # fmt: skip
         """Process a number that is not new; return False if this is a first copy that came late."""
         numbers = self.numbers
@@ -355,7 +355,7 @@ class Space(StrayedUnits):
 
     def _copy_of_outstanding(
         self, seq: int, unit: Unit, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
-        type_: str | None, frame: int, time_ns: int,
+        type_: str | None, frame: i64, time_ns: i64,
     ) -> None:  # fmt: skip
         """Process a further copy of an outstanding unit."""
         if self.repeats.is_reuse(content, unit.content):
@@ -370,7 +370,7 @@ class Space(StrayedUnits):
 
     def _copy_of_settled(
         self, seq: int, slot: i64, labelled: bool | None, content: i64,  # noqa: FBT001 - as in `unit`
-        type_: str | None, frame: int, time_ns: int,
+        type_: str | None, frame: i64, time_ns: i64,
     ) -> None:  # fmt: skip
         """Process a further copy of a settled unit."""
         if self.repeats.is_reuse(content, self.store.settled.cells[slot + CONTENT]):
@@ -381,7 +381,7 @@ class Space(StrayedUnits):
         if 0 < self.attempts.limit <= copies:
             self.attempts.spent_ns = time_ns + self.context.delay_ns
 
-    def _reused(self, seq: int, content: i64, type_: str | None, frame: int, time_ns: int) -> None:
+    def _reused(self, seq: int, content: i64, type_: str | None, frame: i64, time_ns: i64) -> None:
         """Process other content under a number whose units are never sent again."""
         self._add_isolated(seq, content, type_, frame, time_ns)
         self.repeats.report_reuse(seq, frame, time_ns)
@@ -394,15 +394,15 @@ class Space(StrayedUnits):
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process an acknowledgement."""
         self.acks.take(self, base, bits, frame, time_ns)
 
-    def nack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def nack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process feedback: final reports of delivered and lost units."""
         self.acks.nack(self, base, bits, frame, time_ns)
 
-    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the first acknowledgement of a unit."""
         copies = unit.copies
         if copies > 1:
@@ -427,7 +427,7 @@ class Space(StrayedUnits):
             self.recorder.reported_lost(unit)
         self.settle_unacked(seq, unit, seen=True)
 
-    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of the datagram that carried these units."""
         for seq in range(item.first, item.first + item.count):
             unit = self.store.outstanding.pop(seq)
@@ -481,7 +481,7 @@ class Space(StrayedUnits):
             seen = not over and self._peer_active_since(unit)
             self.settle_unacked(unit.number, unit, seen=seen)
 
-    def may_restart(self, time_ns: int) -> bool:
+    def may_restart(self, time_ns: i64) -> bool:
         """Return whether a RESTART event at this time begins a new epoch."""
         del time_ns
         return True

@@ -43,8 +43,8 @@ class StampedSpace(Space):
         labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
         content: Any,
         type_: str | None,
-        frame: int,
-        time_ns: int,
+        frame: i64,
+        time_ns: i64,
     ) -> None:
         """Process one copy of a unit; `content` is a pair of its stamp and its content."""
         numbers = self.numbers
@@ -77,7 +77,7 @@ class StampedSpace(Space):
                 delay = context.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
                 unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 
-    def ack(self, base: i64, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of the copy with the stamp `bits`."""
         numbers = self.numbers
         last = numbers.newest
@@ -94,7 +94,7 @@ class StampedSpace(Space):
             self.acks.report_unseen(seq, frame, time_ns)
 
     def _answered(
-        self, seq: int, unit: Unit, sent_ns: int | None, frame: int, time_ns: int
+        self, seq: int, unit: Unit, sent_ns: int | None, frame: i64, time_ns: i64
     ) -> None:
         """Settle a unit; `sent_ns` is the time of the acknowledged copy, None if it was not
         captured.

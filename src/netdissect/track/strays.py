@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import i64
 from netdissect.model.policy import AckRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.numbers import Numbers
@@ -34,7 +35,7 @@ class Stray:
     __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
 
     def __init__(
-        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
+        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: i64, time_ns: i64
     ) -> None:
         self.wire_seq = wire_seq
         self.seq = seq
@@ -76,7 +77,7 @@ class StrayedUnits(Units):
         """Return how many numbers were used so far, including strays of units."""
         raise NotImplementedError
 
-    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def jump(self, last: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a newer number `seq` after `last`."""
         raise NotImplementedError
 
@@ -233,7 +234,7 @@ class Strays:
         """Forget the run and the jump: the sender restarts its numbers."""
         self._run, self._undone, self.jump = [], False, None
 
-    def report(self, wire_seq: int, seq: int, frame: int, time_ns: int) -> None:
+    def report(self, wire_seq: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Report a stray."""
         context, numbers = self._context, self._numbers
         if 0 < numbers.first - seq <= numbers.reach:
@@ -244,7 +245,7 @@ class Strays:
         else:
             self.report_jump(seq, frame, time_ns)
 
-    def report_jump(self, seq: int, frame: int, time_ns: int) -> None:
+    def report_jump(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Report a stray that jumps ahead of the newest number, or back behind it."""
         last = int(self._numbers.newest_or_zero())
         way = "ahead" if seq > last else "back"

@@ -47,7 +47,7 @@ class StridedSpace(Space):
         """(numbers left out, frame, time) of the last longer step, until the next step judges it.
         """
 
-    def _advance(self, last: i64, seq: i64, frame: int, time_ns: int) -> None:
+    def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
         """Process a newer number, and find those that should have come before it."""
         numbers = self.numbers
         super()._advance(last, seq, frame, time_ns)
@@ -84,7 +84,7 @@ class StridedSpace(Space):
         """Return how many units came in order."""
         return self.units - self.numbers.isolated - self.numbers.out_of_order
 
-    def jump(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+    def jump(self, last: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a newer number `seq` after `last`; remember the step before a jump."""
         if seq - last > self.numbers.reach:
             self._before_jump = (self.stride, int(self.acked_at), self.taken)
@@ -121,7 +121,7 @@ class StridedSpace(Space):
             self.recorder.gap(self.context, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
 
-    def _arrived_late(self, seq: int, time_ns: int) -> None:
+    def _arrived_late(self, seq: int, time_ns: i64) -> None:
         """Process a number that came late."""
         super()._arrived_late(seq, time_ns)
         if self._open is None or seq not in self._open[0]:

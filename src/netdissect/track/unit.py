@@ -16,7 +16,7 @@ class Unit:
     )  # fmt: skip
 
     def __init__(
-        self, time_ns: i64, content: i64, due_ns: i64, frame: int, record: UnitRecord | None
+        self, time_ns: i64, content: i64, due_ns: i64, frame: i64, record: UnitRecord | None
     ) -> None:
         self.first_ns: i64 = time_ns
         self.last_ns: i64 = time_ns
@@ -27,7 +27,7 @@ class Unit:
         """Hash of its content; for a message that a datagram carries, the datagram's number."""
         self.due_ns: i64 = due_ns
         """When its sender will send it again."""
-        self.frame = frame
+        self.frame: i64 = frame
         """Frame of the first copy."""
         self.record = record
         """Its record in the timeline."""
@@ -70,14 +70,14 @@ class Units:
         member.place = len(self.members)
         self.members = (*self.members, member)
 
-    def deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
+    def deliver(self, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of everything that a unit carries."""
         item = unit.carried
         while item is not None:
             self.members[item.place].delivered(item, frame, time_ns)
             item = item.next
 
-    def settle(self, seq: i64, unit: Unit, frame: int, time_ns: int) -> None:
+    def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the first acknowledgement of a unit, which is not outstanding any more."""
         raise NotImplementedError
 
@@ -89,11 +89,11 @@ class Units:
         """Settle a unit that its receiver has reported lost."""
         raise NotImplementedError
 
-    def unsent(self, base: int, frame: int, time_ns: int) -> None:
+    def unsent(self, base: int, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a number beyond the newest."""
         raise NotImplementedError
 
-    def delivered(self, item: Carried, frame: int, time_ns: int) -> None:
+    def delivered(self, item: Carried, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of the datagram that carried these units."""
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class Carried:
     __slots__ = ("count", "first", "frame", "next", "number", "open", "place", "record", "sent_ns")
 
     def __init__(
-        self, place: i64, first: i64, count: i64, sent_ns: i64, number: i64, frame: int,
+        self, place: i64, first: i64, count: i64, sent_ns: i64, number: i64, frame: i64,
         record: UnitRecord | None, *, is_open: bool,
     ) -> None:  # fmt: skip
         self.place: i64 = place
@@ -119,7 +119,7 @@ class Carried:
         self.sent_ns: i64 = sent_ns
         self.number: i64 = number
         """Extended number of the datagram."""
-        self.frame = frame
+        self.frame: i64 = frame
         self.record = record
         """The record that they share in the timeline."""
         self.next: Carried | None = None
