@@ -447,7 +447,7 @@ def test_too_many_equal_datagrams_are_ambiguous_and_counted(
 
 def test_weighing_prefers_the_delay_and_not_the_order() -> None:
     usual = weigh.Delays([20_000_000 + 10_000 * step for step in range(200)], 10 * S, 30_000_000)
-    priors = weigh.Priors(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 100_000)
+    priors = weigh.Priors(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 1e-4, 0.1, 100_000)
     told = weigh.weigh([0, 50_000_000], [71_000_000], priors)
     assert told.sender == (1,)
     assert told.doubtful_sent == (False, False)
@@ -738,7 +738,7 @@ def test_a_relay_without_delay_is_no_second_look_at_one_place(tmp_path: Path) ->
 def test_what_goes_wrong_while_joining_leaves_no_table_open(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = []
     monkeypatch.setattr(engine.FateTable, "close", lambda table: closed.append(table))  # noqa: PLW0108 - a method
-    monkeypatch.setattr(engine, "_mark_outside", lambda *_: 1 // 0)
+    monkeypatch.setattr(engine, "mark_outside", lambda *_: 1 // 0)
     first = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
     with pytest.raises(ZeroDivisionError):
         engine.match(first, first.replace("clientleg", "serverleg"))

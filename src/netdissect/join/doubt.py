@@ -1,4 +1,4 @@
-"""Which fates rest on a clock that nothing confirms.
+"""Which fates rest on a clock that nothing confirms, and which on times outside a capture.
 
 A clock may be set so close to the beginning or the end of what both captures hold that no datagram
 beyond shows its new time. If the time stamps of a capture jump there, and what arrived beyond fits
@@ -7,7 +7,7 @@ nothing, the fates beyond the jump are only the most likely ones.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from netdissect.join.clock import STEP_NS, STEP_WINDOW
 from netdissect.join.pairing import Pairing, delay_of
@@ -19,12 +19,17 @@ from netdissect.join.table import (
     COPY,
     LOST,
     FateTable,
+    bit_of,
     partner_of,
 )
+from netdissect.join.weigh import Delays
+from netdissect.model.joined import Fate
 
 MAX_BEYOND: Final = 65_536
 """Frames beyond the last datagram that confirms the clock; if there are more, a jump among them
 leaves no doubt."""
+_MIN_ODD: Final = 2
+"""A pause that is longer than every other by this factor may be a clock that was set."""
 _UNMATCHED: Final = (LOST, APPEARED)
 _ARRIVALS: Final = (ARRIVED, APPEARED, COPY)
 
@@ -70,6 +75,103 @@ def mark_doubtful(
             # Time never runs back. After a mere pause, what arrives was sent.
             if is_step or span < -STEP_NS or end.unexplained > end.explained:
                 end.mark()
+
+
+class _Unconfirmed(NamedTuple):
+    """Jumps of a capture's timestamps on one side of what confirms its clock."""
+
+    frames: list[int]
+    """First frames after a jump."""
+    ahead_ns: int
+    back_ns: int
+    """The clock may have been set forward or back by as much."""
+
+
+def _unconfirmed(
+    samples: tuple[Sample, Sample], pairing: Pairing, capture: int
+) -> tuple[_Unconfirmed, _Unconfirmed]:
+    """Return the jumps of a capture before the first datagram that confirms its clock, and after
+    the last.
+
+    A pause that is not much longer than another of the same capture, or of the other one there, is
+    no jump.
+    """
+    early, late, usual = _jumps_beyond(samples, pairing, capture)
+    others = _jumps_beyond(samples, pairing, 1 - capture)
+    found = []
+    for jumps, there in ((early, others[0]), (late, others[1])):
+        spans = sorted([span for _, span in jumps])
+        pause = max([usual, *spans[-2:-1], *(span for _, span in there)])
+        odd = [jump for jump in jumps if jump[1] < 0 or jump[1] > _MIN_ODD * pause]
+        ahead = max([0, *(span for _, span in odd)])
+        back = max([0, *(pause - span for _, span in odd if span < 0)])
+        frames = [frame for frame, _ in odd]
+        found.append(_Unconfirmed(frames, ahead, back))
+    return found[0], found[1]
+
+
+def _jumps_beyond(
+    samples: tuple[Sample, Sample], pairing: Pairing, capture: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
+    """Return (the jumps of a capture before what confirms its clock, those after, the longest pause
+    between).
+    """
+    known = [anchor[2 * capture] for anchor in pairing.anchors]
+    first, last = min(known), max(known)
+    jumps = samples[capture].jumps
+    usual = max([span for frame, span in jumps if first < frame <= last], default=0)
+    early = [jump for jump in jumps if jump[0] <= first]
+    return early, [jump for jump in jumps if jump[0] > last], usual
+
+
+def mark_outside(
+    samples: tuple[Sample, Sample],
+    pairing: Pairing,
+    delays: dict[int, Delays],
+    tables: tuple[FateTable, FateTable],
+) -> None:
+    """Mark unmatched datagrams as `OUTSIDE` if the other capture was not running at their time, and
+    as ambiguous if that depends on their delay or on a clock that nothing confirms.
+
+    Args:
+        samples: of both captures.
+        pairing: how they fit together.
+        delays: +1 or -1, as in `Anchor.toward` -> delays of that direction.
+        tables: the fates of both captures' frames.
+
+    """
+    unmatched = bit_of(LOST) | bit_of(APPEARED)
+    jumps = [_unconfirmed(samples, pairing, capture) for capture in (0, 1)]
+    for capture in (0, 1):
+        other = 1 - capture
+        start, end = samples[other].span(pairing.clock, other)
+        early, late = jumps[other]
+        starts = start - early.back_ns, start + early.ahead_ns
+        ends = end - late.ahead_ns, end + late.back_ns
+        early, late = jumps[capture]
+        going = delays[1 if capture == 0 else -1]
+        coming = delays[-1 if capture == 0 else 1]
+        # The other capture sees it a usual delay after it was sent here, or before it arrived.
+        usual = {
+            LOST: (going.quantile(0.0), going.quantile(0.5), going.quantile(1.0)),
+            APPEARED: (-coming.quantile(1.0), -coming.quantile(0.5), -coming.quantile(0.0)),
+        }
+        table = tables[capture]
+        frame = table.next_frame(0, unmatched)
+        while frame:
+            at_ns = int(table.common_ns(frame))
+            least, middle, most = (at_ns + delay for delay in usual[table.fate(frame)])
+            if early.frames and frame < early.frames[-1]:
+                least, most = least - early.back_ns, most + early.ahead_ns
+            if late.frames and frame >= late.frames[0]:
+                least, most = least - late.ahead_ns, most + late.back_ns
+            if not start <= middle <= end:
+                table.set_fate(frame, int(Fate.OUTSIDE))
+                if most >= starts[0] and least <= ends[1]:
+                    table.add_flags(frame, AMBIGUOUS)
+            elif least < starts[1] or most > ends[0]:
+                table.add_flags(frame, AMBIGUOUS)
+            frame = table.next_frame(frame, unmatched)
 
 
 class _End:

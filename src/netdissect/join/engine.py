@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from netdissect.join.clock import Clock
-from netdissect.join.doubt import mark_doubtful
+from netdissect.join.doubt import mark_doubtful, mark_outside
 from netdissect.join.matching import Matcher
 from netdissect.join.pairing import (
     MAX_DELAY_NS,
@@ -22,15 +21,16 @@ from netdissect.join.pairing import (
 )
 from netdissect.join.sample import Sample, take_sample
 from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
-from netdissect.join.table import APPEARED, LOST, FateTable, bit_of
+from netdissect.join.table import FateTable
 from netdissect.join.tokens import NO_LIMIT, Tokens
 from netdissect.join.weigh import Delays, Priors
-from netdissect.model.joined import Fate
 
 _MIN_UNIQUE: Final = 10
 """If at least one datagram in ten is unique, only the unique ones are counted."""
 _ASSUMED: Final = 20, 100
 """Before anything is known, one datagram in 20 is lost, and one in 100 copied."""
+_ASSUMED_UNSEEN: Final = 0.005, 10
+"""Before anything is known, a capture misses one datagram in 2000."""
 
 
 @dataclass(slots=True)
@@ -62,14 +62,21 @@ def match(path_a: str, path_b: str) -> Matched:
     with ExitStack() as cleanup:
         with ExitStack() as files:
             samples, pairing = _paired((path_a, path_b), files)
-            priors = {toward: _priors(samples, pairing, toward) for toward in (1, -1)}
+            going, there = _priors(samples, pairing, 1)
+            coming, here = _priors(samples, pairing, -1)
+            # A capture misses no more of what is sent there than seems lost of what comes there.
+            priors = {
+                1: replace(going, unseen=min(going.unseen, here)),
+                -1: replace(coming, unseen=min(coming.unseen, there)),
+            }
             tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
             for table in tables:
                 cleanup.callback(table.close)
             matcher = Matcher(pairing, priors, tables, samples)
             matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
         mark_doubtful(samples, pairing, tables)
-        _mark_outside(samples, pairing.clock, priors, tables)
+        delays = {toward: prior.delays for toward, prior in priors.items()}
+        mark_outside(samples, pairing, delays, tables)
         matched = Matched(samples, pairing, tables, matcher, _streams(samples, pairing))
         cleanup.pop_all()  # from here on the caller closes the tables
     return matched
@@ -147,8 +154,8 @@ def _resolution(samples: tuple[Sample, Sample]) -> int:
     return sum(1 if sample.info.nanosecond else 1000 for sample in samples)
 
 
-def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> Priors:
-    """Return what the samples show of one direction."""
+def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tuple[Priors, float]:
+    """Return what the samples show of one direction, and the share of it that did not arrive."""
     sender = 0 if toward > 0 else 1
     sending, receiving = samples[sender], samples[1 - sender]
     flows = [
@@ -185,36 +192,43 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> Pr
         # Where everything is sent twice, the second arrival is no copy by the network.
         if most == 1 and len(arrivals) > 1:
             lags.append(arrivals[1][1] - arrivals[0][1])
+    missed, seen = _unseen(samples, pairing, sender, flows)
+    repeated = sum(count for count in counts.values() if count > 1)
     slack = SAME_PLACE_NS if pairing.same_place else _resolution(samples)
     usual = max(delays, default=0)
-    return Priors(
+    priors = Priors(
         delays=Delays(delays, MAX_DELAY_NS, usual),
         lags=Delays(lags, MAX_DELAY_NS),
         # No share may be 0 or 1, which would rule something out, and few datagrams prove little.
         lost=(lost + 1) / (sent + _ASSUMED[0]),
         copied=(copied + 1) / (sent + _ASSUMED[1]),
+        unseen=_missing(missed, missed + seen),
+        repeated=(repeated + 1) / (sum(counts.values()) + 10),
         slack_ns=max(slack, MAX_SLACK_NS),
     )
+    return priors, _missing(lost, sent)
 
 
-def _mark_outside(
-    samples: tuple[Sample, Sample],
-    clock: Clock,
-    priors: dict[int, Priors],
-    tables: tuple[FateTable, FateTable],
-) -> None:
-    """Mark unmatched datagrams as `OUTSIDE` if the other capture was not running at their time."""
-    unmatched = bit_of(LOST) | bit_of(APPEARED)
-    for capture in (0, 1):
-        other = 1 - capture
-        start, end = samples[other].span(clock, other)
-        going = priors[1 if capture == 0 else -1].delays.quantile(0.5)
-        coming = priors[-1 if capture == 0 else 1].delays.quantile(0.5)
-        table = tables[capture]
-        frame = table.next_frame(0, unmatched)
-        while frame:
-            # The other capture sees it a usual delay after it was sent here, or before it arrived.
-            delay = going if table.fate(frame) == LOST else -coming
-            if not start <= table.common_ns(frame) + delay <= end:
-                table.set_fate(frame, int(Fate.OUTSIDE))
-            frame = table.next_frame(frame, unmatched)
+def _missing(missed: int, expected: int) -> float:
+    """Return the share of datagrams that a capture misses; few that it holds prove little."""
+    return (missed + _ASSUMED_UNSEEN[0]) / (expected + _ASSUMED_UNSEEN[1])
+
+
+def _unseen(
+    samples: tuple[Sample, Sample], pairing: Pairing, sender: int, flows: list[set[int]]
+) -> tuple[int, int]:
+    """Return how many payloads of the receiver's sample the sender's capture does not hold, though
+    it ran, and how many it does.
+    """
+    sending, receiving = samples[sender], samples[1 - sender]
+    start, end = sending.span(pairing.clock, sender)
+    start += pairing.usual_ns()
+    missed = seen = 0
+    for token, one in receiving.tokens.items():
+        frame, time_ns, flow = one.occurrences[0]
+        if flow in flows[1] and start <= pairing.clock.common(1 - sender, frame, time_ns) <= end:
+            if token in sending.tokens:
+                seen += 1
+            else:
+                missed += 1
+    return missed, seen

@@ -181,7 +181,11 @@ class Joined(Closing):
         for capture in (0, 1):
             table = self.tables[capture]
             evidence = self._evidence[capture]
-            misses = evidence.other_misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
+            misses = evidence.other_misses(
+                table.count_certain(Fate.APPEARED), table.count_certain(Fate.ARRIVED)
+            )
+            # Perhaps what arrived was sent again, and this capture missed that.
+            sure = misses and not self.tables[1 - capture].count_certain(Fate.APPEARED)
             if not (misses or same_place or evidence.unseen):
                 continue
             frame = table.next_frame(0, bit_of(LOST))
@@ -189,6 +193,7 @@ class Joined(Closing):
                 flags = flags_of(table.word(frame))
                 if same_place or flags & ANSWERED:
                     table.set_fate(frame, int(Fate.UNSEEN))
+                    table.add_flags(frame, 0 if same_place or sure else AMBIGUOUS)
                 elif misses and flags & RESENT:
                     table.add_flags(frame, AMBIGUOUS)  # perhaps only its answer was lost
                 elif misses:

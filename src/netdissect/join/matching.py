@@ -9,7 +9,7 @@ usual delay connects, and each cluster is weighed (`weigh`).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from netdissect.join.clock import Clock
@@ -27,7 +27,7 @@ from netdissect.join.table import (
     LOST,
     FateTable,
 )
-from netdissect.join.weigh import Priors, weigh
+from netdissect.join.weigh import Priors, is_one, weigh
 from netdissect.model.native import ABSENT
 
 if TYPE_CHECKING:
@@ -149,16 +149,30 @@ class Channel:
     """One direction between the captures, of one group of flows."""
 
     __slots__ = (
-        "arrivals", "buckets", "longest_ns", "priors", "ranges", "sendings", "slack_ns",
+        "arrivals", "blind", "buckets", "end_ns", "longest_ns", "ordinary_ns", "priors", "ranges",
+        "sendings", "slack_ns", "start_ns",
     )  # fmt: skip
 
-    def __init__(self, toward: int, priors: Priors, tables: tuple[FateTable, FateTable]) -> None:
+    def __init__(
+        self,
+        toward: int,
+        priors: Priors,
+        tables: tuple[FateTable, FateTable],
+        span: tuple[int, int],
+    ) -> None:
         self.sendings, self.arrivals = tables if toward > 0 else (tables[1], tables[0])
         """Tables of the captures next to the sender and next to the receiver."""
         self.priors = priors
         self.slack_ns: i64 = priors.slack_ns
         self.longest_ns: i64 = max(2 * priors.delays.quantile(1.0), _MIN_LONGEST_NS)
         """The longest usual delay."""
+        self.start_ns: i64 = span[0] + priors.delays.quantile(0.5)
+        self.end_ns: i64 = span[1]
+        """What arrives before or after may have been sent while that was not captured."""
+        self.blind = replace(priors, unseen=1.0)
+        """What is known of that time."""
+        self.ordinary_ns: tuple[i64, i64] = priors.delays.quantile(0.1), priors.delays.quantile(0.9)
+        """Delays between these leave no doubt."""
         self.buckets: dict[object, _Bucket] = {}
         """Token -> datagrams that wait."""
         self.ranges = Ranges(self.sendings, self.arrivals)
@@ -200,8 +214,12 @@ class Matcher:
         self._routes: list[list[_Route | None]] = [[None] * len(sample.flows) for sample in samples]
         """Per capture, by the number of a flow."""
         self._channels: list[Channel] = []
+        spans = [sample.span(pairing.clock, capture) for capture, sample in enumerate(samples)]
         for number, group in enumerate(pairing.groups):
-            channels = {toward: Channel(toward, priors[toward], tables) for toward in (1, -1)}
+            channels = {
+                toward: Channel(toward, priors[toward], tables, spans[toward < 0])
+                for toward in (1, -1)
+            }
             self._channels += channels.values()
             for capture in (0, 1):
                 flows = samples[capture].flows
@@ -318,7 +336,9 @@ class Matcher:
                 self._weigh(channel, sent, arrived)
             return
         sending, arrival = bucket.sending, bucket.arrival
-        if sending is not None and arrival is not None and self._pair(channel, sending, arrival):
+        if sending is not None and arrival is not None:
+            if not self._pair(channel, sending, arrival):
+                self._weigh(channel, [sending], [arrival])
             return
         if sending is not None:
             self._sent(channel, sending, 0, flags=0)
@@ -326,8 +346,13 @@ class Matcher:
             self._arrived(channel, arrival, 0, APPEARED, flags=0)
 
     def _pair(self, channel: Channel, sent: _Pending, arrived: _Pending) -> bool:
-        """Settle a datagram with its arrival; return False if it arrived before it was sent."""
-        if arrived.common_ns - sent.common_ns < -channel.slack_ns:
+        """Settle a datagram with its arrival; return False if they may be two of equal content."""
+        delay_ns: i64 = arrived.common_ns - sent.common_ns
+        least, most = channel.ordinary_ns
+        is_seen = channel.start_ns <= arrived.common_ns <= channel.end_ns
+        if not (is_seen and least <= delay_ns <= most) and not is_one(
+            delay_ns, channel.priors if is_seen else channel.blind
+        ):
             return False
         self._sent(channel, sent, arrived.frame, flags=0)
         self._arrived(channel, arrived, sent.frame, ARRIVED, flags=0)
@@ -342,13 +367,14 @@ class Matcher:
                 self._arrived(channel, one, 0, APPEARED, flags=0)
             return
         if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
-            return  # no other assignment has any weight
+            return
         if max(len(sent), len(arrived)) > MAX_WEIGHED:
             self._match_in_order(channel, sent, arrived)
             return
-        found = weigh(
-            [one.common_ns for one in sent], [one.common_ns for one in arrived], channel.priors
-        )
+        times = [one.common_ns for one in arrived]
+        is_seen = channel.start_ns <= times[0] and times[-1] <= channel.end_ns
+        priors = channel.priors if is_seen else channel.blind
+        found = weigh([one.common_ns for one in sent], times, priors)
         firsts: dict[int, i64] = {}
         copied: set[int] = set()
         for index, who in enumerate(found.sender):

@@ -22,8 +22,9 @@ from typing import Final
 
 from netdissect.join.clock import Anchor, Clock, ClockPiece, Step, find_steps, fit
 from netdissect.join.sample import FlowId, Occurrence, Sample
+from netdissect.join.sets import DisjointSets
 from netdissect.model.errors import UsageError
-from netdissect.model.packets import reverse_key
+from netdissect.model.packets import Endpoint, flow_endpoints, reverse_key
 
 SAME_PLACE_NS: Final = 50_000
 """Captures between which a datagram and its answer together take less than this, with the same
@@ -384,7 +385,7 @@ class _Conversations:
             found = self._direction_gaps(these)
             if found:
                 gaps[both] = found
-                self._toward[both] = 1 if median(found) >= 0 else -1
+        self._orient(list(shared), gaps)
         all_gaps = [abs(gap) for found in gaps.values() for gap in found]
         # If addresses differ, a program or a machine is between the two captures.
         same_place = (
@@ -401,6 +402,27 @@ class _Conversations:
                 way = self.of_flow[0][these[0].flow_a][1]
                 self._toward[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
         return [Anchor(*anchor[:-1], self._toward_of(anchor)) for anchor in anchors], same_place
+
+    def _orient(
+        self, conversations: list[tuple[int, int]], gaps: dict[tuple[int, int], list[int]]
+    ) -> None:
+        """Set the directions of conversations from the gaps between their opposite ways.
+
+        What goes to one endpoint goes the same way, whoever sent it: a server's clients decide
+        together where a few datagrams of one are too little.
+        """
+        flows = self.samples[0].flow_list()
+        ends = {both: flow_endpoints(flows[both[0]].key) for both in conversations}
+        used = Counter(end for pair in ends.values() for end in pair)
+        votes: dict[Endpoint, list[int]] = defaultdict(list)
+        shared = {}
+        for both, (source, target) in ends.items():
+            sign = 1 if used[target] >= used[source] else -1
+            shared[both] = sign, target if sign > 0 else source
+            votes[shared[both][1]] += [sign * gap for gap in gaps.get(both, ())]
+        for both, (sign, end) in shared.items():
+            if votes[end]:
+                self._toward[both] = sign if median(votes[end]) >= 0 else -sign
 
     def _rough_offset(self, anchors: list[Anchor]) -> float:
         """Return the middle between the median differences of both directions; 0 without both."""
@@ -446,7 +468,7 @@ class _Conversations:
     def groups(self, anchors: list[Anchor]) -> list[Group]:
         """Return the groups of flows between which datagrams are compared."""
         votes: Counter[tuple[int, int]] = Counter(map(self._both, anchors))
-        sets = _DisjointSets()
+        sets = DisjointSets()
         for both in _not_outvoted(votes, _MIN_GROUP_VOTES):
             sets.unite((0, both[0]), (1, both[1]))
         flows = [sample.flow_list() for sample in self.samples]
@@ -478,6 +500,12 @@ class _Conversations:
         longest = pairing.usual_ns()
         found: list[Anchor] = []
         a, b = self.samples
+        flows = a.flow_list()
+        toward_end = {
+            flow_endpoints(flow_id[1])[1]: toward
+            for group in pairing.groups
+            for flow_id, toward in group.ways[0].items()
+        }
         for token, ours in a.tokens.items():
             theirs = b.tokens.get(token)
             ungrouped = [
@@ -493,7 +521,13 @@ class _Conversations:
                 low = bisect_left(times, (common - longest,))
                 near = times[low : bisect_left(times, (common + longest,))]
                 if len(near) == 1 and self.of_flow[1][near[0][1][2]][0] not in grouped[1]:
-                    toward = 1 if near[0][0] >= common else -1
+                    source, target = flow_endpoints(flows[one[2]].key)
+                    if target in toward_end:
+                        toward = toward_end[target]
+                    elif source in toward_end:
+                        toward = -toward_end[source]
+                    else:
+                        toward = 1 if near[0][0] >= common else -1
                     found.append(_anchor(one, near[0][1])._replace(toward=toward))
         return found
 
@@ -511,24 +545,6 @@ def _not_outvoted(votes: Counter[tuple[int, int]], share: float) -> list[tuple[i
         for both, count in votes.items()
         if count >= share * min(most[0][both[0]], most[1][both[1]])
     ]
-
-
-class _DisjointSets:
-    """Disjoint sets. Source: Tarjan, "Efficiency of a good but not linear set union algorithm"."""
-
-    def __init__(self) -> None:
-        self._parents: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def root(self, item: tuple[int, int]) -> tuple[int, int]:
-        """Return the representative of an item's set."""
-        while (parent := self._parents.get(item, item)) != item:
-            self._parents[item] = self._parents.get(parent, parent)
-            item = parent
-        return item
-
-    def unite(self, one: tuple[int, int], other: tuple[int, int]) -> None:
-        """Unite the sets of two items."""
-        self._parents[self.root(one)] = self.root(other)
 
 
 def _conversation_of_flow(sample: Sample) -> dict[int, tuple[int, int]]:

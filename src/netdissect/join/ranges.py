@@ -116,6 +116,8 @@ def _covered_by(piece: _Piece, others: list[_Piece], *, later: bool) -> Segment 
     for low, high, other in islice(others, start, None):
         if low > reached or low >= end:
             break
+        if (low, high) == (first, end):
+            continue  # the same bytes sent again: as one segment, it would have matched
         delay = other[0] - segment[0] if later else segment[0] - other[0]
         if high > reached and -MAX_SLACK_NS <= delay <= MAX_DELAY_NS:
             reached, last = high, other

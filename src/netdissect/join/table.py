@@ -204,18 +204,18 @@ class FateTable:
                 at += 2
         return 0
 
-    def count(self, fate: int) -> int:
-        """Return how many frames have a fate."""
+    def count_certain(self, fate: int) -> int:
+        """Return how many frames have a fate for certain."""
         found: i64 = 0
         frame = self.next_frame(0, bit_of(fate))
         while frame:
-            found += 1
+            found += not flags_of(self.word(frame)) & AMBIGUOUS
             frame = self.next_frame(frame, bit_of(fate))
         return found
 
     def compared(self) -> int:
         """Return how many frames were compared."""
-        return self.frames - self.count(0)
+        return self.frames - self.count_certain(0)
 
     def fate(self, frame: i64) -> i64:
         """Return the fate of a frame, from 1; 0 for a frame that does not exist."""

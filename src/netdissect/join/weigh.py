@@ -23,7 +23,7 @@ MAX_ASSIGNMENTS: Final = 2000
 as ambiguous.
 """
 _APPEARED: Final = 1e-22
-"""Probability density, per ns, of an arrival that nobody sent."""
+"""Least probability density, per ns, of an arrival that nobody was seen to send."""
 _HOPELESS: Final = 1e-10
 """An assignment with less than this share of the heaviest's weight is dropped."""
 _NEGLIGIBLE: Final = 1e-3
@@ -54,7 +54,7 @@ class Delays:
         # Silverman's rule for the width of a kernel: interquartile range times n^(-1/5).
         width = max(_MIN_WIDTH_NS, spread * (size or 1) ** -0.2)
         self._width: i64 = int(width)
-        self._usual: i64 = max(usual_ns, 1)
+        self.usual_ns: i64 = max(usual_ns, 1)
         total = size + 2.0  # the known ones and two never observed
         self._near: float = _NEAR_SHARE / (total * max(usual_ns, 1))
         self._far: float = (1 - _NEAR_SHARE) / (total * longest_ns)
@@ -65,7 +65,7 @@ class Delays:
         low = self._count_below(delay_ns - self._width)
         within = self._count_below(delay_ns + self._width + 1) - low
         density: float = self._far
-        if delay_ns <= self._usual:
+        if delay_ns <= self.usual_ns:
             density += self._near
         return density + float(within) * self._each
 
@@ -100,6 +100,10 @@ class Priors:
     """Share of the datagrams that are lost."""
     copied: float
     """Share of the datagrams that the network copies."""
+    unseen: float
+    """Share of the datagrams that the capture next to the sender misses."""
+    repeated: float
+    """Share of the datagrams whose payload is sent more than once."""
     slack_ns: int
     """A datagram may seem to arrive this long before it was sent."""
 
@@ -137,8 +141,11 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
     assignments: list[_Assignment] = [bytes(size)]
     weights = vec[float]([1.0])
     cut = False
+    appeared = _unsent(size, max(arrived[-1], sent[-1]) - sent[0], priors)
     for time_ns in arrived:
-        assignments, weights = _extend(assignments, weights, time_ns, sent, arrived, priors)
+        assignments, weights = _extend(
+            assignments, weights, time_ns, sent, arrived, priors, appeared
+        )
         if len(assignments) > MAX_ASSIGNMENTS:
             ranked = sorted(range(len(assignments)), key=list(weights).__getitem__, reverse=True)
             dropped = sum([weights[place] for place in ranked[MAX_ASSIGNMENTS:]])
@@ -155,6 +162,32 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
     sender = tuple([number - 1 for number in best[size:]])
     first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
     return Matching(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
+
+
+def is_one(delay_ns: i64, priors: Priors) -> bool:
+    """Return whether a datagram and the only arrival of its payload, so long after it, are one: not
+    a datagram that was lost and another of which only the arrival was captured.
+    """
+    if delay_ns < -priors.slack_ns:
+        return False
+    two: float = priors.lost * _unsent(1, delay_ns, priors)
+    one: float = (1 - priors.lost) * (1 - priors.copied) * priors.delays.density(delay_ns)
+    return two < RULED_OUT * one
+
+
+def _unsent(sent: int, span_ns: i64, priors: Priors) -> float:
+    """Return the probability density, per ns, of an arrival that nobody was seen to send: one more
+    sending of a payload, which the capture missed.
+
+    Args:
+        sent: how many sendings of the payload are known.
+        span_ns: time from the first to the last datagram of that payload.
+        priors: what is known of the direction.
+
+    """
+    again: float = 1.0 if sent > 1 else priors.repeated
+    least_ns: i64 = priors.delays.usual_ns
+    return max(_APPEARED, priors.unseen * again * float(sent) / float(max(span_ns, 0) + least_ns))
 
 
 def _with_losses(
@@ -182,6 +215,7 @@ def _extend(
     sent: Sequence[int],
     arrived: Sequence[int],
     priors: Priors,
+    appeared: float,
 ) -> tuple[list[_Assignment], vec[float]]:
     """Return the assignments extended by the arrival at `time_ns`, and their weights, the heaviest
     being 1; without those that are hopeless.
@@ -209,7 +243,7 @@ def _extend(
     top: float = 0.0
     for place, assignment in enumerate(assignments):
         weight: float = weights[place]
-        product: float = weight * _APPEARED
+        product: float = weight * appeared
         extended = append(extended, product)
         if product > top:  # noqa: PLR1730 - the builtin would cost more
             top = product
@@ -257,19 +291,32 @@ def _without_hopeless(
 
 
 def _best(assignments: list[_Assignment], weights: vec[float], size: int) -> _Assignment:
-    """Return the heaviest assignment; of those of comparable weight, the one that supposes the
-    least reordering.
+    """Return the heaviest of the assignments that explain the most arrivals; of those of comparable
+    weight, the one that supposes the least reordering.
     """
-    top: float = 0.0
+    total: float = 0.0
     for place in range(len(weights)):
-        top = max(top, weights[place])
+        total += weights[place]
+    possible: float = RULED_OUT * total
+    # Seldom is there an arrival that nobody was seen to send: if it may have been sent, it was.
+    unsent = len(assignments[0])
+    top: float = 0.0
+    for place, assignment in enumerate(assignments):
+        weight: float = weights[place]
+        if weight < possible:
+            continue
+        count = assignment.count(0, size)
+        if count < unsent:
+            unsent, top = count, weight
+        elif count == unsent and weight > top:
+            top = weight
     least: float = _COMPARABLE * top
     best: int | None = None
     heaviest: float = 0.0
     fewest = 0
     for place, assignment in enumerate(assignments):
-        weight: float = weights[place]
-        if weight < least:
+        weight = weights[place]
+        if weight < least or assignment.count(0, size) > unsent:
             continue
         count = _inversions(assignment, size)
         if best is None or count < fewest or (count == fewest and weight > heaviest):

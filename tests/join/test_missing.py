@@ -1,0 +1,128 @@
+"""What is not in one of both captures: fates that follow from it are certain only if nothing else
+can be the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from netdissect.join import join
+from netdissect.model.joined import Fate, FateRow
+from twocaptures import CAPTURES, Record, records, rewritten, stepped
+
+S = 1_000_000_000
+RIPTIDE = "riptide/udp_2.2.1_lossy_{}leg"
+TEXT = "netplay/bin1_lossy__{}_side"
+MATCHED = {Fate.DELIVERED, Fate.ARRIVED, Fate.COPY}
+
+
+def pair_of(name: str) -> list[Path]:
+    return [CAPTURES / f"{name.format(side)}.pcap" for side in ("client", "server")]
+
+
+def kept(pair: list[Path], side: int, frames: list[int], target: Path) -> str:
+    """Write a capture with these of its frames."""
+
+    def change(found: list[Record]) -> list[Record]:
+        return [found[frame - 1] for frame in frames]
+
+    return rewritten(pair[side], target, change)
+
+
+def wrong(
+    pair: list[Path], paths: list[str], frames: list[list[int]]
+) -> list[tuple[int, int, Fate]]:
+    """Return (capture, frame, fate) of all certain fates that contradict those of whole captures.
+
+    Args:
+        pair: the whole captures.
+        paths: the same with frames missing.
+        frames: which frames these hold.
+
+    """
+    with join(str(pair[0]), str(pair[1])) as whole, join(paths[0], paths[1]) as part:
+        found = []
+        for side in (0, 1):
+            there = set(frames[1 - side])
+            for number, row in part.fates(side):
+                frame = frames[side][number - 1]
+                truth = whole.fate(side, frame)
+                if row.ambiguous or truth.ambiguous:
+                    continue
+                partner = frames[1 - side][row.partner - 1] if row.partner else None
+                if not is_right(row, partner, truth, there):
+                    found.append((side, frame, row.fate))
+    return found
+
+
+def is_right(row: FateRow, partner: int | None, truth: FateRow, there: set[int]) -> bool:
+    if row.fate in MATCHED:
+        return partner == truth.partner or (truth.copied and truth.partner not in there)
+    if truth.partner in there:
+        return False
+    # What the other capture misses may be taken for lost where nothing shows that it was not.
+    return truth.fate in MATCHED or row.fate in {truth.fate, Fate.OUTSIDE, Fate.DOUBTFUL}
+
+
+@pytest.mark.parametrize("name", [RIPTIDE, TEXT, "eoudp/late_resend_peer_{}"])
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_datagrams_of_which_one_is_missing(tmp_path: Path, name: str, seed: int) -> None:
+    """A datagram whose sending one capture missed is no copy of an equal one, and where the arrival
+    of the equal one is missing as well, it is not that one."""
+    pair, chance = pair_of(name), Random(seed)
+    frames = [
+        [frame for frame in range(1, len(records(path)) + 1) if chance.random() >= 0.05]
+        for path in pair
+    ]
+    paths = [kept(pair, side, frames[side], tmp_path / f"{side}.pcap") for side in (0, 1)]
+    assert wrong(pair, paths, frames) == []
+
+
+@pytest.mark.parametrize("left", [150, 206])
+def test_what_was_sent_after_a_capture_had_ended(tmp_path: Path, left: int) -> None:
+    """Its arrival is not that of an equal datagram sent long before, and lost."""
+    pair = pair_of("riptide/udp_main_burst_gap_{}leg")
+    sizes = [len(records(path)) for path in pair]
+    frames = [[*range(1, sizes[0] - left + 1)], [*range(1, sizes[1] + 1)]]
+    cut = kept(pair, 0, frames[0], tmp_path / "cut.pcap")
+    assert wrong(pair, [cut, str(pair[1])], frames) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "which", "at", "span"),
+    [
+        ("knet/udp_blackout_both.{}", 0, 73, 4.3),
+        ("knet/udp_blackout_both.{}", 0, 122, 3.2),
+        ("eoudp/rfc02_blackout_{}", 1, 161, 2.2),
+        ("riptide/udp_2.1.2_blackout_timeout_{}leg", 1, 137, 6.6),
+    ],
+)
+def test_a_clock_that_is_set_while_nothing_passes(
+    tmp_path: Path, name: str, which: int, at: int, span: float
+) -> None:
+    """Nothing confirms the new time, by which the other capture had ended: or had it not?"""
+    pair = pair_of(name)
+    paths = [str(path) for path in pair]
+    paths[which] = rewritten(pair[which], tmp_path / "set.pcap", stepped(at, int(span * S)))
+    with join(str(pair[0]), str(pair[1])) as whole, join(*paths) as found:
+        for side in (0, 1):
+            for frame, row in found.fates(side):
+                truth = whole.fate(side, frame)
+                if not row.ambiguous and not truth.ambiguous:
+                    assert row.fate is truth.fate, (side, frame)
+
+
+def test_clients_of_one_server_decide_together_which_way_is_which(tmp_path: Path) -> None:
+    """Each of sixteen clients sends a few datagrams, equal to those of the others."""
+    pair = pair_of("knet/udp_malformed_to_server.{}")
+    ours = rewritten(pair[0], tmp_path / "a.pcap", lambda found: found[150:])
+    with join(ours, str(pair[1])) as found:
+        ways = {
+            (lane.toward > 0) == (lane.flow[1][-2:] == client)
+            for lane in found.lanes
+            if lane.capture == 0
+            for client in [records(pair[0])[0][1][36:38]]
+        }
+        assert ways == {True}
