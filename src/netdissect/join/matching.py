@@ -349,11 +349,11 @@ class Matcher:
         """Settle a datagram with its arrival; return False if they may be two of equal content."""
         delay_ns: i64 = arrived.common_ns - sent.common_ns
         least, most = channel.ordinary_ns
-        is_seen = channel.start_ns <= arrived.common_ns <= channel.end_ns
-        if not (is_seen and least <= delay_ns <= most) and not is_one(
-            delay_ns, channel.priors if is_seen else channel.blind
-        ):
-            return False
+        ended = arrived.common_ns > channel.end_ns
+        if ended or not least <= delay_ns <= most:
+            is_blind = ended or arrived.common_ns < channel.start_ns
+            if not is_one(delay_ns, channel.blind if is_blind else channel.priors):
+                return False
         self._sent(channel, sent, arrived.frame, flags=0)
         self._arrived(channel, arrived, sent.frame, ARRIVED, flags=0)
         return True
