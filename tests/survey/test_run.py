@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from distributed import Future, KilledWorker
+from distributed import Future, KilledWorker, Nanny
 from distributed.scheduler import WorkerState
 
 import console_docs
@@ -207,6 +207,27 @@ def test_results_that_are_lost_with_their_worker_cost_an_attempt(
     found = run(tmp_path / "out", fleet, Plan(str(tmp_path / "out"), Options, 10**18), workers=1)
     assert len(lost) == 2
     assert sorted(Path(each.path).name for each in found) == sorted(file.name for file in fleet.iterdir())
+    assert [Path(each.path).name for each in found if each.status == "failed"] == ["bad.pcap"]
+
+
+@pytest.mark.usefixtures("bounded")
+def test_a_worker_that_is_given_up_is_replaced(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a worker dies before Dask has noticed that it runs, Dask does not start it again."""
+    died, out = tmp_path / "died", tmp_path / "out"
+    started = Nanny.instantiate
+
+    async def instantiate(self: Nanny) -> object:
+        if self.process is not None:
+            await self.close(reason="it died as it was started again")
+            raise OSError
+        return await started(self)
+
+    monkeypatch.setattr(Nanny, "instantiate", instantiate)
+    found = run(out, fleet, Plan(str(out), dying(died), 10**18), workers=1)
+    assert died.exists()
+    assert len(found) == 41
     assert [Path(each.path).name for each in found if each.status == "failed"] == ["bad.pcap"]
 
 

@@ -32,6 +32,8 @@ MAX_ATTEMPTS = 3
 """Attempts at a source that cannot be read; also workers that one capture may kill."""
 MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
 """Small captures in one task at most, and their bytes: a task costs as much as one of them."""
+_REPLACED_AFTER = 2
+"""Seconds between two looks for workers that Dask has given up."""
 _SUBMIT = {"pure": False, "retries": MAX_ATTEMPTS - 1}
 """Options of every task."""
 _PATIENCE = ("3s", "20s")
@@ -245,6 +247,30 @@ def _unify_names(new: Sequence[Outcome], dataset: Dataset) -> None:
 
 
 @contextmanager
+def _kept_at(cluster: Any, count: int) -> Iterator[None]:
+    """Have a cluster replace workers that it has given up while the context is open.
+
+    Dask restarts a worker that dies, but gives it up if it dies again at once, or is slow to come.
+    Without workers the tasks would wait for ever.
+    """
+    from distributed import Status  # noqa: PLC0415 - an extra
+    from tornado.ioloop import PeriodicCallback  # noqa: PLC0415
+
+    def replaced() -> None:
+        for name, worker in list(cluster.workers.items()):
+            if worker.status in {Status.closed, Status.failed}:
+                del cluster.workers[name]
+        cluster.scale(count)
+
+    repeated = PeriodicCallback(replaced, 1000 * _REPLACED_AFTER)
+    cluster.loop.add_callback(repeated.start)
+    try:
+        yield
+    finally:
+        cluster.loop.add_callback(repeated.stop)
+
+
+@contextmanager
 def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
     with nothing_of_the_folder(), ExitStack() as stack:
         import dask  # noqa: PLC0415 - an extra
@@ -273,6 +299,7 @@ def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterat
                     raise NetdissectError(str(error)) from error
                 raise
             stack.enter_context(cluster)
+            stack.enter_context(_kept_at(cluster, len(cluster.worker_spec)))
             yield stack.enter_context(Client(cluster))
             return
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # see below
