@@ -10,6 +10,7 @@ since it may be wrong, held-back cases get another chance from time to time.
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,8 +29,12 @@ Facts = frozenset[str]
 _SUSPECTS_LIMIT = 64
 _FAILURES_LIMIT = 256
 """Maximum number of failures from which is learnt."""
-_EXCESS = 3
+_NUMBER = re.compile(r"\b(?!0\b)\w*\d[\w.]*")
+"""A number, or what holds digits; not zero."""
+_EXCESS = 2
 """Facts that survivors have explain failures only if they are so many times as frequent there."""
+_SURVIVORS_LIMIT = 4000
+"""Maximum number of different sets of facts that the target survived; later ones are ignored."""
 _PAST_LIMIT = 1000
 """Survived cases remembered before the first failure; their facts are read only after it."""
 _KEPT_LIMIT = 64
@@ -75,7 +80,7 @@ class Lethal:
             self._past.append(case)
             return
         facts = self._facts(case)
-        if facts not in self._survived:
+        if facts not in self._survived and len(self._survived) < _SURVIVORS_LIMIT:
             self._survived.add(facts)
             if any(mask.facts <= facts for mask in self.masks):
                 self._learn()
@@ -152,7 +157,12 @@ class Lethal:
         tree = dissect(self._protocol, octets, self._request, module=self._module)
         types = {f"type {each.type}" for each in tree.messages}
         types = types or {f"begins with {octets[:1].hex()}"}
-        return frozenset(types | {f"finding {each.code}" for each in tree.annotations})
+        findings = {f"finding {each.code}" for each in tree.annotations}
+        # Zero is often a case of its own: a length, a count, a pointer.
+        details = {
+            f"finding {each.code}: {_NUMBER.sub('N', each.message)}" for each in tree.annotations
+        }
+        return frozenset(types | findings | details)
 
 
 def _shared(masks: Iterable[Facts], suspects: Iterable[Facts]) -> bool:
