@@ -111,8 +111,8 @@ def test_a_frequent_crash_is_avoided_and_another_found(
     assert len(counts) == len(bugs)
     assert sum(counts) < 12
     assert report.held_back.total() > 5
-    # With the frequent crash, no session would be held for a tenth of the run.
-    assert report.held_seconds > report.seconds / 3
+    # If the frequent crash were not avoided, no session would be held for a tenth of the run.
+    assert report.held_seconds > report.seconds / 8
     row = report.to_json()["held_back"][0]
     assert row["key"] in {each.key for each in report.findings.values()}
     assert row["cases"] > 0
