@@ -174,6 +174,22 @@ def test_what_the_web_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         sources_of(["http://127.0.0.1:9/x.pcap"])
 
 
+@pytest.mark.parametrize(
+    ("scheme", "package"),
+    [("s3", "s3fs"), ("gs", "gcsfs"), ("ssh", "paramiko"), ("sftp", "paramiko"), ("az", "adlfs")],
+)
+def test_what_other_servers_need_is_said(
+    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.sftp", raising=False)
+    monkeypatch.delitem(registry, scheme, raising=False)
+    with pytest.raises(UsageError, match=rf"^{scheme}://h/x\.pcap: .*[Ii]nstall.*") as error:
+        sources_of([f"{scheme}://me:secret@h/x.pcap"])
+    assert package in str(error.value)
+    assert "secret" not in str(error.value)
+
+
 def together(*names: str) -> list[int]:
     """Return how many files each capture consists of."""
     return [len(each.parts) or 1 for each in join_rotated(Source(name, name) for name in sorted(names))]
