@@ -34,8 +34,8 @@ class AckStats:
 
     def __init__(self, context: SpaceContext) -> None:
         self._context = context
-        self.acked = 0
-        self.unacked = 0
+        self.acked: i64 = 0
+        self.unacked: i64 = 0
         """Units whose acknowledgement the capture would have shown, and does not."""
         self.rtt = RttReservoir()
         self.lateness: Lateness | None = None

@@ -100,7 +100,7 @@ class CarrierSpace(Space):
         """Datagrams that are ignored for a number of an earlier epoch."""
         self.collisions = 0
         """Datagrams with the number of another one, and other content."""
-        self.wanted = 0
+        self.wanted: i64 = 0
         """Datagrams, including copies, that ask for an acknowledgement."""
         self._quiet_ns = 0
         """Time of the datagram before the newest stray."""
@@ -110,22 +110,23 @@ class CarrierSpace(Space):
         )
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
-        self._began_ns = 0
+        self._began_ns: i64 = 0
         """Time of the first datagram of the epoch."""
-        self._latest_ns = 0
+        self._latest_ns: i64 = 0
         """Time of the newest datagram, which shows that its sender is active."""
-        self._first_ns = 0
+        self._first_ns: i64 = 0
         """Time of the first datagram."""
-        self._window_ns = 0
+        self._window_ns: i64 = 0
         """End of the current window of one second."""
-        self._in_window = self._busiest = 0
+        self._in_window: i64 = 0
+        self._busiest: i64 = 0
         """Datagrams in the current window, and in the fullest one."""
         self.requested_rate: int | None = None
         """The rate in datagrams per second that the other side last requested."""
         # A list, and below a dict: an empty deque or set takes hundreds of bytes.
         self._gaps: list[tuple[int, int, int, int]] = []
         """(time before, time after, first number, number after the last) of the newest gaps."""
-        self._acked_ns = 0
+        self._acked_ns: i64 = 0
         """When the newest acknowledged datagram was sent."""
         self._delivered_unread: dict[int, None] = {}
         """Outstanding datagrams named by an acknowledgement that their sender ignored."""
@@ -232,7 +233,7 @@ class CarrierSpace(Space):
         sent: Any = self.units + self.repeats.duplicates
         found: dict[str, float | None] = {
             "mean": round(sent * _SECOND / span, 3) if span > 0 else None,
-            "peak": max(self._busiest, self._in_window),
+            "peak": int(max(self._busiest, self._in_window)),
         }
         if self.requested_rate is not None:
             found["asked"] = self.requested_rate
@@ -430,7 +431,7 @@ class CarrierSpace(Space):
         timed out. If it is too soon for that, another sender uses the same numbers.
         """
         unit = self.store.outstanding.find(seq)
-        if unit is not None and self._latest_ns - int(unit.first_ns) > SOONEST * self._timeout_ns:
+        if unit is not None and int(self._latest_ns - unit.first_ns) > SOONEST * self._timeout_ns:
             self.store.outstanding.remove(unit)
             self.time_out(seq, unit)
 

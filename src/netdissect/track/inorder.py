@@ -35,11 +35,11 @@ class InOrderSpace(Space):
         """Newest acknowledgement that the receiver accepted; ABSENT before the first one."""
         self.passes = True
         """Whether the receiver processes the current datagram."""
-        self.taken = 0
+        self.taken: i64 = 0
         """Units that the receiver accepted."""
-        self.gaps = 0
+        self.gaps: i64 = 0
         """Copies discarded because an earlier unit is missing."""
-        self.old = 0
+        self.old: i64 = 0
         """Copies of units that the receiver already had."""
         self.stale = 0
         """Datagrams dropped for their acknowledgement."""

@@ -34,7 +34,7 @@ class Numbers:
     def __init__(self, context: SpaceContext) -> None:
         self._context = context
         self.newest: i64 = ABSENT
-        self.first = 0
+        self.first: i64 = 0
         """Newest and lowest extended number of the epoch."""
         self._base = 0
         """The first number that was captured in the epoch."""
@@ -44,12 +44,12 @@ class Numbers:
         """
         self.missing = Recent()
         """Skipped numbers whose first copy may still come."""
-        self.skipped = 0
+        self.skipped: i64 = 0
         """Numbers used by something that is not a unit."""
-        self.isolated = 0
+        self.isolated: i64 = 0
         """Units that use another unit's number, or one far from all others."""
-        self.out_of_order = 0
-        self.disorder = 0
+        self.out_of_order: i64 = 0
+        self.disorder: i64 = 0
         """First copies out of order that only a network can explain."""
         self.bursts: list[Burst] = []
         """The longest runs of missing numbers."""
@@ -67,7 +67,7 @@ class Numbers:
         self.half: i64 = self.modulus >> 1
         # If the sender skips numbers freely, a far one is as plausible as any.
         steady = rule.consecutive or rule.stride_reach
-        self.reach = min(rule.reach, int(self.half)) if steady else int(self.half)
+        self.reach: i64 = min(rule.reach, self.half) if steady else self.half
         self.consecutive = rule.consecutive
 
     @property
@@ -98,7 +98,7 @@ class Numbers:
         """Return True if the capture has no copy of the protocol's first number."""
         return self.last is not None and self.ended is None and self.first > first
 
-    def is_far(self, ahead: i64, last: i64, used: int) -> bool:
+    def is_far(self, ahead: i64, last: i64, used: i64) -> bool:
         """Return whether a number `ahead` of the newest one is far from all others; up to `used`
         numbers may have been taken by copies seen since.
         """

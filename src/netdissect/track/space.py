@@ -55,7 +55,7 @@ class Space(StrayedUnits):
         self.repeats = Repeats(self.context, self.numbers, self.store, self.recorder)
         self.attempts = Attempts(rule.resend)
         self.strays = Strays(self.context, self.numbers, self.store, self.recorder)
-        self.units = 0
+        self.units: i64 = 0
         self.forgotten = 0
         """Copies of numbers that are not remembered: first copy or further one is unknown."""
         self.carrier: Space | None = None

@@ -33,13 +33,13 @@ class StridedSpace(Space):
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
         """Numbers that should have come and are missing."""
-        self.stride = 0
+        self.stride: i64 = 0
         """Step between numbers; 0 = unknown."""
-        self.acked_before = 0
+        self.acked_before: i64 = 0
         """Acknowledged units when the last newer number came."""
         self.acked_at: i64 = ABSENT
         """Newest number when the last acknowledgement came."""
-        self.taken = 0
+        self.taken: i64 = 0
         """Units in order when the last step of more than one was seen."""
         self._before_jump: tuple[int, int, int] = (0, ABSENT, 0)
         """`stride`, `acked_at` and `taken` before the newest jump."""
@@ -61,7 +61,7 @@ class StridedSpace(Space):
         if self.acked_at == ABSENT or last - self.acked_at > reach:
             self.stride = 0
             return
-        step = int(seq - last)
+        step = seq - last
         if in_order > before:
             self.stride = 1  # there were steps of one in between, which never get here
         stride = self.stride
@@ -80,7 +80,7 @@ class StridedSpace(Space):
         if not slow or seq % slow:
             self._judge(0)
 
-    def _in_order(self) -> int:
+    def _in_order(self) -> i64:
         """Return how many units came in order."""
         return self.units - self.numbers.isolated - self.numbers.out_of_order
 
@@ -95,7 +95,7 @@ class StridedSpace(Space):
         super().jump_undone(last)
         self.stride, self.acked_at, self.taken = self._before_jump
 
-    def _judge(self, step: int) -> bool:
+    def _judge(self, step: i64) -> bool:
         """Count what the last longer step has left out as lost, unless the sender has slowed down;
         return True if it has.
 
