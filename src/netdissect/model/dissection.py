@@ -14,7 +14,9 @@ TEXT = "text"
 OCTETS = "octets"
 """Privacy class of a field with bytes of the application, which may include text."""
 JSON = "json"
-"""Privacy class of a field with JSON: its strings are private, the names of its members are not."""
+"""Privacy class of a field with JSON: its strings are private, and so are the names of members that
+no schema has.
+"""
 ADDRESS = "address"
 """Privacy class of a field with an IPv6 address, or an IPv4 address mapped into one."""
 LINE_FIELDS: Final = 6

@@ -1,7 +1,7 @@
 """Overwrites the private data in one datagram or message without changing any size.
 
-The layers state which fields are private (`FieldNode.private`). A protocol that compresses its
-messages has a module (`Protocol.privacy`) that states how to keep the compressed size:
+The layers state which fields are private (`FieldNode.private`). A protocol may have a module
+(`Protocol.privacy`) that states what else is to be known, such as how to keep a compressed size:
 
 * `COSTS`: compressed size of each byte; missing if it is the same for all bytes.
 * `PACKERS`: name of a buffer -> function of (compressed bytes, bytes, new bytes) that returns the
