@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from threading import Event
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -262,6 +264,33 @@ def watched(tmp_path: Path) -> Iterator[tuple[LiveBackend, Browser]]:
         backend = LiveBackend(target, Choices(), session)
         yield backend, Browser(backend)
     backend.index.close()
+
+
+def test_a_filter_shows_what_it_has_found_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, goes_on = opened(), Event()
+
+    def select(_: str) -> Iterator[tuple[int, int]]:
+        goes_on.wait(60)
+        goes_on.clear()
+        yield from ((3, 0), (5, 0))
+        goes_on.wait(60)
+        raise OSError(errno.EIO, "the disk is broken")
+
+    monkeypatch.setattr(browser.backend, "select", select)
+    keys(browser, "2")
+    browser.filter("msg.resend")
+    assert "No datagram matches the filter so far." in screen(browser)
+    assert "0 of 1,073 so far" in screen(browser)
+    assert not browser.tick()
+    goes_on.set()
+    end = time.monotonic() + 60
+    while not browser.tick() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert "2 of 1,073 so far" in screen(browser)
+    goes_on.set()
+    wait(browser, "the disk is broken")
+    assert "2 of 1,073 " in screen(browser)
+    assert "so far" not in screen(browser)
 
 
 def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[LiveBackend, Browser]) -> None:

@@ -12,6 +12,7 @@ from netdissect.browse.background import Background
 from netdissect.browse.cache import ResultCache
 from netdissect.browse.connections import SORTS, Connections, deciding_frame
 from netdissect.browse.findings import Findings
+from netdissect.browse.matching import Matching
 from netdissect.browse.packets import Octets, Packets, Tree
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
 from netdissect.browse.places import Place, Places
@@ -25,8 +26,6 @@ from netdissect.render.units import Clock
 
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
-_FILTER_WAIT_S = 0.02
-"""Pause of a filter that waits for the rows of a frame to be listed."""
 _LISTS_S = 1.0
 """While the capture is being read, the lists are updated this often."""
 
@@ -61,7 +60,7 @@ class Browser:
         """The connection that views 2 to 5 show; None = all."""
         self.expression = ""
         self._make_panes(backend)
-        self._matching: array[int] | None = None
+        self._matching: Matching | None = None
         """Rows that match the filter; None = no filter."""
         self._places = Places()
         self.pending = ""
@@ -128,6 +127,8 @@ class Browser:
             self._settle()
         if self.index.first != self.packets.first:
             self._forget(self.index.first)
+        if self._matching is not None and self._matching.has_more_to_draw():
+            changed = True
         now = (loaded.version, self.index.rows)
         if now != self._seen:
             self._seen, changed = now, True
@@ -150,7 +151,7 @@ class Browser:
             asked, end, rows = self._rows
             self._rows = asked, max(first, end), rows[bisect_left(rows, first) :]
         if self._matching is not None:  # in place: who looks for matches adds to it
-            del self._matching[: bisect_left(self._matching, first)]
+            del self._matching.rows[: bisect_left(self._matching.rows, first)]
         self.packets.forget(first)
         self._apply()
 
@@ -211,6 +212,11 @@ class Browser:
         """The pane that has the focus."""
         return self.panes[min(self.focus, len(self.panes) - 1)]
 
+    @property
+    def filtering(self) -> bool:
+        """Whether a filter is still looking for matches."""
+        return self._matching is not None and self._matching.running
+
     def chosen(self) -> int | None:
         """Return the number of the selected connection."""
         if self.connection is not None:
@@ -231,7 +237,8 @@ class Browser:
         row = self.packets.row()
         record, said = None, "no datagram"
         if row is None and self.expression:
-            said = "No datagram matches the filter. Esc undoes it."
+            so_far = " so far" if self.filtering else ""
+            said = f"No datagram matches the filter{so_far}. Esc undoes it."
         if row is not None:
             record, fate = self.packets.record(row), self.packets.fate(row)
             ends = f"{record.src} → {record.dst}"
@@ -317,7 +324,7 @@ class Browser:
 
     def _apply(self) -> None:
         """Show the rows that match the filter and belong to the chosen connection."""
-        rows = self._matching
+        rows = None if self._matching is None else self._matching.rows
         if self.connection is not None:
             mine = self.rows_of(self.connection)
             if rows is None:
@@ -352,38 +359,21 @@ class Browser:
             self.connections.take(self.connections.all)
             return
         self._filters.append(text)
-        self._matching = found = array("I")
-        self.connections.matching = numbers = set[int]()
+        self._matching = matching = Matching()
+        self.connections.matching = matching.connections
         self._apply()
 
         def work() -> Callable[[], None]:
-            index = self.index
-            for frame, nth in self.backend.select(text):
-                if self._matching is not found:  # another filter has started
-                    break
-                while not self._is_listed(frame):
-                    time.sleep(_FILTER_WAIT_S)
-                # If a row is listed later, `_settle` starts the filter again.
-                row = index.row_of(frame)
-                if row is not None and row + nth < index.rows and index.frames[row + nth] == frame:
-                    found.append(row + nth)
-                    party = index.party(row + nth)
-                    if party.connection is not None:
-                        numbers.add(party.connection)
+            matching.look(text, self.backend, lambda: self._matching is matching)
             return done
 
         def done() -> None:
-            if self._matching is found:
-                self.say(f"{len(found):,} datagrams match")
+            if self._matching is matching:
+                self.say(f"{len(matching.rows):,} datagrams match")
                 self._apply()
                 self.connections.take(self.connections.all)
 
         self._background.run(work)
-
-    def _is_listed(self, frame: int) -> bool:
-        """Return whether all rows of a frame are listed; filters may read faster than that."""
-        index = self.index
-        return self.backend.loaded.done or bool(index.rows and index.keys[index.rows - 1] > frame)
 
     # -- keys --------------------------------------------------------------------------------------
 

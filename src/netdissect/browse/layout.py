@@ -94,7 +94,7 @@ def _filter(browser: Browser, width: int) -> list[Line]:
     prompt = browser.prompt
     if prompt is None:
         shown, total = len(browser.packets), browser.index.rows - browser.packets.first
-        count = f"{shown:,} of {total:,}"
+        count = f"{shown:,} of {total:,}{' so far' if browser.filtering else ''}"
         if browser.expression and browser.backend.filters_later():
             count = "starts when all is read"
         number = browser.chosen() if browser.view in {TIME, PLOTS} else browser.connection
