@@ -147,6 +147,12 @@ def test_fuzz_minimise_and_replay(tmp_path: Path) -> None:
     assert again.exit_code == 7
     assert json.loads(again.stdout)["failed"] is True
     assert f"netdissect: monitor of the folder: {monitor[1]}" in again.stderr
+    twice = ["replay", str(folder / "minimal"), "--tries", "2", *monitor]
+    assert "failed in 2 of 2 tries\n" in run(*twice).output
+    facts = json.loads((folder / "minimal" / "failure.json").read_text())
+    other = json.dumps({**facts, "signature": "exit: another crash"})
+    (folder / "minimal" / "failure.json").write_text(other)
+    assert "failed in 2 of 2 tries, in 2 of them not as recorded" in run(*twice).output
     well = run("replay", str(folder / "minimal"), "--monitor", server_command("riptide", target))
     assert well.exit_code == 0
     assert "the target did not fail" in well.output

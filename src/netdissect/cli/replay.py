@@ -60,6 +60,9 @@ def command(
             found = f"{verdict.kind}: {safe(verdict.detail)}"
         click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found}")
         if tries > 1:
-            click.echo(f"failed in {replayed.failures} of {tries} tries")
+            kind = failure.facts.get("signature")
+            others = sum(each is not None and each.signature != kind for each in replayed.verdicts)
+            also = f", in {others} of them not as recorded" if others else ""
+            click.echo(f"failed in {replayed.failures} of {tries} tries{also}")
     if verdict is not None:
         raise click.exceptions.Exit(EXIT.FOUND)
