@@ -18,8 +18,8 @@ def facts(**changes: Any) -> dict[str, Any]:
     return {
         "cases": 10, "datagrams": 12, "sessions": 3, "seconds": 2.0, "ended": "all cases sent",
         "accepted": {"control": {"expected": 4, "acknowledged": 4, "share": 1.0}},
-        "coverage": rows, "failures": [], "masked": {}, "mutations": {"octets:flip": 10},
-        "corpus": 5, "edges": None,
+        "coverage": rows, "failures": [], "masked": {}, "held_back": [],
+        "mutations": {"octets:flip": 10}, "corpus": 5, "edges": None,
         "moves": [
             {"from": "fresh", "to": "connected", "message": "Welcome", "count": 3},
             {"from": "connected", "to": "closed", "message": None, "count": 2},
@@ -43,7 +43,9 @@ def test_states_and_what_led_from_one_to_the_next_are_drawn() -> None:
 def test_the_page_escapes_what_the_target_said() -> None:
     failure = {"key": "12345678", "kind": "exit", "signature": "exit: <b>", "count": 2, "case": 3,
                "detail": "<img src=x>", "folder": "run/failures/001-exit"}  # fmt: skip
-    page = run_page(facts(failures=[failure]), "fuzz riptide")
+    held = {"key": "12345678", "facts": "finding <i>", "cases": 214}
+    page = run_page(facts(failures=[failure], held_back=[held]), "fuzz riptide")
+    assert "finding &lt;i&gt;" in page
     assert "1 kind of failure" in page
     assert "&lt;img src=x&gt;" in page
     assert "<img" not in page

@@ -50,6 +50,12 @@ def run_page(facts: Mapping[str, Any], heading: str) -> str:
         ]
     if facts["masked"]:
         parts += [tag("h2", "Skipped"), _table(("Kind", "Times"), facts["masked"].items())]
+    if facts["held_back"]:
+        held = ((row["key"], row["facts"], row["cases"]) for row in facts["held_back"])
+        parts += [
+            tag("h2", "Held back"),
+            _table(("Expected failure", "What the cases have in common", "Cases"), held),
+        ]
     parts += [tag("h2", "States"), tag("div", _states(facts)[0], class_="scroll", tabindex="0")]
     coverage = [
         (row["type"], row["state"], row["sent"], row["mutated"], row["received"])
