@@ -774,3 +774,16 @@ def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
             session.learnt["returns"] = b"\1"
             assert session.until(lambda: session.reached(CONNECTED), 0.2)
             assert session.learnt["missed"] == b"?"
+
+
+def test_a_netplay_session_in_which_something_came_back_is_asked_for_it() -> None:
+    message = bytes.fromhex("000a0000000005616c696365")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = Target("127.0.0.1", listener.getsockname()[1])
+        with Link(target, "tcp") as link:
+            session = driver_class("netplay")(link, "netplay-bin1")
+            assert session.open()
+            assert session.alive(0.1, certain=True)  # all that can be told is that it is open
+            session.send(message)
+            session.handle(message, session.clock())
+            assert not session.alive(0.1, certain=True)

@@ -227,6 +227,12 @@ class NetplayDriver(Driver):
     def _is_sure(self) -> bool:
         return _SURE in self.learnt
 
+    @property
+    def _is_asked(self) -> bool:
+        """Return whether the question is known to come back in this session."""
+        question = self.learnt.get(_QUESTION)
+        return self._is_sure or (question is not None and self._name(question) in self._returned)
+
     def probe(self, now: float) -> None:
         """Send what came back before; nothing where nothing did."""
         del now
@@ -248,14 +254,14 @@ class NetplayDriver(Driver):
             timeout: seconds in which it may still do so, at most the usual ones to close it.
             certain: wait for that; else look once.
         """
-        if self._is_sure:
+        if self._is_asked:
             return super().alive(timeout, certain=certain)
         self.until(lambda: False, min(timeout, self.quick_seconds) if certain else 0.0)
         return self.is_open
 
     def ask(self, now: float, *, again: bool = False) -> None:
         """Ask what is known to come back; nothing where that is not sure."""
-        if self._is_sure:
+        if self._is_asked:
             super().ask(now, again=again)
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
