@@ -162,6 +162,26 @@ def test_a_late_ack_changes_nothing_and_the_resend_settles_the_message() -> None
     assert inner.rtt.ambiguous == 2
 
 
+def test_an_ack_behind_a_step_of_the_clock_is_not_late() -> None:
+    """Nothing else shows that the timeout has passed: the messages are not sent again."""
+    lane, _ = lanes()
+    send(lane, 1, 0, 2, 0)
+    send(lane, 2, 2, 1, 7010)
+    lane.spaces["outer"].ack(1, 1, 7020, 7020 * MS)
+    outer, inner = finish(lane, 7060)
+    assert (outer.acked, outer.given_up, inner.acked) == (2, 0, 3)
+    assert outer.rtt.samples == 1
+
+
+def test_an_ack_is_late_if_its_sender_was_heard_until_the_timeout() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 2, 0)
+    for number in range(2, 9):
+        send(lane, number, 2, 0, 1000 * number)
+    lane.spaces["outer"].ack(1, 0, 8010, 8010 * MS)
+    assert (spaces(lane)[0].late_acks, spaces(lane)[1].ack_stats.acked) == (1, 0)
+
+
 def test_a_copied_datagram_copies_its_messages() -> None:
     lane, _ = lanes()
     send(lane, 1, 0, 2, 0)

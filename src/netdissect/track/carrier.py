@@ -73,9 +73,9 @@ class CarrierSpace(Space):
 
     __slots__ = (
         "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
-        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_quiet_ns", "_timeout_ns", "_window_ns",
-        "collisions", "copied", "current_number", "ignored", "late_acks", "refused",
-        "requested_rate", "restarts", "reverse", "stale", "wanted",
+        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_paused_ns", "_quiet_ns", "_resumed_ns",
+        "_timeout_ns", "_window_ns", "collisions", "copied", "current_number", "ignored",
+        "late_acks", "refused", "requested_rate", "restarts", "reverse", "stale", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +114,9 @@ class CarrierSpace(Space):
         """Time of the first datagram of the epoch."""
         self._latest_ns: i64 = 0
         """Time of the newest datagram, which shows that its sender is active."""
+        self._resumed_ns: i64 = 0
+        self._paused_ns: i64 = 0
+        """When its newest pause of half the timeout or more ended, and how long it lasted."""
         self._first_ns: i64 = 0
         """Time of the first datagram."""
         self._window_ns: i64 = 0
@@ -189,7 +192,7 @@ class CarrierSpace(Space):
         if time_ns < self._window_ns:
             self._in_window += 1
         else:
-            self._roll(time_ns)
+            self._roll(before_ns, time_ns)
         if self.strays.jump is not None:
             self.strays.check_jump(self, wire_seq)
             last = numbers.newest
@@ -220,8 +223,10 @@ class CarrierSpace(Space):
             self._settle_overdue(time_ns)
         return seq
 
-    def _roll(self, time_ns: i64) -> None:
-        """Begin a window with the current datagram."""
+    def _roll(self, before_ns: i64, time_ns: i64) -> None:
+        """Begin a window with the current datagram; `before_ns` is the time of the one before."""
+        if time_ns - before_ns > self._timeout_ns // 2:
+            self._resumed_ns, self._paused_ns = time_ns, time_ns - before_ns
         self._busiest = max(self._busiest, self._in_window)
         self._window_ns = time_ns + _SECOND
         self._in_window = 1
@@ -361,7 +366,10 @@ class CarrierSpace(Space):
     def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a datagram and of all messages in it."""
         sample = time_ns - unit.first_ns
-        if sample > self._timeout_ns:
+        late = sample > self._timeout_ns
+        # If its sender was only heard for less time, the clock may have been set forward.
+        paused_ns = self._paused_ns if unit.first_ns < self._resumed_ns else 0
+        if late and self._latest_ns - unit.first_ns - paused_ns > self._timeout_ns:
             self.late_acks += 1
             self.time_out(seq, unit)
             return
@@ -369,7 +377,7 @@ class CarrierSpace(Space):
         ack_stats.note_answered(unit.last_ns, frame)
         ack_stats.acked += 1
         self._acked_ns = max(self._acked_ns, unit.first_ns)
-        if ack_stats.add_sample(sample):
+        if not late and ack_stats.add_sample(sample):
             self._notify_evidence()
         if self.recorder is not None:
             self.recorder.acked(unit, frame, time_ns, ambiguous=False)
