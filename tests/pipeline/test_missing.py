@@ -404,3 +404,27 @@ def test_a_single_jump_of_the_numbers_is_no_loss_on_the_way() -> None:
     missing = {frame[0] for frame in middle}
     found = concluded([frame for frame in frames if frame[0] not in missing])[0]
     assert {report.vantage for report in found} == {"unknown"}
+
+
+def snapped(name: str, octets: int) -> ConnectionReport:
+    frames = frames_of(CAPTURES / f"{name}.pcap")
+    cut = [(number, at, link, data[:octets], size) for number, at, link, data, size in frames]
+    return concluded(cut)[0][0]
+
+
+@pytest.mark.parametrize("name", ["eoudp/late_reconnect", "eoudp/late_resend_peer_server"])
+def test_a_client_whose_answer_is_cut_off_did_not_give_up(name: str) -> None:
+    """What accepted it is not whole in the capture; its goodbye is."""
+    report = snapped(name, 68)
+    assert (report.handshake, report.misses_frames) == ("unanswered", True)
+    assert diagnose(report).ending.how == "said"
+
+
+def test_a_client_that_was_served_did_not_give_up() -> None:
+    _, report = begun_late("eoudp/late_oversize_resend", 1)
+    assert diagnose(report).ending.how == "said"
+
+
+def test_a_refusal_is_not_certain_where_the_acceptance_may_be_missing() -> None:
+    ending = diagnose(snapped("teeworlds/ddnet_kicked", 54)).ending
+    assert (ending.how, ending.confidence) == ("rejected", "likely")

@@ -23,10 +23,11 @@ def ending_of(report: ConnectionReport) -> Ending:
         confidence = "cannot tell"
     else:
         # Only the answer to a goodbye was captured, or what may be none, or only the direction of
-        # whoever gave up, or an end that usually is a refusal; or who is the client is a guess.
+        # whoever gave up, or an end that usually is a refusal, or the acceptance may be missing; or
+        # who is the client is a guess.
         unseen = report.end_hint is not None and report.end_hint.kind in ("answered", "notice")
         one_way = how == "gave-up" and not all(report.datagrams)
-        usually = how == "rejected" and _REFUSED_BY_FIN in report.codes
+        usually = how == "rejected" and (report.misses_frames or _REFUSED_BY_FIN in report.codes)
         guessed = report.roles_from == "first_frame"
         stated = how in _STATED and not (unseen or one_way or usually or guessed)
         at_side = how == "never-answered" and report.vantage in SIDES
@@ -118,9 +119,10 @@ def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str
         return "unreachable"
     if reason == "RST":
         return "reset"
-    if by == "client" and report.handshake == "unanswered":
+    served = any(space.units for space in report.spaces if space.direction == 1)
+    if by == "client" and report.handshake == "unanswered" and not (served or report.misses_frames):
         return "gave-up"
-    return "said"
+    return "said"  # to a server that had answered, even if the answer is not in the capture
 
 
 def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]) -> _End:
