@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,9 +52,10 @@ def packets_of(
     rows: list[tuple[int, int, bytes]], before: list[Packet], gap_s: float
 ) -> list[Packet]:
     """Return packets of a talk `gap_s` after others, between the same ports."""
+    last = before[-1][1] if before else 0
     begins = int((before[-1][2] if before else 0) + gap_s * SECOND)
     return [
-        (PacketKind.UDP, len(before) + n, begins + at, reverse_key(KEY) if way else KEY, octets,
+        (PacketKind.UDP, last + n, begins + at, reverse_key(KEY) if way else KEY, octets,
          None, ())
         for n, (way, at, octets) in enumerate(rows, 1)
     ]  # fmt: skip
@@ -131,3 +133,24 @@ def test_both_passes_begin_the_same_connections() -> None:
     again.run(packets)
     again.finish()
     assert [report.first_frame for report in again.reports] == list(begins)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_doubts_do_not_depend_on_who_watches(seed: int) -> None:
+    """A scanner tells fewer faults than a scan: counted, they made a connection begin elsewhere."""
+    chance = random.Random(seed)
+    rows = talk("teeworlds/ddnet_clean").rows[:200]
+    broken = [
+        (way, at, octets[: chance.randrange(len(octets))] + chance.randbytes(3))
+        for way, at, octets in rows
+    ]
+    first = packets_of(rows, [], 1)
+    middle = packets_of(broken, first, 1)
+    packets = [*first, *middle, *packets_of(talk("riptide/udp_2.2.1_clean").rows, middle, 1)]
+    found = []
+    for recorder in (None, Recorder()):
+        pipeline = Pipeline(Options(strict=True), recorder=recorder)
+        pipeline.run(packets)
+        pipeline.finish()
+        found.append([(report.protocol, report.first_frame) for report in pipeline.reports])
+    assert found[0] == found[1]

@@ -30,8 +30,8 @@ LEAST: Final = 3
 """Datagrams that another protocol has to prove."""
 LEAST_MALFORMED: Final = 2
 """How many of them the present protocol cannot read, unless the connection was given up."""
-LOOK_AGAIN: Final = 256
-"""Malformed datagrams of a flow that are not doubted after its sample has proved nothing; four
+LOOK_AGAIN: Final = 64
+"""Datagrams of a connection that are not doubted after a full sample has proved nothing; four
 times as many after each time.
 """
 NEAR: Final = 16
@@ -129,11 +129,10 @@ class Doubts:
 
     def malformed(self, flow: Flow, packet: Packet, direction: int, events: list[Event]) -> bool:
         """Process a datagram that its protocol cannot read; return whether it is held."""
-        if flow.trusted:
-            flow.trusted -= 1
-            return False
         connection = flow.connection
-        if connection is None or not self.may_begin(flow, packet[1]):
+        if packet[1] <= flow.trusted or connection is None:
+            return False
+        if connection.datagrams_seen() < flow.doubted_from or not self.may_begin(flow, packet[1]):
             return False
         if _continues(connection, direction, events, NEXT):
             return False
@@ -232,7 +231,8 @@ class Doubts:
                 self._replace(doubt, claim)
                 return
         if final:
-            flow.trusted += LOOK_AGAIN << 2 * flow.looks
+            seen = connection.datagrams_seen() + len(doubt.sample)
+            flow.doubted_from = seen + (LOOK_AGAIN << 2 * flow.looks)
             flow.looks += 1
         if final or (claim is not None and claim.protocol == connection.protocol):
             self._release(doubt, None)
@@ -253,7 +253,8 @@ class Doubts:
     def _release(self, doubt: Doubt, packet: Packet | None) -> None:
         """Track the datagrams held, and `packet`, in the present connection."""
         self._restore(doubt)
-        doubt.flow.trusted += doubt.malformed
+        if doubt.packets:
+            doubt.flow.trusted = doubt.packets[-1][1]
         for held in doubt.packets:
             self._feed(held)
         if packet is not None:

@@ -100,7 +100,9 @@ class Flow:
         self.lapsed = False
         """Whether the present connection had been given up when its next datagram came."""
         self.trusted = 0
-        """Malformed datagrams to come that raise no doubt (see `doubts`)."""
+        """The last frame that belongs to the present connection without doubt."""
+        self.doubted_from = 0
+        """Datagrams of the present connection before which none is doubted."""
         self.ways: list[DirectionHandler] = []
         """Handlers of the present connection: (client to server, server to client)."""
 
@@ -347,6 +349,7 @@ class Restarts:
         self, flow: Flow, protocol: Protocol, connection: Connection, observer: Observer | None
     ) -> None:
         """Create the handlers of a new connection."""
+        flow.doubted_from = 0
         flow.ways = [
             DirectionHandler(self, flow, protocol, connection, direction, observer)
             for direction in (0, 1)
