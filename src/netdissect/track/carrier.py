@@ -225,7 +225,7 @@ class CarrierSpace(Space):
 
     def _roll(self, before_ns: i64, time_ns: i64) -> None:
         """Begin a window with the current datagram; `before_ns` is the time of the one before."""
-        if time_ns - before_ns > self._timeout_ns // 2:
+        if 2 * (time_ns - before_ns) > self._timeout_ns:
             self._resumed_ns, self._paused_ns = time_ns, time_ns - before_ns
         self._busiest = max(self._busiest, self._in_window)
         self._window_ns = time_ns + _SECOND
