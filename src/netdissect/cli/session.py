@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -293,6 +294,7 @@ class Session(Closing):
                     yield found.record
             # The user reads these lines during the first pass.
             sys.stdout.flush()
+            gc.collect(0)  # otherwise the pipelines of these passes, which are cycles, would stay
         for item in self.records_and_timeline(timeline=False, skip=skip):
             if isinstance(item, DatagramRecord):
                 yield item
