@@ -18,13 +18,17 @@ from netdissect.model.native import append, i64, vec
 
 RULED_OUT: Final = 1e-4
 """What has less than this share of the total weight is ruled out."""
+_UNLIKELY: Final = 2e-3
+"""Two datagrams of a payload that each capture holds once are one if the opposite has less than
+this share of the weight: to be sent twice and to be missed is rare in the first place.
+"""
 MAX_ASSIGNMENTS: Final = 2000
 """Assignments that are followed at once; beyond, the lightest are dropped, and all datagrams count
 as ambiguous.
 """
 _APPEARED: Final = 1e-22
 """Least probability density, per ns, of an arrival that nobody was seen to send."""
-_HOPELESS: Final = 1e-10
+_HOPELESS: Final = 1e-7
 """An assignment with less than this share of the heaviest's weight is dropped."""
 _NEGLIGIBLE: Final = 1e-3
 """Part of a threshold that may be neglected."""
@@ -172,7 +176,7 @@ def is_one(delay_ns: i64, priors: Priors) -> bool:
         return False
     two: float = priors.lost * _unsent(1, delay_ns, priors)
     one: float = (1 - priors.lost) * (1 - priors.copied) * priors.delays.density(delay_ns)
-    return two < RULED_OUT * one
+    return two < (_UNLIKELY if priors.unseen < 1 else RULED_OUT) * one
 
 
 def _unsent(sent: int, span_ns: i64, priors: Priors) -> float:
