@@ -253,8 +253,8 @@ class Doubts:
     def _release(self, doubt: Doubt, packet: Packet | None) -> None:
         """Track the datagrams held, and `packet`, in the present connection."""
         self._restore(doubt)
-        if doubt.packets:
-            doubt.flow.trusted = doubt.packets[-1][1]
+        for held in doubt.packets:
+            doubt.flow.trusted = max(doubt.flow.trusted, held[1])
         for held in doubt.packets:
             self._feed(held)
         if packet is not None:

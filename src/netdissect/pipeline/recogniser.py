@@ -429,7 +429,7 @@ class Recogniser:
             reasons = (*claim.reasons, f"dialect {dialect} was asked for")
             claim = named(replace(claim, reasons=reasons), dialect)
         flow.claim = claim
-        flow.trusted = flow.packets[-1][1][1]
+        flow.trusted = max([packet[1] for _, packet in flow.packets])
         mine = self._protocols if flow.rule is None else (flow.rule.protocol,)
         claimer = next(protocol for protocol in mine if protocol.name == claim.protocol)
         flow.protocol = claimer.over(flow.transport)
