@@ -191,7 +191,8 @@ class Group(click.Group):
 
                 # The command was implied: an option of the program itself may have been meant.
                 ours = get_close_matches(error.option_name, _GROUP_OPTIONS)
-                error.possibilities = [*ours, *(error.possibilities or ())]
+                near = [*ours, *(error.possibilities or ())]
+                raise click.NoSuchOption(error.option_name, None, near, error.ctx) from error
             raise
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
