@@ -735,6 +735,8 @@ def test_a_run_that_was_ended_goes_on_where_it_stopped(tmp_path: Path) -> None:
     seen = {json.dumps([row["stage"], [{**step, "sent": "", "type": ""} for step in row["steps"]]])
             for row in rows}  # fmt: skip
     assert len(seen) == 400
+    assert report.earlier == 150
+    assert report.cases_per_second() == pytest.approx(250 / report.seconds)
 
 
 def test_failures_of_before_count_in_a_run_that_is_resumed(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def facts(**changes: Any) -> dict[str, Any]:
         {"type": "<script>\x1b", "state": "connected", "sent": 0, "mutated": 1, "received": 0},
     ]
     return {
-        "cases": 10, "datagrams": 12, "sessions": 3, "seconds": 2.0, "ended": "all cases sent",
+        "cases": 10, "datagrams": 12, "sessions": 3, "seconds": 2.0, "earlier": 0,
+        "ended": "all cases sent",
         "accepted": {"control": {"expected": 4, "acknowledged": 4, "share": 1.0}},
         "coverage": rows, "failures": [], "masked": {}, "held_back": [],
         "mutations": {"octets:flip": 10}, "corpus": 5, "edges": None,

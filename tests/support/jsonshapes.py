@@ -502,7 +502,8 @@ def _fuzzed() -> Shape:
     return closed(
         {
             "cases": INT, "datagrams": INT, "sessions": INT, "held_seconds": NUMBER,
-            "seconds": NUMBER, "ended": TEXT, "seeds": closed({"total": INT, "raw": INT}),
+            "seconds": NUMBER, "earlier": INT, "ended": TEXT,
+            "seeds": closed({"total": INT, "raw": INT}),
             "mutations": named(INT),
             "accepted": closed({"control": accepted, "mutant": accepted}),
             "undecided": INT,

@@ -260,8 +260,11 @@ def _new_folder(protocol: str) -> Path:
 def _show(report: Any, screen: Any) -> None:
     from netdissect.fuzz.report import kind_key  # noqa: PLC0415 - imports scapy
 
-    rate = report.cases / report.seconds if report.seconds else 0.0
-    counts = f"{report.cases} cases, {report.datagrams} messages, {report.sessions} sessions"
+    rate = report.cases_per_second()
+    earlier = f" ({report.earlier} before it was resumed)" if report.earlier else ""
+    counts = (
+        f"{report.cases} cases{earlier}, {report.datagrams} messages, {report.sessions} sessions"
+    )
     screen.line(
         (counts, "title"), (f" in {report.seconds:.1f} s ({rate:.0f} cases/s); {report.ended}", "")
     )

@@ -63,7 +63,9 @@ class FuzzReport:
     held_seconds: float = 0.0
     """Longest time that one session was held, in seconds."""
     seconds: float = 0.0
-    """Duration of the run in seconds."""
+    """Duration of the run in seconds, since it was last resumed."""
+    earlier: int = 0
+    """Cases sent before it was last resumed."""
     mutations: Counter[str] = field(default_factory=Counter)
     """Kind of mutation -> number of cases."""
     controls: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -118,7 +120,8 @@ class FuzzReport:
 
     def add(self, other: FuzzReport) -> None:
         """Add the report of another worker of the same run."""
-        for name in ("cases", "datagrams", "sessions", "undecided", "repeats", "left_out", "slow"):
+        for name in ("cases", "earlier", "datagrams", "sessions", "undecided", "repeats",
+                     "left_out", "slow"):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
         # All workers share one clock and one corpus, so these are not summed.
         for name in ("seconds", "held_seconds", "kept"):
@@ -129,7 +132,9 @@ class FuzzReport:
         if other.edges is not None:
             self.edges = max(self.edges or 0, other.edges)
         self.types = tuple(sorted({*self.types, *other.types}))
-        if other.ended not in self.ended.split("; "):
+        if other.ended.startswith(self.ended):
+            self.ended = other.ended
+        elif other.ended not in self.ended:
             self.ended += f"; {other.ended}"
         for signature, finding in other.findings.items():
             known = self.findings.get(signature)
@@ -138,6 +143,10 @@ class FuzzReport:
             else:
                 known.count += finding.count
                 known.folders += finding.folders
+
+    def cases_per_second(self) -> float:
+        """Return the rate since the run was last resumed."""
+        return (self.cases - self.earlier) / self.seconds if self.seconds else 0.0
 
     def share(self, kind: str) -> float | None:
         """Return the accepted share of controls or mutants; None if none is expected."""
@@ -161,6 +170,7 @@ class FuzzReport:
             "sessions": self.sessions,
             "held_seconds": round(self.held_seconds, 3),
             "seconds": round(self.seconds, 3),
+            "earlier": self.earlier,
             "ended": self.ended,
             "seeds": {"total": self.seeds, "raw": self.raw_seeds},
             "mutations": dict(sorted(self.mutations.items())),

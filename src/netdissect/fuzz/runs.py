@@ -236,7 +236,7 @@ def _past(store: Store, given: Mapping[str, Any], report: FuzzReport) -> PastRun
                 f"{quoted(given[name])}: give the options that it was started with"
             )
     past = store.past()
-    report.cases = past.cases
+    report.cases = report.earlier = past.cases
     report.mutations.update(past.mutations)
     for (type_name, stage, control), count in past.sent.items():
         report.datagrams += count

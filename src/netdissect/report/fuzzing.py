@@ -70,7 +70,8 @@ def run_page(facts: Mapping[str, Any], heading: str) -> str:
 
 
 def _account(facts: Mapping[str, Any]) -> str:
-    rate = facts["cases"] / facts["seconds"] if facts["seconds"] else 0.0
+    recent = facts["cases"] - facts["earlier"]
+    rate = recent / facts["seconds"] if facts["seconds"] else 0.0
     text = (
         f"{facts['cases']:,} cases and {facts['datagrams']:,} messages in {facts['sessions']:,} "
         f"sessions and {facts['seconds']:.1f} s ({rate:.0f} cases/s)"
