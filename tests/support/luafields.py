@@ -136,10 +136,13 @@ def replaced(text: str) -> str:
     return octets.decode("utf-8", "replace")
 
 
-def differences(path: Path, script: Path, protocol: str, *, unpacks: bool = True) -> list[str]:
+def differences(
+    path: Path, script: Path, protocol: str, *, unpacks: bool = True, before: int | None = None
+) -> list[str]:
     """Return where Wireshark reads another value; skip a capture without any field.
 
-    `unpacks`: whether the script reads what is compressed.
+    `unpacks`: whether the script reads what is compressed. `before`: the first frame that is not
+    compared.
     """
     kinds = fields_of(script.read_text(), protocol)
     found = []
@@ -154,6 +157,8 @@ def differences(path: Path, script: Path, protocol: str, *, unpacks: bool = True
             }
         other = theirs(path, script, kinds, protocol, ports, dialect)
         for frame, fields in frames.items():
+            if before is not None and frame >= before:
+                continue
             for field, values in fields.items():
                 mine = [item for item in values if item]
                 got = [
