@@ -108,9 +108,9 @@ _OTHER_NAMES = {
 """What other programs call a thing -> our word for it, for suggestions."""
 
 _WORDS = "netdissect.words"
-_FIRST = "netdissect.first"
-"""The same: the first word that the user typed; "" if there was none."""
 """Key of click's `Context.meta`: the words of the command line."""
+_FIRST = "netdissect.first"
+"""Another key: the first word that the user typed; "" if there was none."""
 _QUIET = frozenset({"-q", "--quiet", "config"})
 """Words that suppress the notes on ignored settings; `config` prints those notes itself."""
 _GROUP_OPTIONS = frozenset({"--help", "-h", "--version", "--debug"})

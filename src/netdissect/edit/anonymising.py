@@ -125,10 +125,12 @@ def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
     if reader.is_pcap:
         pack_into(f"{block.order}I", head, 8, len(data))
         return bytes(head) + data
-    if block.start != 28:  # noqa: PLR2004 - a Simple Packet Block has only the length on the wire
-        whole = data.ljust(block.captured, b"\0")
-        return block_bytes(3, bytes(head[8:]) + whole + bytes(-len(whole) % 4), block.order)
+    is_simple = block.start != 28  # noqa: PLR2004 - size of the head of any other packet block
+    if is_simple:
+        data = data.ljust(block.captured, b"\0")  # it has only the length on the wire
     padded = data + b"\0" * (-len(data) % 4)
+    if is_simple:
+        return block_bytes(3, bytes(head[8:]) + padded, block.order)
     pack_into(f"{block.order}I", head, 20, len(data))
     kept = _options(block, block.options, PACKET) if block.options else b""
     kind = int.from_bytes(head[:4], "little" if block.order == "<" else "big")

@@ -22,7 +22,7 @@ from netdissect.join.table import (
     bit_of,
     partner_of,
 )
-from netdissect.join.weigh import Delays
+from netdissect.join.weigh import Priors
 from netdissect.model.joined import Fate
 
 MAX_BEYOND: Final = 65_536
@@ -127,7 +127,7 @@ def _jumps_beyond(
 def mark_outside(
     samples: tuple[Sample, Sample],
     pairing: Pairing,
-    delays: dict[int, Delays],
+    priors: dict[int, Priors],
     tables: tuple[FateTable, FateTable],
 ) -> None:
     """Mark unmatched datagrams as `OUTSIDE` if the other capture was not running at their time, and
@@ -136,7 +136,7 @@ def mark_outside(
     Args:
         samples: of both captures.
         pairing: how they fit together.
-        delays: +1 or -1, as in `Anchor.toward` -> delays of that direction.
+        priors: +1 or -1, as in `Anchor.toward` -> what is known of that direction.
         tables: the fates of both captures' frames.
 
     """
@@ -149,8 +149,8 @@ def mark_outside(
         starts = start - early.back_ns, start + early.ahead_ns
         ends = end - late.ahead_ns, end + late.back_ns
         early, late = jumps[capture]
-        going = delays[1 if capture == 0 else -1]
-        coming = delays[-1 if capture == 0 else 1]
+        going = priors[1 if capture == 0 else -1].delays
+        coming = priors[-1 if capture == 0 else 1].delays
         # The other capture sees it a usual delay after it was sent here, or before it arrived.
         usual = {
             LOST: (going.quantile(0.0), going.quantile(0.5), going.quantile(1.0)),

@@ -75,8 +75,7 @@ def match(path_a: str, path_b: str) -> Matched:
             matcher = Matcher(pairing, priors, tables, samples)
             matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
         mark_doubtful(samples, pairing, tables)
-        delays = {toward: prior.delays for toward, prior in priors.items()}
-        mark_outside(samples, pairing, delays, tables)
+        mark_outside(samples, pairing, priors, tables)
         matched = Matched(samples, pairing, tables, matcher, _streams(samples, pairing))
         cleanup.pop_all()  # from here on the caller closes the tables
     return matched

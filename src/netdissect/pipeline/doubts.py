@@ -136,8 +136,7 @@ class Doubts:
             return False
         if _continues(connection, direction, events, NEXT):
             return False
-        for way in (0, 1):
-            self._table.handlers.drop(flow.key_of(way))
+        self._table.drop_handlers(flow)
         self.hold(flow, packet)
         return True
 

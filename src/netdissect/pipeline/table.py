@@ -190,8 +190,7 @@ class FlowTable:
                 over = connection.machine.over or given_up(connection, now_ns, NEVER_ENDS_NS)
                 if over and not (flow.lapsed or flow.held) and flow.transport == "udp":
                     flow.lapsed = True
-                    self.handlers.drop(flow.key)
-                    self.handlers.drop(reverse_key(flow.key))
+                    self.drop_handlers(flow)
 
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
         """Do a round of housekeeping. Return the flows whose connections have ended and are idle,
@@ -246,6 +245,11 @@ class FlowTable:
             if flow.connection is not None:
                 flow.connection.evicted = True
         return flows
+
+    def drop_handlers(self, flow: Flow) -> None:
+        """Drop the handlers of both directions."""
+        self.handlers.drop(flow.key)
+        self.handlers.drop(reverse_key(flow.key))
 
     def holds(self) -> bool:
         """Return whether datagrams of any flow are held."""

@@ -112,11 +112,16 @@ class Scanner:
 
     def events(self, payload: bytes, hints: Hints) -> list[Event]:
         """Return the events of a datagram as a list."""
+        sink = self.lister()
+        found = self.scan(sink, payload, hints)
+        return sink.listed + self.parts[1:] if found is None else found
+
+    def lister(self) -> Events:
+        """Return the sink that lists events instead of reporting them."""
         sink = self._events
         if sink is None:
             sink = self._events = Events(self.types, self.spaces)
-        found = self.scan(sink, payload, hints)
-        return sink.listed + self.parts[1:] if found is None else found
+        return sink
 
 
 def report_all(sink: EventSink, events: list[Event]) -> None:

@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from netdissect.fuzz import (
     driver_class,
     fuzz_target,
 )
-from netdissect.fuzz.drivers import driven
+from netdissect.fuzz.drivers import Driver, driven
 from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import (
@@ -761,29 +763,32 @@ def test_netplay_messages_come_back_only_once_they_are_sent() -> None:
         other.close()
 
 
-def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
-    question = bytes.fromhex("000a0000000005616c696365")
+@contextmanager
+def _unanswered() -> Iterator[Driver]:
+    """A session of Netplay's bin1 with a server that sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         target = Target("127.0.0.1", listener.getsockname()[1])
         with Link(target, "tcp") as link:
-            session = driver_class("netplay")(link, "netplay-bin1")
-            session.learnt = {"question": question}
-            assert not session.open(timeout=0.7)
-            assert session.learnt == {"question": question}
-            # Another session got something back: only this one does not.
-            session.learnt["returns"] = b"\1"
-            assert session.until(lambda: session.reached(CONNECTED), 0.2)
-            assert session.learnt["missed"] == b"?"
+            yield driver_class("netplay")(link, "netplay-bin1")
+
+
+def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
+    question = bytes.fromhex("000a0000000005616c696365")
+    with _unanswered() as session:
+        session.learnt = {"question": question}
+        assert not session.open(timeout=0.7)
+        assert session.learnt == {"question": question}
+        # Another session got something back: only this one does not.
+        session.learnt["returns"] = b"\1"
+        assert session.until(lambda: session.reached(CONNECTED), 0.2)
+        assert session.learnt["missed"] == b"?"
 
 
 def test_a_netplay_session_in_which_something_came_back_is_asked_for_it() -> None:
     message = bytes.fromhex("000a0000000005616c696365")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = Target("127.0.0.1", listener.getsockname()[1])
-        with Link(target, "tcp") as link:
-            session = driver_class("netplay")(link, "netplay-bin1")
-            assert session.open()
-            assert session.alive(0.1, certain=True)  # all that can be told is that it is open
-            session.send(message)
-            session.handle(message, session.clock())
-            assert not session.alive(0.1, certain=True)
+    with _unanswered() as session:
+        assert session.open()
+        assert session.alive(0.1, certain=True)  # all that can be told is that it is open
+        session.send(message)
+        session.handle(message, session.clock())
+        assert not session.alive(0.1, certain=True)

@@ -192,10 +192,9 @@ class RiptideScanner(Scanner):
         if not odd:
             sink.begin()
             return None
-        if self._events is None:
-            self._events = Events(self.types, self.spaces)
-        self._events.begin()
-        return self._events
+        told = self.lister()
+        told.begin()
+        return told
 
     def _unreliable(self, sink: EventSink, payload: bytes, size: i64) -> list[Event] | None:
         if _WHOLE_ID <= size <= self._limit:
