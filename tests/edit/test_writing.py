@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
+from struct import pack
 
 import pytest
 from click.testing import CliRunner, Result
@@ -99,6 +100,37 @@ def test_a_merge_is_in_order_of_time_and_tracks_the_same(tmp_path: Path) -> None
     assert sorted((r.protocol, r.datagrams, r.octets, r.messages) for r in together) == sorted(
         (r.protocol, r.datagrams, r.octets, r.messages) for r in alone
     )
+
+
+def simple(order: str, data: bytes) -> bytes:
+    return block(order, 3, pack(order + "I", len(data)) + data)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(
+    ("described", "per_second"),
+    [(b"", 10**6), (option("<", 9, b"\x09"), 10**9), (option("<", 9, b"\x8a"), 2**10)],
+    ids=["microseconds", "nanoseconds", "1/1024 s"],
+)
+def test_a_frame_without_a_timestamp_stays_where_it_is(
+    order: str, described: bytes, per_second: int, tmp_path: Path
+) -> None:
+    """It had the time 0, which made the result 50 years long."""
+    source, other, target = tmp_path / "in.pcapng", tmp_path / "other.pcap", tmp_path / "out.pcapng"
+    described = described and option(order, 9, described[4:5])
+    content = section(order) + interface(order, 1, described)
+    content += enhanced(order, 1_700_000_000 * per_second, b"first") + simple(order, b"second")
+    source.write_bytes(content + enhanced(order, 1_700_000_002 * per_second, b"third"))
+    other.write_bytes(pcap_file([(1_700_000_001, 0, b"between", 7)]))
+    said = run("merge", source, other, "-w", target).stderr
+    assert "; 1 had no timestamp and have that of the frame before them" in said
+    assert frames(target) == sorted(frames(source) + frames(other), key=lambda frame: frame[0])
+    assert [frame[2] for frame in frames(target)] == [b"first", b"second", b"between", b"third"]
+    with open_capture(target) as reader:
+        list(reader)
+    assert [text for text in reader.info.comments if text.startswith("frame 2: This frame had no")]
+    run("slice", source, "-w", target, "--to", "1s")
+    assert [frame[2] for frame in frames(target)] == [b"first", b"second"]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

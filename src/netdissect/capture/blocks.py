@@ -44,7 +44,6 @@ OTHER: Final = "other"
 _PCAP_HEADER: Final = 24  # bytes of the file header
 _MAGIC: Final = 4  # bytes of the magic number
 _LEAST: Final = 12  # bytes of type and both lengths of a pcapng block
-_NO_TIME: Final = -1
 
 
 @dataclass(slots=True)
@@ -59,8 +58,8 @@ class Block:
     """Byte order of its numbers, as a character of `struct`."""
     frame: int = 0
     """Frame number from 1; 0 for a block that does not count as a frame."""
-    time_ns: int = _NO_TIME
-    """ns since the Unix epoch; -1 for a frame without a timestamp (Simple Packet Block)."""
+    time_ns: int = 0
+    """ns since the Unix epoch; of a frame without a timestamp, the time of the frame before it."""
     link: int = 0
     """Link type of a frame."""
     interface: int = 0
@@ -73,6 +72,10 @@ class Block:
     """Length of the frame on the wire, bytes."""
     options: int = 0
     """Offset of the options in `raw`; 0 if such a block cannot have any."""
+    ticks: int = 0
+    """`time_ns` in units of the interface; in pcap, of the file."""
+    timed: bool = False
+    """Whether the frame has a timestamp. A Simple Packet Block has none."""
 
     @property
     def data(self) -> bytes:
@@ -130,6 +133,7 @@ class BlockReader(Closing):
 
     def _pcap(self) -> Iterator[Block]:
         order, scale, header = MAGICS[self._window.data[:_MAGIC]]
+        ticks_per_s = NS_PER_S // scale
         raw = self._take(_PCAP_HEADER)
         if not raw:
             return
@@ -147,14 +151,17 @@ class BlockReader(Closing):
             if not raw:
                 return
             frame += 1
-            time_ns = seconds * NS_PER_S + fraction * scale
-            yield Block(PACKET, raw, order, frame, time_ns, link, 0, header, captured, wire)
+            ticks = seconds * ticks_per_s + fraction
+            yield Block(
+                PACKET, raw, order, frame, ticks * scale, link, 0, header, captured, wire,
+                ticks=ticks, timed=True,
+            )  # fmt: skip
         # Sets `damage` if a part of a header is left.
         self._take(header)
 
     def _pcapng(self) -> Iterator[Block]:
         section = Section("<", Ledger(CaptureInfo(path="", format="pcapng")))
-        frame = self._before
+        frame, time_ns = self._before, 0
         try:
             while len(head := self._peek(_LEAST)) == _LEAST:
                 if head[:_MAGIC] == SECTION_HEADER:
@@ -162,8 +169,9 @@ class BlockReader(Closing):
                 raw = self._take_block(section, head)
                 if not raw:
                     return
-                block = self._block(section, raw, frame + 1)
-                frame = max(frame, block.frame)
+                block = self._block(section, raw, frame + 1, time_ns)
+                if block.frame:
+                    frame, time_ns = block.frame, block.time_ns
                 yield block
         except DamageError as error:
             self.damage = str(error)
@@ -180,7 +188,8 @@ class BlockReader(Closing):
             raise DamageError("a block has two different lengths")
         return raw
 
-    def _block(self, section: Section, raw: bytes, frame: int) -> Block:
+    def _block(self, section: Section, raw: bytes, frame: int, before_ns: int) -> Block:
+        """Return a block; a frame without a timestamp has the time `before_ns`."""
         kind = section.u32(raw, 0)
         check_body(kind, len(raw) - _LEAST)
         if raw[:_MAGIC] == SECTION_HEADER:
@@ -189,9 +198,10 @@ class BlockReader(Closing):
             section.add_interface(raw, 8, len(raw) - 4)
             return Block(INTERFACE, raw, section.order)
         if kind == codes.SIMPLE_PACKET:
-            return self._simple(section, raw, frame)
+            return self._simple(section, raw, frame, before_ns)
         if kind not in {codes.PACKET, codes.OLD_PACKET}:
-            return Block(OTHER, raw, section.order, frame if kind in NUMBERED else 0)
+            numbered = frame if kind in NUMBERED else 0
+            return Block(OTHER, raw, section.order, numbered, before_ns)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
         # The obsolete block has the interface in 16 bits, followed by 16 bits of drops.
         if kind == codes.OLD_PACKET:
@@ -200,15 +210,15 @@ class BlockReader(Closing):
         if captured > min(end - start, MAX_FRAME_OCTETS) or index >= len(section.interfaces):
             raise DamageError(f"packet block says {captured} captured bytes of interface {index}")
         interface = section.interfaces[index]
-        time_ns = interface.time_ns(high << 32 | low)
+        ticks = high << 32 | low
         options = start + (captured + 3 & ~3) if kind == codes.PACKET else 0
-        link = interface.link
         return Block(
-            PACKET, raw, section.order, frame, time_ns, link, index, start, captured, wire, options
-        )
+            PACKET, raw, section.order, frame, interface.time_ns(ticks), interface.link, index,
+            start, captured, wire, options, ticks=ticks, timed=True,
+        )  # fmt: skip
 
     @staticmethod
-    def _simple(section: Section, raw: bytes, frame: int) -> Block:
+    def _simple(section: Section, raw: bytes, frame: int, time_ns: int) -> Block:
         if not section.interfaces:
             raise DamageError("packet names interface 0, but none is described")
         wire = section.u32(raw, 8)
@@ -218,8 +228,9 @@ class BlockReader(Closing):
         if captured > MAX_FRAME_OCTETS:
             raise DamageError(f"packet block says {captured} captured bytes")
         return Block(
-            PACKET, raw, section.order, frame, _NO_TIME, interface.link, 0, 12, captured, wire
-        )
+            PACKET, raw, section.order, frame, time_ns, interface.link, 0, 12, captured, wire,
+            ticks=interface.ticks(time_ns),
+        )  # fmt: skip
 
 
 def _order(head: bytes) -> str:

@@ -35,6 +35,8 @@ def command(files: tuple[str, ...], target: str, look: Look) -> int:
     text = f"{done.frames:,} frames of {done.interfaces:,} interfaces written to {target}"
     if done.disordered:
         text += f"; {done.disordered:,} are out of order in their own file"
+    if done.untimed:
+        text += f"; {done.untimed:,} had no timestamp and have that of the frame before them"
     if done.left_out:
         text += f"; {done.left_out:,} blocks other than frames and interfaces left out"
     return summarise(text, [reader for _, reader in readers], quiet=look.quiet)

@@ -61,12 +61,11 @@ def command(
     times_ns: list[int] = []  # time of the first frame, and the longest time after it
 
     def wanted(block: Block) -> bool:
-        if not times_ns and block.time_ns >= 0:
+        if not times_ns:
             times_ns.extend((block.time_ns, 0))
-        moment = block.time_ns - times_ns[0] if times_ns else 0
-        if times_ns:
-            # In an unsorted file, the last frame may not be the latest.
-            times_ns[1] = max(times_ns[1], moment)
+        moment = block.time_ns - times_ns[0]
+        # In an unsorted file, the last frame may not be the latest.
+        times_ns[1] = max(times_ns[1], moment)
         return (
             low <= (block.frame if by_frame else moment) <= (high or block.frame)
             and (since is None or moment >= since)

@@ -125,11 +125,10 @@ def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
     if reader.is_pcap:
         pack_into(f"{block.order}I", head, 8, len(data))
         return bytes(head) + data
-    is_simple = block.start != 28  # noqa: PLR2004 - size of the head of any other packet block
-    if is_simple:
+    if not block.timed:
         data = data.ljust(block.captured, b"\0")  # it has only the length on the wire
     padded = data + b"\0" * (-len(data) % 4)
-    if is_simple:
+    if not block.timed:
         return block_bytes(3, bytes(head[8:]) + padded, block.order)
     pack_into(f"{block.order}I", head, 20, len(data))
     kept = _options(block, block.options, PACKET) if block.options else b""
@@ -173,8 +172,7 @@ class _Frames:
     def rewritten(self, block: Block) -> bytes:
         """Return the new bytes of a frame."""
         data = block.data
-        # A Simple Packet Block has no time.
-        frame = (block.frame, max(0, block.time_ns), block.link, data, block.wire)
+        frame = (block.frame, block.time_ns, block.link, data, block.wire)
         # Leave out data of earlier frames that waited for a gap in a TCP stream to close.
         found = [
             packet for packet in self._flow.take([frame]) if packet[0] != PacketKind.TCP_STREAM

@@ -22,6 +22,8 @@ class Merged:
     interfaces: int = 0
     disordered: int = 0
     """Frames older than the frame before them, because their own file has them in this order."""
+    untimed: int = 0
+    """Frames without a timestamp, which are written with the time of the frame before them."""
     left_out: int = 0
     """Blocks that belong to no frame and no interface, such as names and secrets."""
 
@@ -32,7 +34,8 @@ def merge(
     """Write the frames of several captures as one pcapng file, oldest first.
 
     Each frame keeps its interface, its exact time and its options. The frames of one file stay in
-    their order even if their times do not increase.
+    their order even if their times do not increase. A frame without a timestamp is written with
+    the time of the frame before it in its file, and a comment that says so.
 
     Args:
         readers: (path, open capture) of each; afterwards `damage` says which were damaged.
@@ -63,6 +66,7 @@ def merge(
             done.interfaces += block.kind == INTERFACE
             if block.kind == PACKET:
                 done.frames += 1
+                done.untimed += not block.timed
                 done.disordered += time_ns < newest
                 newest = max(newest, time_ns)
             if raw:
@@ -77,5 +81,6 @@ def _timed(reader: BlockReader, place: int) -> Iterator[tuple[int, int, Block]]:
     """
     now_ns = 0
     for block in reader:
-        now_ns = max(now_ns, block.time_ns)
-        yield (block.time_ns if block.time_ns >= 0 else now_ns), place, block
+        if block.kind == PACKET:
+            now_ns = block.time_ns
+        yield now_ns, place, block

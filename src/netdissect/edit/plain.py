@@ -14,7 +14,7 @@ from netdissect.capture.account import Ledger
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
 from netdissect.capture.pcapng import Section
 from netdissect.capture.writer import block_bytes, option
-from netdissect.model.packets import MAX_SNAP_OCTETS, NS_PER_S
+from netdissect.model.packets import MAX_SNAP_OCTETS
 from netdissect.model.reports import CaptureInfo
 
 _WIDE = {
@@ -29,7 +29,9 @@ _WORDS = {
     codes.STATISTICS: frozenset({2, 3}),
 }
 """Block type -> options that consist of 32-bit numbers."""
-_FRACTION = 1_000_000
+_WORD = 0xFFFFFFFF
+_UNTIMED = b"This frame had no timestamp. The time is that of the frame before it in its file."
+"""Comment of a frame that was a Simple Packet Block."""
 
 
 def options(raw: bytes, start: int, end: int, order: str) -> Iterator[tuple[int, bytes]]:
@@ -54,7 +56,6 @@ class Plain:
         self._name = name
         self._numbers: list[int] = []
         """Interface in the current section -> its number in the output."""
-        self._ticks = _FRACTION
         self.dropped = 0
         """Blocks that were dropped because they belong to nothing written, or are of an unknown
         type.
@@ -63,7 +64,6 @@ class Plain:
     def of_pcap(self, link: int, number: int, *, nanosecond: bool) -> bytes:
         """Return the description of the only interface of a pcap file."""
         self._numbers = [number]
-        self._ticks = NS_PER_S if nanosecond else _FRACTION
         resolution = option(codes.IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
         named = option(codes.IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
         body = pack("<HHI", link, 0, MAX_SNAP_OCTETS) + named + resolution + b"\0\0\0\0"
@@ -84,8 +84,10 @@ class Plain:
         """Return a frame as an Enhanced Packet Block."""
         number = self._numbers[block.interface]
         kept = self._options(block, block.options, codes.PACKET) if block.options else b""
-        high, low = self._time(block)
+        if not block.timed:
+            kept = option(codes.COMMENT, _UNTIMED) + b"\0\0\0\0"
         data = block.data
+        high, low = block.ticks >> 32 & _WORD, block.ticks & _WORD
         head = pack("<IIIII", number, high, low, len(data), block.wire)
         return block_bytes(codes.PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
 
@@ -105,16 +107,6 @@ class Plain:
         if block.kind == PACKET:
             return self.packet(block)
         return self.interface(block, number) if block.kind == INTERFACE else self.other(block)
-
-    def _time(self, block: Block) -> tuple[int, int]:
-        # An Enhanced Packet Block, or a Packet Block; a record of pcap is shorter.
-        if block.options or (block.time_ns >= 0 and block.start == 28):  # noqa: PLR2004
-            high, low = unpack_from(f"{block.order}II", block.raw, 12)
-            return high, low
-        if block.time_ns < 0:  # a Simple Packet Block
-            return 0, 0
-        ticks = block.time_ns // (NS_PER_S // self._ticks)
-        return ticks >> 32 & 0xFFFFFFFF, ticks & 0xFFFFFFFF
 
     @staticmethod
     def _options(block: Block, start: int, kind: int) -> bytes:
