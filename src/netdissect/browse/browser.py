@@ -101,6 +101,8 @@ class Browser:
         self.units = Units(self.clock)
         self.ladder = Text()
         self.plots = Plots(plain=self.plain)
+        self.selected: int | None = None
+        """Frame for the cursor of the units and of the plot, once these are known."""
         self.point = Text()
         self.findings = Findings(backend.codes())
         self.meaning = Text()
@@ -295,10 +297,18 @@ class Browser:
         return Place(self.view, self.focus, self.connection, self.packets.row())
 
     def open(self, view: int, *, frame: int | None = None, back: bool = True) -> None:
-        """Go to a view, and there to a frame; remember the current place if `back`."""
+        """Go to a view, and there to a frame; remember the current place if `back`. The connection
+        and the datagram that were selected stay so.
+        """
         if back:
             self._places.back.append(self.here())
-        number = None if self.packets.held else self.chosen()
+        if view in (TIME, PLOTS) and self.view != view and (self.view != PLOTS or self.plots.held):
+            self.selected = self._frame_here()
+        chosen = self.chosen()
+        if self.view == PACKETS and chosen is not None:
+            self.connections.held = True
+            self.connections.find(chosen)
+        number = None if self.packets.held else chosen
         self.view, self.focus, self.help = view, 0, False
         if frame is None and view == PACKETS and number is not None:
             report = self.backend.connection(number)
@@ -413,12 +423,15 @@ class Browser:
                 self._scoped(frame)
 
     def _frame_here(self) -> int | None:
-        """Return the frame of the point, or of the unit's last copy, under the cursor."""
+        """Return the frame of the datagram, point or unit (its first copy) under the cursor."""
         if self.view == PLOTS:
             point = self.plots.here()
             return None if point is None else point.frame
-        unit = self.units.unit()
-        return unit.copies[-1].frame if unit is not None and unit.copies else None
+        if self.view == TIME:
+            unit = self.units.unit()
+            return unit.copies[0].frame if unit is not None and unit.copies else None
+        row = self.packets.row() if self.view == PACKETS else None
+        return None if row is None else self.index.firsts[row] or self.index.frames[row]
 
     def _scoped(self, frame: int) -> None:
         number = self.chosen()

@@ -6,7 +6,8 @@ from netdissect.browse.browser import Browser
 from netdissect.browse.connections import answer
 from netdissect.browse.findings import contains_frame, explained
 from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME
-from netdissect.browse.units import ladder
+from netdissect.browse.plots import Plots
+from netdissect.browse.units import Units, ladder
 from netdissect.render.console import Line
 from netdissect.render.units import dialect_text
 
@@ -22,9 +23,17 @@ def refresh(browser: Browser, width: int) -> None:
         _show_units(browser, width)
     elif browser.view == PLOTS:
         browser.plots.show(browser.history())
+        _select(browser, browser.plots)
         browser.point.show("the point under ▼", browser.plots.about() or _waiting(browser))
     else:
         _show_meaning(browser, width)
+
+
+def _select(browser: Browser, pane: Plots | Units) -> None:
+    """Put the cursor of a pane on the frame selected in another view."""
+    if browser.selected is not None and browser.history() is not None:
+        pane.find_frame(browser.selected)
+        browser.selected = None
 
 
 def _waiting(browser: Browser) -> list[Line]:
@@ -79,6 +88,7 @@ def _show_units(browser: Browser, width: int) -> None:
         ]
     if {*map(id, units)} != {*map(id, pane.units)}:
         pane.show(units)
+    _select(browser, pane)
     pane.lanes = [] if number is None else browser.cache.lanes(number, width, pane.window.part)
     unit = pane.unit()
     if unit is None:

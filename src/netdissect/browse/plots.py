@@ -46,16 +46,14 @@ class Plots(Pane):
             known, self._history = self._history, history
             if known is None or history is None or known.connection != history.connection:
                 self.window = TimeWindow()
+                self._points = []
             self.turn(0)
 
     def zoom(self, by: int) -> bool:
         """Zoom around the point under the cursor, as `TimeWindow.zoom` does."""
-        here = self.here()
         if self._measured() is None or not self.window.zoom(by, self.cursor_ns()):
             return False
-        self._redraw()
-        if here is not None and here.frame is not None:
-            self._find_frame(here.frame)
+        self.turn(0)
         return True
 
     def select_span(self, one_ns: int, other_ns: int) -> str:
@@ -63,7 +61,7 @@ class Plots(Pane):
         chart = self._measured()
         if chart is None or not self.window.select(one_ns, other_ns):
             return "no closer than this"
-        self._redraw()
+        self.turn(0)
         start, end = self.window.part or self.window.whole
         inside = sum(start <= point.time_ns <= end for point in self._points)
         return f"{self.window.label(chart.zero_ns)}: {counted(inside, 'point')}; 0 shows all"
@@ -75,21 +73,16 @@ class Plots(Pane):
             self.window.whole = chart.start_ns, chart.end_ns
         return chart
 
-    def _redraw(self) -> None:
-        """Draw the present span, of the same chart if there still is one."""
-        which = self._which
-        self.turn(0)  # goes to the first chart
-        self._which = min(which, max(0, len(self._charts) - 1))
-        self._gather()
-
     def time_at(self, column: int, width: int) -> int | None:
         """Return the time at a column of the plot."""
         chart = self.chart()
         return None if chart is None else time_at(chart, column, width)
 
     def turn(self, by: int) -> None:
-        """Go to the next kind (`by` = 1), or the previous one (-1), that has a chart."""
-        self._charts, self.point = [], 0
+        """Go to the next kind (`by` = 1), or the previous one (-1), that has a chart; 0 = draw the
+        present one anew. The cursor stays on its frame.
+        """
+        here, self._charts = self.here(), []
         if self._history is not None:
             kinds, wanted = list(KINDS), self._wanted(self._history)
             self._kind = (self._kind + by) % len(kinds)
@@ -98,8 +91,11 @@ class Plots(Pane):
                 if self._charts:
                     break
                 self._kind = (self._kind + (by or 1)) % len(kinds)
-        self._which = 0
+        self._which = min(self._which, max(0, len(self._charts) - 1))
+        self.point = 0
         self._gather()
+        if here is not None and here.frame is not None:
+            self.find_frame(here.frame)
 
     def _wanted(self, history: History) -> Wanted | None:
         """Return the span as a request to `charts`, relative to the first datagram."""
@@ -128,12 +124,22 @@ class Plots(Pane):
     def step(self, by: int) -> None:
         """Move the cursor by this many points."""
         self.point = max(0, min(len(self._points) - 1, self.point + by))
+        self.held = True
 
-    def _find_frame(self, frame: int) -> None:
-        """Put the cursor on the point of a frame, or of the next one."""
+    def find_frame(self, frame: int) -> None:
+        """Put the cursor on the point of a frame, if necessary of the other direction, or of the
+        next frame.
+        """
+        having = [
+            which for which, chart in enumerate(self._charts)
+            if any(point.frame == frame for one in chart.series for point in one.points)
+        ]  # fmt: skip
+        if having and self._which not in having:
+            self._which = having[0]
+            self._gather()
         frames = [point.frame or 0 for point in self._points]
         later = [place for place, found in enumerate(frames) if found >= frame]
-        self.point = min(later, key=lambda place: frames[place], default=0)
+        self.point = min(later, key=lambda place: frames[place], default=max(0, len(frames) - 1))
 
     def here(self) -> Point | None:
         """Return the point under the cursor."""

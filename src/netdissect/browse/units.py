@@ -42,6 +42,12 @@ class Units(Pane):
         """Return the unit under the cursor."""
         return self.units[self.cursor] if self.cursor < len(self.units) else None
 
+    def find_frame(self, frame: int) -> None:
+        """Put the cursor on the unit with a copy in a frame, if it is listed."""
+        for place, unit in enumerate(self.units):
+            if any(copy.frame == frame for copy in unit.copies):
+                self.cursor = place
+
     def cursor_ns(self) -> int | None:
         """Return when the unit under the cursor was first sent."""
         unit = self.unit()

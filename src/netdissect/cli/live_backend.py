@@ -211,8 +211,8 @@ class LiveBackend(FileBackend):
         folder = Path(path).absolute().parent
         if self.feed.note and folder.is_dir() and not os.access(folder, os.W_OK):
             raise UsageError(
-                f"{safe(str(folder))}: not writable, as this program gave up root's rights: name "
-                "another folder, or start it with --user NAME"
+                "start with --user NAME to write there, or name another folder: this program has "
+                "given up root's rights"
             )
 
     @contextmanager
