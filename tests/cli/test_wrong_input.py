@@ -573,6 +573,29 @@ def test_what_is_read_is_not_written_over(words: list[str], name: str) -> None:
     assert Path("it.csv").read_bytes() == octets
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [(["slice", "-", "-w", "it.csv"], "it.csv"), (["merge", LOSSY, "-", "-w", "it.csv"], "it.csv"),
+     (["report", "-", "-o", "it.csv"], "it.csv"), (["ladder", "-", "--svg", "it.csv"], "it.csv"),
+     (["sniff", "-r", "-", "-w", "/dev/stdin"], "/dev/stdin"),
+     (["slice", "it.csv", "-w", "-"], "standard output"),
+     (["plot", "acks", "it.csv"], "standard output")],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)  # fmt: skip
+def test_what_a_shell_redirects_is_not_read_and_written(words: list[str], named: str) -> None:
+    octets = Path(LOSSY).read_bytes()
+    file = Path("it.csv")
+    file.write_bytes(octets)
+    with file.open("rb") as source, file.open("ab") as target:
+        run = subprocess.run(
+            [sys.executable, "-m", "netdissect", *words], stdin=source, stdout=target,
+            stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+        )  # fmt: skip
+    assert file.read_bytes() == octets
+    assert f"{named} is also an input: write to another file" in run.stderr
+    assert run.returncode == 2
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_wrong_schemas(name: str) -> None:
     content, said = SCHEMAS[name]

@@ -160,11 +160,23 @@ def refuse_input_as_output(target: str, sources: Sequence[str]) -> None:
         UsageError: the target is one of the sources.
 
     """
+    there = _status(target, 1)
     for source in sources:
-        there = os.path.exists(target) and os.path.exists(source)  # noqa: PTH110 - as given
         # Not by name: links and different spellings of a path lead to the same file.
-        if target != "-" and there and os.path.samefile(source, target):  # noqa: PTH121 - as above
-            raise UsageError(f"{target} is also an input: write to another file")
+        if there is not None and there == _status(source, 0):
+            name = "standard output" if target == "-" else target
+            raise UsageError(f"{name} is also an input: write to another file")
+
+
+def _status(path: str, standard: int) -> tuple[int, int] | None:
+    """Return what identifies an existing file; of `-`, the one a standard stream is redirected
+    to, None for a terminal or a pipe.
+    """
+    try:
+        found = os.fstat(standard) if path == "-" else os.stat(path)  # noqa: PTH116 - as given
+    except (OSError, ValueError):
+        return None
+    return None if path == "-" and not stat.S_ISREG(found.st_mode) else (found.st_dev, found.st_ino)
 
 
 def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
