@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,19 @@ def test_what_is_held_back_gets_another_chance(lethal: Lethal) -> None:
     assert lethal.chances() == held[:CHANCES]
     assert lethal.chances() == held[CHANCES:]
     assert lethal.chances() == []
+
+
+def test_cases_of_many_messages_do_not_stop_the_run(lethal: Lethal) -> None:
+    def many(number: int) -> Case:
+        chance = random.Random(number)
+        return Case(number, "order:repeat", tuple(Step(chance.randbytes(9)) for _ in range(64)))
+
+    for number in range(300):
+        lethal.survived(many(number))
+    begin = time.process_time()
+    for number in range(300, 340, 8):
+        lethal.killed([many(number + at) for at in range(8)], CRASH, known=True)
+    assert time.process_time() - begin < 15
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def command(
     """
     if file == "-":
         raise UsageError("anonymise reads the capture twice: name a file instead of `-`")
-    refuse_input_as_output(target, [file, *([key_file] if key_file else [])])
+    refuse_input_as_output(target, [file, key_file])
     sandbox.confine()
     key = _key(key_file)
     names = Pseudonyms(key)

@@ -50,7 +50,7 @@ def command(request: Request, svg: str | None, mermaid: bool) -> int:
     one_view(("--json", request.as_json), ("--svg", svg is not None), ("--mermaid", mermaid))
     from netdissect.render import ladder  # noqa: PLC0415
 
-    refuse_input_as_output(svg or "-", [request.file, *([request.second] if request.second else [])])
+    refuse_input_as_output(svg or "-", [request.file, request.second])
     with request.session() as session:
         screen = request.look.screen()
         if request.second is None:

@@ -153,7 +153,7 @@ write_option = click.option(
 )
 
 
-def refuse_input_as_output(target: str, sources: Sequence[str]) -> None:
+def refuse_input_as_output(target: str, sources: Sequence[str | None]) -> None:
     """Refuse to write to a file that is also read: it would be truncated before it is read.
 
     Raises:
@@ -163,7 +163,7 @@ def refuse_input_as_output(target: str, sources: Sequence[str]) -> None:
     there = _status(target, 1)
     for source in sources:
         # Not by name: links and different spellings of a path lead to the same file.
-        if there is not None and there == _status(source, 0):
+        if source is not None and there is not None and there == _status(source, 0):
             name = "standard output" if target == "-" else target
             raise UsageError(f"{name} is also an input: write to another file")
 

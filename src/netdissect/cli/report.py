@@ -72,7 +72,7 @@ def command(
     netdissect report game.pcap -o report.html
     netdissect report client.pcap server.pcap
     """
-    refuse_input_as_output(output, [file, *([second] if second else [])])
+    refuse_input_as_output(output, [file, second])
     with Session(file, choices, quiet=look.quiet) as session:
         size = write_report(session, output, second=second, redact=redact, part=part)
         if output != "-":

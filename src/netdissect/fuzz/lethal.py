@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, reduce
 from itertools import combinations
+from operator import and_
 
 from netdissect.dissect import dissect
 from netdissect.dissect.engine import Request
@@ -27,6 +28,8 @@ Facts = frozenset[str]
 """What describes a case."""
 
 _SUSPECTS_LIMIT = 64
+_PAIRED_LIMIT = 16
+"""If a case has more facts than this, pairs of them are not considered."""
 _FAILURES_LIMIT = 256
 """Maximum number of failures from which is learnt."""
 _NUMBER = re.compile(r"\b(?!0\b)\w*\d[\w.]*")
@@ -68,6 +71,8 @@ class Lethal:
         self._message = lru_cache(512)(self._message_facts)
         self._past: deque[Case] = deque(maxlen=_PAST_LIMIT)
         self._survived: set[Facts] = set()
+        self._survivors: dict[str, int] = {}
+        """Fact -> one bit for each survivor that has it."""
         self._failures: deque[tuple[str, list[Facts]]] = deque(maxlen=_FAILURES_LIMIT)
         self._known: set[str] = set()
         self._kept: dict[Facts, Case] = {}
@@ -81,7 +86,7 @@ class Lethal:
             return
         facts = self._facts(case)
         if facts not in self._survived and len(self._survived) < _SURVIVORS_LIMIT:
-            self._survived.add(facts)
+            self._survive(facts)
             if any(mask.facts <= facts for mask in self.masks):
                 self._learn()
 
@@ -96,7 +101,7 @@ class Lethal:
         if known:
             self._known.add(signature)
         while self._past:
-            self._survived.add(self._facts(self._past.popleft()))
+            self._survive(self._facts(self._past.popleft()))
         found = {self._facts(each) for each in suspects}
         new = [facts for facts in found if not any(facts <= each for each in self._survived)]
         if 0 < len(new) <= _SUSPECTS_LIMIT:
@@ -118,32 +123,55 @@ class Lethal:
         names = list(self._kept)[:CHANCES]
         return [self._kept.pop(name) for name in names]
 
+    def _survive(self, facts: Facts) -> None:
+        if facts not in self._survived:
+            for each in facts:
+                self._survivors[each] = self._survivors.get(each, 0) | 1 << len(self._survived)
+            self._survived.add(facts)
+
     def _learn(self) -> None:
         """Derive the masks from all failures and survivors."""
         masks: dict[Facts, str] = {}
+        suspected = self._suspected()
+        risk = cache(lambda facts: self._risk(facts, suspected))
         for signature, suspects in self._failures:
             if signature not in self._known or _shared(masks, suspects):
                 continue
-            risks = {facts: self._risk(facts) for each in suspects for facts in _combinations(each)}
+            risks = {facts: risk(facts) for each in suspects for facts in _combinations(each)}
             best = min(risks, key=risks.__getitem__, default=None)
             if best is not None and risks[best] <= 1:
                 masks[best] = signature
         self.masks = [Mask(facts, signature) for facts, signature in masks.items()]
 
-    def _risk(self, facts: Facts) -> float:
+    def _suspected(self) -> dict[str, list[int]]:
+        """Return, for each fact of a suspect, an integer for each failure, which has one bit for
+        each suspect that has the fact.
+        """
+        found: dict[str, list[int]] = {}
+        for at, (_signature, suspects) in enumerate(self._failures):
+            for number, facts in enumerate(suspects):
+                for each in facts:
+                    found.setdefault(each, [0] * len(self._failures))[at] |= 1 << number
+        return found
+
+    def _risk(self, facts: Facts, suspected: Mapping[str, list[int]]) -> float:
         """Return how little a combination of facts explains failures: 1 if the only suspect of one
         failure and no survivor has it; two failures outweigh 15 survivors, three outweigh 80.
         """
         failures, survivors = len(self._failures), len(self._survived)
-        caused = sum(
-            sum(facts <= each for each in suspects) / len(suspects)
-            for _signature, suspects in self._failures
-        )
-        survived = sum(facts <= each for each in self._survived)
-        if survived * failures * _EXCESS > caused * survivors:
+        survived = reduce(and_, [self._survivors.get(each, 0) for each in facts]).bit_count()
+        if survived * _EXCESS > survivors:
             # It is common anyway.
             return math.inf
-        return (1 + survived) / caused**4
+        caused = sum(
+            reduce(and_, having).bit_count() / len(suspects)
+            for (_signature, suspects), *having in zip(
+                self._failures, *(suspected[each] for each in facts), strict=True
+            )
+        )
+        if survived * failures * _EXCESS > caused * survivors:
+            return math.inf
+        return float((1 + survived) / caused**4)
 
     def _facts(self, case: Case) -> Facts:
         facts = {f"mutation {without_numbers(case.mutation.partition(' of ')[0])}"}
@@ -175,10 +203,11 @@ def _combinations(facts: Facts) -> Iterator[Facts]:
     sent before those of how it was made.
     """
     sent = sorted(each for each in facts if not each.startswith("mutation "))
-    for count in (1, 2):
+    for count in (1, 2) if len(facts) <= _PAIRED_LIMIT else (1,):
         yield from map(frozenset, combinations(sent, count))
     mutation = facts.difference(sent)
     for each in sent:
         yield mutation | {each}
-    yield frozenset(sent)
+    if sent:
+        yield frozenset(sent)
     yield facts
