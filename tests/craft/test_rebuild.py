@@ -24,9 +24,8 @@ from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols import registry
 from netdissect.wire.teeworlds_forms import DIALECTS
+from vectors import PROTOCOLS, payload_vectors, transport
 
-VECTORS = Path(__file__).parents[1] / "vectors"
-PROTOCOLS = sorted(path.name.split(".")[0] for path in VECTORS.iterdir())
 CUT = {
     "malformed_one_byte_datagram", "malformed_two_byte_datagram",
     "malformed_header_only_reliable_without_base", "malformed_one_byte_message_header",
@@ -51,15 +50,7 @@ SPREAD = 600
 
 
 def vectors() -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for protocol in PROTOCOLS:
-        rows = json.loads((VECTORS / f"{protocol}.vectors.json").read_text("utf-8"))
-        found += [
-            (protocol, row)
-            for row in rows
-            if row["dialect"] not in (None, "any") and (row["fields"] or {}).get("kind") != "vle"
-        ]
-    return found
+    return [(protocol, row) for protocol in PROTOCOLS for row in payload_vectors(protocol)]
 
 
 def printed(tree: Dissection) -> dict[str, Any]:
@@ -68,13 +59,12 @@ def printed(tree: Dissection) -> dict[str, Any]:
 
 
 def decoded(protocol: str, vector: dict[str, Any]) -> dict[str, Any]:
-    stream = protocol == "netplay" or vector["name"].startswith("tcp_") or "TCP" in vector["name"]
     tree = decode_payload(
         protocol,
         bytes.fromhex(vector["hex"]),
         dialect=vector["dialect"],
         direction={"c2s": 0, "s2c": 1}.get(vector["direction"]),
-        transport="tcp" if stream else "udp",
+        transport=transport(protocol, vector),
     )
     return printed(tree)
 
@@ -178,7 +168,7 @@ def assert_all_come_back(step: int, most: int | None) -> None:
             assert result.exit_code == 0, (path.name, result.output)
             assert result.stdout.split("\n")[:-1] == [digits for _, digits in pairs], path.name
             built[protocol] += len(pairs)
-    assert {*built} == {path.name.split(".")[0] for path in VECTORS.iterdir()}
+    assert {*built} == set(PROTOCOLS)
 
 
 def test_the_first_datagrams_of_all_captures_come_back() -> None:

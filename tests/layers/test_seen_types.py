@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scapy.config import conf
 from scapy.packet import NoPayload, Packet
 
-from agreement import captures
+from agreement import assert_sound, captures
 from netdissect import iter_records
 from netdissect.craft.layers import exported_layers
-from netdissect.craft.wrapping import root
-from netdissect.dissect.engine import Request
+from netdissect.craft.wrapping import layers_of, root
+from netdissect.dissect.engine import Request, dissect
 from netdissect.layers import PROTOCOLS
-from netdissect.lookup import protocol_infos
+from vectors import payload_vectors, requests
 
-VECTORS = Path(__file__).parents[1] / "vectors"
 UNSEEN = Path(__file__).with_name("unseen.txt")
-"""The layers that occur in neither: base classes, and messages that no recorded program sent."""
+"""The layers that occur in neither, each line with the reason: protocol: reason: layers."""
 _PAYLOADS = 20
 """Payloads of one capture that are read for each combination of message types."""
+_CUTS = 300
+"""Lengths up to which a vector is cut at each byte."""
 
 
 def layers(packet: Any) -> Iterator[str]:
@@ -39,18 +40,20 @@ def layers(packet: Any) -> Iterator[str]:
 
 
 def read(protocol: str, request: Request, octets: bytes) -> set[str]:
-    return set(layers(root(protocol, octets, request)(octets)))
+    """Return the layers in a message; over TCP also those of the stream that it is a piece of."""
+    roots = [root(protocol, octets, request)]
+    if request.transport == "tcp":
+        roots += [getattr(layers_of(protocol), "reader", layers_of(protocol).root)(octets, request)]
+    return {name for layer in roots for name in layers(layer(octets))}
 
 
 def in_vectors(protocol: str) -> set[str]:
-    (info,) = [each for each in protocol_infos() if each.name == protocol]
-    known = [each.name for each in info.dialects]
-    found: set[str] = set()
-    for row in json.loads((VECTORS / f"{protocol}.vectors.json").read_text()):
-        for dialect in known if row["dialect"] in (None, "any", "all") else (row["dialect"],):
-            for transport in ("udp", "tcp"):
-                found |= read(protocol, Request(dialect, None, transport), bytes.fromhex(row["hex"]))
-    return found
+    return {
+        name
+        for vector in payload_vectors(protocol)
+        for request in requests(protocol, vector)
+        for name in read(protocol, request, bytes.fromhex(vector["hex"]))
+    }
 
 
 def in_captures(protocol: str) -> set[str]:
@@ -62,7 +65,8 @@ def in_captures(protocol: str) -> set[str]:
             key = record.dialect, record.direction, record.transport, types
             counts[key] += 1
             if record.protocol == protocol and record.dialect and counts[key] <= _PAYLOADS:
-                request = Request(record.dialect, record.direction, record.transport)
+                stream = record.transport == "tcp"
+                request = Request(record.dialect, record.direction, record.transport, unframed=stream)
                 found |= read(protocol, request, record.payload)
     return found
 
@@ -71,8 +75,22 @@ def in_captures(protocol: str) -> set[str]:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_layer_is_in_a_capture_or_a_vector_or_listed(protocol: str) -> None:
     unseen = set(exported_layers(protocol)) - in_vectors(protocol) - in_captures(protocol)
-    listed = {
-        name for line in UNSEEN.read_text().splitlines() if line.startswith(f"{protocol}: ")
-        for name in line.partition(": ")[2].split()
-    }  # fmt: skip
-    assert unseen == listed
+    rows = [line.split(": ") for line in UNSEEN.read_text().splitlines()]
+    assert unseen == {name for of, _reason, names in rows if of == protocol for name in names.split()}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_vectors_are_kept_when_cut(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conf, "debug_dissector", True)
+    known: set[tuple[str, bytes]] = set()
+    for vector in payload_vectors(protocol):
+        whole = bytes.fromhex(vector["hex"])
+        for request in requests(protocol, vector):
+            for length in range(1, min(len(whole), _CUTS)):
+                octets = whole[:length]
+                if (request.dialect, octets) in known:
+                    continue
+                known.add((request.dialect, octets))
+                assert bytes(root(protocol, octets, request)(octets)) == octets
+                assert_sound(dissect(protocol, octets, request, strict=True))
+    assert known

@@ -40,8 +40,9 @@ FLAGS = {
     "0.6 vital chunk with contradicting sequence bits": "teeworlds-sequence-copies",
     "empty control packet": "teeworlds-control-missing",
     "string without terminator": "unterminated-string",
+    "DDNet sys.unknown": "teeworlds-unknown-uuid",
 }
-"""Malformed vector -> the finding that its `flag` asks for."""
+"""Malformed or unknown vector -> its finding."""
 
 
 def decode(vector: dict[str, Any]) -> Any:

@@ -189,13 +189,10 @@ def _array(row: dict[str, Any], name: str, family: str) -> ArrayOf:
 
 
 def _object(row: dict[str, Any], name: str, family: str) -> ArrayOf:
-    """Return the integers of a snapshot object."""
-    item = Number(row["name"])
+    """Return the integers of a snapshot object; an earlier field states their bytes in memory."""
     ints = object_rows(family)[_object_number(row["object"], family)]["ints"]
-    if "length_field" in row:
-        length = row["length_field"]
-        return ArrayOf(name, item, E(f"{length} // 4"), default=[0] * ints, shown=row["name"])
-    return ArrayOf(name, item, E(str(ints)), default=[0] * ints, shown=row["name"])
+    count = E(f"{row['length_field']} // 4")
+    return ArrayOf(name, Number(row["name"]), count, default=[0] * ints, shown=row["name"])
 
 
 def _object_number(name: str, family: str) -> int | bytes:
@@ -212,7 +209,7 @@ def _raw(row: dict[str, Any], name: str) -> Any:
 
 
 def _list(row: dict[str, Any], name: str, family: str) -> Items:
-    """Return the list of objects that fills the rest of a message."""
+    """Return a list of objects: as many as an earlier field states, or up to the end."""
     item = type(
         "TwItem",
         (Layer,),
@@ -224,7 +221,7 @@ def _list(row: dict[str, Any], name: str, family: str) -> Items:
             "fields_desc": [_field(entry, family) for entry in row["item"]],
         },
     )
-    return Items(name, item)
+    return Items(name, item, E(row["count_field"]) if "count_field" in row else None)
 
 
 Maker: TypeAlias = Callable[[dict[str, Any], str, str], Any]
@@ -261,6 +258,7 @@ _MAKERS: dict[str, Maker] = {
     "strings_to_end": _texts,
     "ints_to_end": lambda row, name, _family: ArrayOf(name, Number(name), None, shown=row["name"]),
     "object": _object,
+    "repeat": _list,
     "repeat_to_end": _list,
 }
 """Type of a field in the table -> what makes it. Every other type is a number."""
