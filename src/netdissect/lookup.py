@@ -129,7 +129,7 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
     """Return protocol -> full dialect name, for dialects given in full or without a prefix.
 
     Raises:
-        UsageError: no protocol has such a dialect, or several do.
+        UsageError: no protocol has such a dialect, or several do, or two are of one protocol.
 
     """
     chosen: dict[str, str] = {}
@@ -145,7 +145,9 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"no protocol has a dialect {quoted(name)}{near}")
         if len(rows) > 1:
             raise UsageError(f"{quoted(name)} is ambiguous: {' or '.join(row[1] for row in rows)}")
-        chosen[rows[0][0]] = rows[0][1]
+        of, dialect = rows[0]
+        if chosen.setdefault(of, dialect) != dialect:
+            raise UsageError(f"{chosen[of]} and {dialect} exclude each other: choose one")
     return chosen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +56,32 @@ def test_what_is_read_is_not_written_over(words: tuple[object, ...], tmp_path: P
     assert capture.read_bytes() == CLIENT.read_bytes()
     assert result.exit_code == 2
     assert "is also an input: write to another file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("join",), ("ladder",), ("timeline",), ("stats",), ("diagnose",), ("report", "-o", os.devnull)],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("cut", [0, 1], ids=["first", "second"])
+def test_of_two_captures_one_that_is_cut_short_is_told(
+    words: tuple[str, ...], cut: int, tmp_path: Path
+) -> None:
+    pair, short = [CLIENT, SERVER], tmp_path / "cut.pcap"
+    short.write_bytes(pair[cut].read_bytes()[:-7])
+    pair[cut] = short
+    result = run(*words, *pair)
+    assert result.stderr.count(f"{short} is cut short at offset") == 1
+    assert result.exit_code == 6
+    assert "cut short" not in run(*words, *pair, "-q").stderr
+
+
+def test_a_qlog_of_a_capture_that_is_cut_short_is_told(tmp_path: Path) -> None:
+    short = tmp_path / "cut.pcap"
+    short.write_bytes(CLIENT.read_bytes()[:-7])
+    result = run("export", short, "--qlog", tmp_path / "game.sqlog")
+    assert f"{short} is cut short at offset" in result.stderr
+    assert result.exit_code == 6
 
 
 def test_units_beyond_what_is_sorted_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -270,6 +270,10 @@ WORDS: list[Case] = [
     (["read", LOSSY, "-d", "udp.port==7777,riptide-2.5"], 2, "did you mean 'riptide-2."),
     (["read", LOSSY, "--dialect", "riptide-2.5"], 2, "did you mean 'riptide-2."),
     (["read", LOSSY, "--dialect", "nosuch"], 2, "no protocol has a dialect 'nosuch'"),
+    (
+        ["read", LOSSY, "--dialect", "riptide-2.0", "--dialect", "2.2"], 2,
+        "riptide-2.0 and riptide-2.2 exclude each other",
+    ),
     (["read", LOSSY, "--disable-protocol", "riptid"], 2, "did you mean 'riptide'"),
     (["read", LOSSY, "--byte-order", "middle"], 2, "is not one of"),
     (["read", LOSSY, "--inflate-limit", "0"], 2, "not in the range"),
@@ -411,6 +415,7 @@ WORDS: list[Case] = [
     (["export", LOSSY, "--qlog", "nosuch/x"], 3, "nosuch/x: No such file"),
     (["export", "lua", "riptide", "-o", "nosuch/x"], 3, "nosuch/x: No such file"),
     (["export", "lua", "riptide", "-o", "."], 3, ".: Is a directory"),
+    (["export", "lua", "riptide", "--qlog", "-"], 2, "its only option is -o FILE"),
     (["slice", LOSSY, "-w", "x.pcap", "--frames", ""], 2, "is no range"),
     (["read", LOSSY, "-d", "tcp.port==7777,teeworlds"], 2, "teeworlds does not run over tcp"),
     (["schema", "nosuch"], 2, "no command 'nosuch' has --json"),
@@ -453,6 +458,7 @@ WORDS: list[Case] = [
     (["ladder", LOSSY, "1", "--svg", "nosuch/x.svg"], 3, "nosuch/x.svg: No such file"),
     (["new-protocol", "mygame", "/proc/x"], 3, "No such file"),
     (["man", "red"], 2, "did you mean 'read'"),
+    (["encode", "riptide", "-", "x=1"], 2, "come from standard input, not from x=1"),
     (["decode", "riptide", "--dialect", "", "00"], 2, "riptide has no dialect ''"),
     *(([*words], 2, f"{protocol} does not run over {carrier}")
       for protocol, carrier, message in (("netplay", "udp", "0"), ("teeworlds", "tcp", "sys.info"))

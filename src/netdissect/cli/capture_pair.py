@@ -40,6 +40,7 @@ class CapturePair(Closing):
         self.second = second
         options = session.choices.options()
         self.joined = join(session.file, second, options=options)
+        session.joined = self.joined.report.captures
         self.observed = Observed(self.joined, options.limits)
         # Taken from the context: neither capture alone has to reach the start of the part.
         self.part = click.get_current_context().meta.pop(PART, Part())

@@ -64,6 +64,8 @@ def command(
 
     transport = _transport(protocol, facts.transport)
     if message == "-":
+        if fields:
+            raise click.UsageError(f"The fields come from standard input, not from {fields[0]}.")
         _rebuild(protocol, facts, as_json=as_json)
         return
     name = full_dialect(protocol, facts.dialect)

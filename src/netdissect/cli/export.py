@@ -86,13 +86,16 @@ def command(
     netdissect export lua all -o ~/.local/lib/wireshark/plugins/netdissect.lua
     """
     if file == _LUA:
+        if notes is not None or qlog_file is not None or connection is not None:
+            raise UsageError("export lua reads no capture: its only option is -o FILE")
         return _lua(second, output)
     if second is not None:
         raise UsageError(f"export reads one capture; {quoted(second)} is one too many")
     if file == "-":
         raise UsageError(_TWICE)
     if notes is None and qlog_file is not None:
-        return _qlog(Session(file, choices, quiet=True), qlog_file, flavour, connection)
+        session = Session(file, choices, quiet=True)
+        return _qlog(session, qlog_file, flavour, connection, quiet=look.quiet)
     if notes is None or qlog_file is not None:
         raise UsageError("give either --pcapng-notes FILE or --qlog FILE")
     refuse_input_as_output(notes, [file])
@@ -120,7 +123,9 @@ def _lua(protocol: str | None, output: str | None) -> int:
     return EXIT.DONE
 
 
-def _qlog(session: Session, target: str, flavour: str, number: int | None) -> int:
+def _qlog(
+    session: Session, target: str, flavour: str, number: int | None, *, quiet: bool
+) -> int:
     """Write one connection as qlog."""
     refuse_input_as_output(target, [session.file])
     with session:
@@ -135,6 +140,7 @@ def _qlog(session: Session, target: str, flavour: str, number: int | None) -> in
         with open_to_write(target) as out:
             for line in qlog(session.records_and_timeline(), report, flavour):
                 out.write(line)
+        session.quiet = quiet
         return session.status()
 
 

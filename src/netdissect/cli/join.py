@@ -10,8 +10,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
-from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look, print_json, refuse_input_as_output
+from netdissect.cli.output import Look, cut_short, print_json, refuse_input_as_output
 from netdissect.cli.session import Choices
 from netdissect.cli.spans import Part, no_such_connection
 from netdissect.system import sandbox
@@ -75,12 +74,10 @@ def command(
         # With `-w -`, standard output is the capture.
         elif target != "-":
             _show(links, look.screen())
-        cut = any(
-            info.truncated_at is not None for link in links for info in link.joined.report.captures
-        )
+        known = {info.path: info for link in links for info in link.joined.report.captures}
+        return cut_short(known.values(), quiet=look.quiet)
     finally:
         close_all(links)
-    return EXIT.CUT_SHORT if cut else EXIT.DONE
 
 
 def _keep(link: Link, connections: tuple[int, ...]) -> None:

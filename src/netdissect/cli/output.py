@@ -21,6 +21,7 @@ from netdissect.system.interrupt import check
 
 if TYPE_CHECKING:
     from netdissect.capture.blocks import BlockReader
+    from netdissect.model.reports import CaptureInfo
 
 
 class Look(NamedTuple):
@@ -177,6 +178,23 @@ def _status(path: str, standard: int) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return None if path == "-" and not stat.S_ISREG(found.st_mode) else (found.st_dev, found.st_ino)
+
+
+def cut_short(captures: Iterable[CaptureInfo], *, quiet: bool) -> int:
+    """Report captures that are cut short on standard error; return the status."""
+    status = EXIT.DONE
+    for info in captures:
+        if info.truncated_at is None:
+            continue
+        status = EXIT.CUT_SHORT
+        reason = f": {info.damage}" if info.damage else ""
+        if not quiet:
+            print(  # noqa: T201 - the message of the contract
+                f"netdissect: {safe(info.path)} is cut short at offset"
+                f" {info.truncated_at}{safe(reason)}; everything before it was read",
+                file=sys.stderr,
+            )
+    return status
 
 
 def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:

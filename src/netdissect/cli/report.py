@@ -181,6 +181,7 @@ def _of_two(
         raise UsageError(NO_STDIN)
     options = session.choices.options()
     with join(session.file, second, options=options) as joined:
+        session.joined = joined.report.captures
         observed = Observed(joined, options.limits).reports()
         contents = capture_of(session, found, numbers, redact=redact, observed=observed)
         contents.join = joined.report

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from netdissect.cli.errors import EXIT
+from netdissect.cli.output import cut_short
 from netdissect.cli.spans import check_connections, check_start, no_such_connection, requested_part
 from netdissect.model.closing import Closing
 from netdissect.model.records import DatagramRecord
@@ -167,6 +168,8 @@ class Session(Closing):
         """Time of the first frame, known while early records are yielded."""
         self._looked_at: Any = None
         """The reader of the first pass, if there was one."""
+        self.joined: tuple[CaptureInfo, ...] = ()
+        """The captures that were joined, if there is a second one."""
         self.first_pass: Analysis | None = None
         """Result of the first pass over the whole file, if there was one."""
         self.hold = True
@@ -225,23 +228,19 @@ class Session(Closing):
             if limit in self.limits_hit:
                 self._say(f"{self.limits_hit[limit]:,} {what} ({limit})")
         info = self.reader.info
+        known = {each.path: each for each in (info, *self.joined)}
         for name in info.link_types:
             if name not in map(link_type_name, LINK_READERS):
                 self._say(f"link type {name} is not supported; its frames were skipped")
-        if info.truncated_at is None:
-            check_start(info)
-            first = self._looked_at
-            if first is None or first.fault is None:
-                return EXIT.DONE
-            self._say(
-                f"{info.path} could only be read up to offset {first.info.truncated_at} the first"
-                f" time: {first.fault}; conclusions rest on what is before it"
-            )
+        if cut_short(known.values(), quiet=self.quiet):
             return EXIT.CUT_SHORT
-        reason = f": {info.damage}" if info.damage else ""
+        check_start(info)
+        first = self._looked_at
+        if first is None or first.fault is None:
+            return EXIT.DONE
         self._say(
-            f"{info.path} is cut short at offset {info.truncated_at}{reason}; everything before it"
-            " was read"
+            f"{info.path} could only be read up to offset {first.info.truncated_at} the first"
+            f" time: {first.fault}; conclusions rest on what is before it"
         )
         return EXIT.CUT_SHORT
 
