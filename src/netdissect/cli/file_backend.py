@@ -138,7 +138,8 @@ class FileBackend:
                     found.connection = found.connection and numbers[found.connection - 1]
             if not self._halted.is_set():
                 begins = array("q", sorted(pipeline.begun.frames))
-                self._first_pass = Analysis(reader.info, pipeline.reports, begins)
+                late = pipeline.recogniser.late
+                self._first_pass = Analysis(reader.info, pipeline.reports, begins, late)
             self._conclude(pipeline, pipeline.reports)
 
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:

@@ -157,7 +157,9 @@ def look_ahead(
     found = first_look(source, placing, processes=processes, most=most, watch=watch)
     if found is None:
         return options
-    return replace(options, near=found.near, begins=found.begins, repeated=found.repeated)
+    return replace(
+        options, near=found.near, begins=found.begins, late=found.late, repeated=found.repeated
+    )
 
 
 def first_look(
@@ -206,7 +208,7 @@ def with_placements(
     known = ByConnection[Placement]()
     for report in reports:
         known.put(report.connection, (*report.near, report.misses_frames, report.copy_gaps))
-    return replace(options, near=known, begins=found.begins)
+    return replace(options, near=known, begins=found.begins, late=found.late)
 
 
 def _is_other(

@@ -7,7 +7,6 @@ continue the present connection, begin another one of its protocol, or prove ano
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
@@ -115,13 +114,11 @@ class Doubts:
 
     def may_begin(self, flow: Flow, frame: int) -> bool:
         """Return whether a flow may be doubted from a frame on."""
-        connection, begins = flow.connection, self._options.begins
+        connection = flow.connection
         if self._over or connection is None or connection.forced or flow.rule is not None:
             return False
-        if begins is not None:
-            place = bisect_left(begins, frame)
-            if place == len(begins) or begins[place] != frame:
-                return False
+        if not self._options.may_begin(frame):
+            return False
         if len(self._held) < MAX_DOUBTED:
             return True
         self._hit("MAX_DOUBTED")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from typing import Final, TypeAlias
 
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import Severity
+from netdissect.model.claims import Claim
 from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
@@ -31,6 +33,8 @@ Placement: TypeAlias = tuple[bool | None, bool | None, bool, tuple[CopyGaps, Cop
 """Where the capture was taken, and what it misses, for one connection: `near[0]`, `near[1]`,
 `misses_frames` and `copy_gaps` of `ConnectionReport`.
 """
+LateClaim: TypeAlias = tuple[int, Claim | None]
+"""Packets of a flow when it was judged, and what it was claimed for."""
 UNKNOWN_PLACEMENT: Final[Placement] = (None, None, False, (NO_GAPS, NO_GAPS))
 PLACEMENTS: Final[tuple[Placement, ...]] = tuple(
     product((None, False, True), (None, False, True), (False, True), ((NO_GAPS, NO_GAPS),))
@@ -57,6 +61,10 @@ class Options:
     begins: array[int] | None = None
     """Sorted first frames of all connections, from a first pass; they determine the numbers of
     connections. None = number connections as they are recognised.
+    """
+    late: Mapping[int, LateClaim] = field(default_factory=dict)
+    """First frame of a flow -> what it was claimed for at the end of a first pass. Nothing else
+    would be learnt by waiting for the end again, which holds all later datagrams back.
     """
     named: Callable[[tuple[str, str], int, int], int] | None = None
     """(endpoints, first frame, number) -> number to use instead, for reading a part of a capture
@@ -85,6 +93,13 @@ class Options:
     placing: bool = False
     """Whether only `Analysis.begins`, `near` and `repeated` are needed, and no reports."""
 
+    def may_begin(self, frame: int) -> bool:
+        """Return whether a connection begins with a frame; True without a first pass."""
+        if self.begins is None:
+            return True
+        place = bisect_left(self.begins, frame)
+        return place < len(self.begins) and self.begins[place] == frame
+
     def narrowed(self, kinds: AbstractSet[str | None] | None) -> Options:
         """Return options that suffice for the datagrams with a copy of one of `kinds` (None = all
         datagrams): `only` leaves out connections that cannot have any.
@@ -104,6 +119,8 @@ class Analysis:
     """In the order of first frames."""
     begins: array[int] = field(default_factory=lambda: array("q"))
     """For `Options.begins`."""
+    late: dict[int, LateClaim] = field(default_factory=dict)
+    """For `Options.late`."""
     near: dict[int, Placement] = field(default_factory=dict)
     """For `Options.near`: connections whose placement is known. Only if `Options.placing`."""
     repeated: set[int] | None = None

@@ -330,6 +330,7 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
 def _add(whole: Analysis, part: Analysis) -> None:
     whole.anomalies += part.anomalies
     whole.begins = array("q", merge(whole.begins, part.begins))
+    whole.late.update(part.late)
     whole.other_datagrams += part.other_datagrams
     whole.flow.add(part.flow)
     for limit, hits in part.limits_hit.items():

@@ -7,8 +7,6 @@ flow to a known server that proves nothing itself is taken for the protocol of t
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +19,7 @@ from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name, is_udp
-from netdissect.pipeline.options import Options
+from netdissect.pipeline.options import LateClaim, Options
 from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
@@ -127,7 +125,9 @@ class Recogniser:
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Flows that wait for recognition under the key of their first packet, oldest first."""
-        self._begins = None if options.others else options.begins
+        self._knows_begins = options.begins is not None and not options.others
+        self.late: dict[int, LateClaim] = {}
+        """For `Options.late`."""
         self._awaited: dict[Name, int] = {}
         """First frames of those of them that will be a connection, if a first pass has found out.
         """
@@ -152,7 +152,7 @@ class Recogniser:
         """Return the oldest frame whose flow waits for recognition; None without any. A flow that
         will never be a connection only counts if packets of unknown protocols are shown.
         """
-        if self._begins is not None:
+        if self._knows_begins:
             return next(iter(self._awaited.values()), None)
         # `_lone` is empty whenever this matters: `set_aside` refuses if packets are shown.
         flow = next(iter(self._sampled.values()), None)
@@ -270,12 +270,17 @@ class Recogniser:
         flow.last_ns = time_ns
         flow.packets.append((side, packet))
         self._octets += PACKET_OCTETS
-        if self._begins is not None and len(flow.packets) == 1:
-            self._await(flow, packet[1], self._begins)
+        if self._knows_begins and len(flow.packets) == 1 and self._options.may_begin(packet[1]):
+            self._awaited[flow.name] = packet[1]
         for octets in pieces:
             flow.sample.append((side, time_ns, octets))
             flow.octets += len(octets)
             self._octets += len(octets)
+        count, claim = self._options.late.get(flow.first_held, (0, None))
+        if claim is not None and count == len(flow.packets):
+            self._take_off(flow)
+            self._begin(flow, self.settle(flow, claim))
+            return
         size = len(flow.sample)
         if flow.transport == "tcp":
             full = size >= SAMPLE_PIECES or flow.octets > SAMPLE_OCTETS
@@ -294,12 +299,6 @@ class Recogniser:
             claim = self._claim(flow, final=True)
             flow.waits = claim is not None and awaits_roles(flow, claim, self._protocols)
         return flow.waits and still_short(flow)
-
-    def _await(self, flow: Flow, frame: int, begins: array[int]) -> None:
-        """Remember a flow if its first frame is known to begin a connection."""
-        place = bisect_left(begins, frame)
-        if place < len(begins) and begins[place] == frame:
-            self._awaited[flow.name] = frame
 
     def hold_error(self, name: Name, packet: Packet) -> None:
         """Hold an ICMP error that quotes a datagram of a flow that waits."""
@@ -377,6 +376,7 @@ class Recogniser:
             else:
                 claimed.append((flow, self.settle(flow, claim)))
         for flow, roles_from in sorted(claimed, key=lambda pair: pair[0].first_held):
+            self.late[flow.first_held] = len(flow.packets), flow.claim
             self._begin(flow, roles_from)
 
     def _claim(self, flow: Flow, *, final: bool) -> Claim | None:

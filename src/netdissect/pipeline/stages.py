@@ -217,6 +217,7 @@ class Pipeline(PacketSink):
             info=info,
             connections=self.reports,
             begins=array("q", sorted(self.begun.frames)),
+            late=self.recogniser.late,
             near=self.near,
             repeated=self.repeated,
             anomalies=anomalies.listed(),
@@ -227,11 +228,8 @@ class Pipeline(PacketSink):
         )
 
     def renumber(self) -> array[int] | None:
-        """Renumber all connections in the order of their first frames, after `finish`.
-
-        Returns:
-            The new number of connection n at n - 1; None if no number has changed.
-
+        """Renumber all connections in the order of their first frames, after `finish`; return the
+        new number of connection n at n - 1, or None if no number has changed.
         """
         if self.options.begins is not None or self.begun.in_order:
             return None
