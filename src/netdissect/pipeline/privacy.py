@@ -10,7 +10,8 @@ The layers state which fields are private (`FieldNode.private`). A protocol may 
   that returns the new bytes.
 * `PARTS`: privacy class whose bytes may be divided between datagrams -> names of the fields beside
   them that state the whole, the index of the part, and the number of parts. The writer of such a
-  class takes the offsets of the cuts as a third argument.
+  class takes the offsets of the cuts as a third argument, and says by `begins` and `ends` whether
+  the bytes contain the first and the last part.
 * `members`: function of (the user's schema or None) that returns the names of members of JSON that
   are not private.
 """
@@ -77,7 +78,7 @@ class Rewriter:
 
     def __init__(self, tree: Dissection, habits: Habits, writer: Writer) -> None:
         self._tree = tree
-        self._habits = habits
+        self.habits = habits
         self._writer = writer
         self.given: dict[FieldNode, bytes] = {}
         """Field -> its new bytes, where they are known already."""
@@ -145,7 +146,7 @@ class Rewriter:
         outer = self._tree.buffers[buffer.of].data
         first, length = buffer.source or (0, 8 * len(outer))
         packed = outer[first >> 3 : (first + length) >> 3]
-        packer = self._habits.packers.get(buffer.name)
+        packer = self.habits.packers.get(buffer.name)
         done = None if packer is None else packer(packed, buffer.data, new)
         if done is None or len(done) != len(packed):
             return False
@@ -202,11 +203,11 @@ class Rewriter:
         if kind == ADDRESS and len(octets) == _ADDRESS_OCTETS:
             return self._writer.address(octets)
         write: Callable[[bytes, Callable[[bytes], bytes]], bytes] | None
-        write = self._habits.writers.get(kind)
+        write = self.habits.writers.get(kind)
         return octets if write is None else write(octets, self._text)
 
     def _text(self, octets: bytes) -> bytes:
-        return self._writer.text(octets, self._habits.costs, flat=self._flat)
+        return self._writer.text(octets, self.habits.costs, flat=self._flat)
 
     def _value(self, node: FieldNode) -> None:
         """Overwrite a text that a user's schema has decoded, but not its length."""
@@ -254,7 +255,7 @@ class Rewriter:
 
     def _new_members(self, names: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return old -> new names of members, which are as different as the old ones."""
-        known = self._habits.members
+        known = self.habits.members
         new = {name: name for name in names if name.decode("utf-8", "replace") in known}
         taken = set(new)
         for name in names:

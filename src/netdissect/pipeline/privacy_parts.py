@@ -7,7 +7,7 @@ waits for the others, so that all of them are overwritten as one.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import accumulate
@@ -121,7 +121,7 @@ class _Parts:
                 if len(whole.old) == whole.count:
                     complete.append(key)
         if not waiting.open:
-            yield _finished(waiting)
+            yield self._done(waiting)
         for key in complete:
             yield from self._finish(key)
         while sum(len(whole.waiting) for whole, _ in self._open.values()) > MAX_WAITING:
@@ -135,11 +135,10 @@ class _Parts:
     def _finish(self, key: tuple[Any, ...]) -> Iterator[Rewritten]:
         """Overwrite a whole, as far as it has come; yield the records that waited for it."""
         whole, habits = self._open.pop(key)
-        spell = partial(self._writer.text, costs=habits.costs)
         for run in _runs(sorted(whole.old)):
             parts = [whole.old[index] for index in run]
             ends = list(accumulate(map(len, parts)))
-            new = habits.writers[whole.kind](b"".join(parts), spell, ends[:-1])
+            new = self._written(whole, habits, b"".join(parts), run, ends[:-1])
             for index, part, end in zip(run, parts, ends, strict=True):
                 whole.new[index] = new[end - len(part) : end]
         self._finished[key] = whole
@@ -149,7 +148,28 @@ class _Parts:
         for each in waiting:
             each.open -= 1
             if not each.open:
-                yield _finished(each)
+                yield self._done(each)
+
+    def _done(self, waiting: _Waiting) -> Rewritten:
+        """Return a record whose wholes are finished."""
+        rewriter = waiting.rewriter
+        for part in waiting.parts:
+            whole, index = part.whole, part.index
+            if whole.old.get(index) == part.octets:
+                rewriter.given[part.node] = whole.new[index]
+            else:  # not the part that the others belong to
+                new = self._written(whole, rewriter.habits, part.octets, [index], [])
+                rewriter.given[part.node] = new
+        return Rewritten(waiting.record, *rewriter.payload())
+
+    def _written(
+        self, whole: _Whole, habits: Habits, octets: bytes, run: Sequence[int], cuts: Sequence[int]
+    ) -> bytes:
+        """Return consecutive parts of a whole without what is private."""
+        spell = partial(self._writer.text, costs=habits.costs)
+        begins, ends = run[0] == 0, run[-1] == whole.count - 1
+        new: bytes = habits.writers[whole.kind](octets, spell, cuts, begins=begins, ends=ends)
+        return new
 
 
 def _places(
@@ -177,12 +197,3 @@ def _runs(indices: Iterable[int]) -> Iterator[list[int]]:
         run.append(index)
     if run:
         yield run
-
-
-def _finished(waiting: _Waiting) -> Rewritten:
-    """Return a record whose wholes are finished."""
-    for part in waiting.parts:
-        # A part that is not the one of this index is overwritten alone.
-        if part.whole.old.get(part.index) == part.octets:
-            waiting.rewriter.given[part.node] = part.whole.new[part.index]
-    return Rewritten(waiting.record, *waiting.rewriter.payload())

@@ -54,7 +54,7 @@ class Delta:
 
 
 @cache
-def _static_sizes(family: str) -> dict[int, int]:
+def static_sizes(family: str) -> dict[int, int]:
     """Return type -> number of integers of the types whose size is not on the wire."""
     return {
         number: int(row["ints"])
@@ -73,7 +73,7 @@ def read_delta(data: bytes, family: str) -> Delta:
 
     """
     delta = Delta()
-    sizes = _static_sizes(family)
+    sizes = static_sizes(family)
     end = len(data)
     try:
         gone, at = read_teeworlds(data, 0, end)

@@ -5,7 +5,7 @@ from hashlib import blake2b
 import pytest
 
 from netdissect.protocols.teeworlds.privacy import COSTS, WRITERS
-from netdissect.wire.teeworlds_snapshots import pack_string
+from netdissect.wire.teeworlds_snapshots import apply, checksum, pack_string, read_delta
 from netdissect.wire.varint import TEEWORLDS
 
 LETTERS = b"abcdefghijklmnopqrstuvwABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -59,6 +59,78 @@ def test_a_name_that_is_cut_in_two_becomes_another_of_the_same_cost_on_both_side
     assert sum(read(new)) & 0xFFFFFFFF == sum(read(data)) & 0xFFFFFFFF
     assert cost(new[:cut]) <= cost(data[:cut])
     assert cost(new[cut:]) <= cost(data[cut:])
+
+
+def client(name: str, clan: str = "") -> list[int]:
+    """Return the integers of a client_info item."""
+    return [*pack_string(name.encode(), 4), *pack_string(clan.encode(), 3), -1, *[0] * 9]
+
+
+def delta(*items: tuple[int, list[int]]) -> bytes:
+    """Return a delta that updates client_info items, and an item of another type before them."""
+    ints = [0, len(items) + 1, 0, 5, 3, 1, 2, 3]
+    for number, values in items:
+        ints += [11, number, *values]
+    return b"".join(map(TEEWORLDS.write, ints))
+
+
+def changed(before: list[int], after: list[int]) -> list[int]:
+    return [new - old for old, new in zip(before, after, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("nameless tee", ""), ("mallory", "")), (("alice", "ab"), ("bob", "ab")), (("bob", ""), ("tim", "x")),
+        (("alice", ""), ("alicf", "clan")), (("(1)nameless tee", "abcdefghijk"), ("x", "")), (("Zo\u00eb", ""), ("zed", "z")),
+    ],
+)  # fmt: skip
+def test_how_a_name_changes_becomes_something_else(
+    before: tuple[str, str], after: tuple[str, str]
+) -> None:
+    """The differences of its integers stood there as they were."""
+    old = changed(client(*before), client(*after))
+    data = delta((0, client("somebody")), (5, old), (6, client("else")))
+    new = WRITERS["snapshot"](data, spell)
+    items = read_delta(new, "0.6").updated
+    assert len(new) == len(data)
+    assert cost(new) <= cost(data)
+    base = {(11, 5): tuple(client(*before))}
+    sums = [checksum(apply(base, read_delta(octets, "0.6"))) for octets in (data, new)]
+    assert sums[0] == sums[1]
+    assert [bool(value) for value in items[11, 5]] == [bool(value) for value in old]
+    assert all(new != value for new, value in zip(items[11, 5], old, strict=True) if value)
+    assert items[5, 3] == (1, 2, 3)
+    assert items[11, 0] != tuple(client("somebody"))
+
+
+def test_a_change_that_the_checksum_tells_stays() -> None:
+    data = delta((5, changed(client("bob"), client("tim"))))
+    assert WRITERS["snapshot"](data, spell) == data
+    assert WRITERS["snapshot"](data, spell, begins=True, ends=False) != data
+
+
+def test_nobody_has_no_name() -> None:
+    data = delta((5, client("")))
+    assert WRITERS["snapshot"](data, spell) == data
+
+
+@pytest.mark.parametrize("cut", range(10, 45))
+def test_half_a_name_becomes_something_else(cut: int) -> None:
+    """The other part of the snapshot is missing: the characters on this side stayed."""
+    data = delta((5, client("nameless tee", "clan")), (6, changed(client("bob"), client("tim"))))
+    first = 10  # where the name begins
+    for old, new in (
+        (data[:cut], WRITERS["snapshot"](data[:cut], spell, ends=False)),
+        (data[cut:], WRITERS["snapshot"](data[cut:], spell, begins=False)),
+    ):
+        assert len(new) == len(old)
+        assert cost(new) <= cost(old)
+        assert [octet >> 7 for octet in new] == [octet >> 7 for octet in old]
+    begun = WRITERS["snapshot"](data[:cut], spell, ends=False)
+    assert begun[:first] == data[:first]
+    for at in range(first, cut - 4, 5):
+        assert begun[at : at + 5] != data[at : at + 5] or at > 40
 
 
 @pytest.mark.parametrize(

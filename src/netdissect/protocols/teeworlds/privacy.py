@@ -6,18 +6,26 @@ See `pipeline/privacy.py`.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from functools import cache
+from hashlib import sha256
+from itertools import chain, pairwise, starmap
 from operator import le
+from random import Random
 
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds_snapshots import pack_string, unpack_string
-from netdissect.wire.varint import TEEWORLDS
+from netdissect.wire.teeworlds_snapshots import pack_string, static_sizes, unpack_string
+from netdissect.wire.varint import TEEWORLDS, VarintError
 
 COSTS: tuple[int, ...] = huffman.bit_lengths()
 """Length of each byte in a compressed packet, bits."""
-_NAME, _CLAN = 4, 3
-"""Integers that hold a name and a clan in a client_info item of 0.6."""
+_CLIENT_INFO, _NAME, _CLAN = 11, 4, 3
+"""Type of a client_info item of 0.6, and the numbers of its first integers that hold a name and a
+clan.
+"""
+_NAMELESS = (*pack_string(b"", _NAME), *pack_string(b"", _CLAN))
 _CANDIDATES = re.compile(rb"(?<![\x80-\xff])(?=((?:[\x80-\xff]{1,4}[\x00-\x7f]){7}))")
 """Seven consecutive integers of two to five bytes each, as packed text has. Five are usual; an
 integer whose first letter is one of `_SHORT` has four, and some parts of UTF-8 have fewer.
@@ -26,6 +34,8 @@ _SHORT = b"xyz"
 """Letters that become the first byte of a small negative integer."""
 _ATTEMPTS = 20_000
 """Replacements that are tried for one name and clan."""
+_ENOUGH = 2000
+"""Those after which one that is shorter in a compressed packet is taken."""
 _STANDARD = (
     rb"Timeout|Server shutdown|Wrong password|This server is full",
     rb"Only \d+ players with the same IP are allowed",
@@ -43,9 +53,10 @@ Teeworlds 0.6 and 0.7 and of DDNet.
 _WITHOUT_PEOPLE = re.compile(b"|".join(_STANDARD))
 _WITH_PEOPLE = re.compile(rb"((?:Kicked|Banned|" + _STANDARD[-1] + rb") \()(.*)(\))", re.DOTALL)
 """The same before a reason that somebody may have typed."""
+_MORE = 0x80
+"""Bit of a byte of an integer that says that another follows."""
 _USUAL, _LONGEST = 4, 5
 """Bytes of an integer of text: usually at least, and at most."""
-_U32 = 0xFFFFFFFF
 
 
 def _recompress(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
@@ -74,15 +85,24 @@ def _close_reason(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
 
 
 def _snapshot(
-    octets: bytes, spell: Callable[[bytes], bytes], cuts: Sequence[int] = ()
+    octets: bytes,
+    spell: Callable[[bytes], bytes],
+    cuts: Sequence[int] = (),
+    *,
+    begins: bool = True,
+    ends: bool = True,
 ) -> bytes:
     """Return the data of a snapshot with other names and clans in its client_info items.
 
     The sum of the integers does not change, and so neither does the checksum of this snapshot and
     of those built on it. Nor does the size, even in compressed packets: of one with the whole data,
-    or of several that divide it at `cuts`.
+    or of several that divide it at `cuts`. Parts may be missing before and behind the data, unless
+    it `begins` and `ends` the snapshot: then nobody can tell the checksum.
     """
-    at = 0
+    if not begins:
+        # Nobody can tell where an item begins.
+        return _shuffled(octets, [(0, len(octets))], cuts, _random(octets, spell))
+    old, at = octets, 0
     while (match := _CANDIDATES.search(octets, at)) is not None:
         at = match.start() + 1
         raw = match[1]
@@ -91,7 +111,144 @@ def _snapshot(
         if found is not None:
             at = match.start() + len(raw)
             octets = octets[: match.start()] + found + octets[at:]
-    return octets
+    items, whole = _names(old)
+    # Only a name that is new is there as text; of one that changes, it is the differences.
+    left = [
+        span
+        for spans in items
+        if all(old[start:end] == octets[start:end] for start, end in spans)
+        for span in spans
+        if span[0] < span[1]
+    ]
+    return _without(octets, left, spell, cuts, sum_stays=whole and ends) if left else octets
+
+
+def _names(octets: bytes) -> tuple[list[list[tuple[int, int]]], bool]:
+    """Return (start, end) of each integer but 0 of the names and clans in the data of a snapshot,
+    item by item, and whether the data is complete.
+    """
+    items: list[list[tuple[int, int]]] = []
+    sizes, read, end = static_sizes("0.6"), TEEWORLDS.read, len(octets)
+    try:
+        gone, at = read(octets, 0, end)
+        changed, at = read(octets, at, end)
+        for _ in range(gone + 1):  # and a number that nobody uses
+            _, at = read(octets, at, end)
+        for _ in range(changed):
+            kind, at = read(octets, at, end)
+            _, at = read(octets, at, end)
+            size = sizes.get(kind, -1)
+            if size < 0:
+                size, at = read(octets, at, end)
+            spans: list[tuple[int, int]] = []
+            values = []
+            if kind == _CLIENT_INFO:
+                items.append(spans)
+            for place in range(size):
+                start = at
+                spans.append((start, end))
+                value, at = read(octets, at, end)
+                values.append(value)
+                spans[-1] = (start, at)
+                if not value or place >= _NAME + _CLAN:
+                    del spans[-1]
+            if tuple(values[: _NAME + _CLAN]) == _NAMELESS:
+                spans.clear()
+    except VarintError:
+        return items, False
+    return items, True
+
+
+def _without(
+    octets: bytes,
+    spans: Sequence[tuple[int, int]],
+    spell: Callable[[bytes], bytes],
+    cuts: Sequence[int],
+    *,
+    sum_stays: bool,
+) -> bytes:
+    """Return the data with other integers of the same sizes, and perhaps the same sum, at `spans`.
+
+    A single integer whose sum must stay cannot be another: the checksums tell it.
+    """
+    parts = [octets[start:end] for start, end in spans]
+    pieces = [[bisect_right(cuts, at) for at in range(*span)] for span in spans]
+
+    def costs(made: Sequence[bytes]) -> list[int]:
+        """Return the length of the code in each piece, bits."""
+        out = [0] * (len(cuts) + 1)
+        for octet, piece in zip(chain(*made), chain(*pieces), strict=True):
+            out[piece] += COSTS[octet]
+        return out
+
+    wanted = costs(parts)
+    free = parts.index(max(parts, key=len))
+    total = sum(map(_value, parts)) if sum_stays else 0
+    random = _random(b"".join(parts), spell)
+    best = octets if sum_stays else _shuffled(octets, spans, cuts, random)
+    for attempt in range(_ATTEMPTS if len(parts) > 1 or not sum_stays else 0):
+        made = [_other(part, random) for part in parts]
+        if sum_stays:
+            made[free] = TEEWORLDS.write(total - sum(map(_value, made)) + _value(made[free]))
+        if len(made[free]) != len(parts[free]):
+            continue
+        found = costs(made)
+        if all(map(le, found, wanted)):
+            best = _put(octets, spans, made)
+        if found == wanted:
+            break
+        if best is not octets and attempt >= _ENOUGH:
+            break
+    return best
+
+
+def _put(octets: bytes, spans: Sequence[tuple[int, int]], parts: Sequence[bytes]) -> bytes:
+    """Return the data with other bytes at `spans`."""
+    out = bytearray(octets)
+    for (start, end), part in zip(spans, parts, strict=True):
+        out[start:end] = part
+    return bytes(out)
+
+
+def _value(octets: bytes) -> int:
+    return TEEWORLDS.read(octets, 0, len(octets))[0]
+
+
+def _random(octets: bytes, spell: Callable[[bytes], bytes]) -> Random:
+    """Return numbers that depend on the key and the input."""
+    return Random(spell(sha256(octets).hexdigest().encode()))  # noqa: S311 - the seed is secret
+
+
+@cache
+def _choices(kind: str) -> tuple[range, list[float]]:
+    """Return the bytes that may stand in an integer, and how often each does by its code."""
+    found = {"more": range(0x80, 0x100), "last": range(1, 0x80), "fifth": range(1, 0x10)}[kind]
+    return found, [2.0 ** -COSTS[octet] for octet in found]
+
+
+def _other(octets: bytes, random: Random) -> bytes:
+    """Return another integer of the same size; the end of both may be missing."""
+    more = random.choices(*_choices("more"), k=len(octets))
+    if not octets[-1] & _MORE:
+        kind = "fifth" if len(octets) == _LONGEST else "last"
+        more[-1:] = random.choices(*_choices(kind))
+    return bytes(more)
+
+
+def _shuffled(
+    octets: bytes, spans: Sequence[tuple[int, int]], cuts: Sequence[int], random: Random
+) -> bytes:
+    """Return the data with the bytes at `spans` in another order. The integers keep their sizes,
+    and the pieces theirs in a compressed packet.
+    """
+    out = bytearray(octets)
+    groups = defaultdict[tuple[int, int], list[int]](list)
+    for at in chain.from_iterable(starmap(range, spans)):
+        groups[octets[at] & _MORE, bisect_right(cuts, at)].append(at)
+    for places in groups.values():
+        for at, other in zip(places, random.sample(places, len(places)), strict=True):
+            out[at] = octets[other]
+    return bytes(out)
 
 
 def _costs(octets: bytes, cuts: Sequence[int]) -> list[int]:
@@ -164,8 +321,7 @@ def _others(
             if first < len(word):
                 word[first] = _SHORT[word[first] % len(_SHORT)]
         new_ints = pack_string(bytes(words[0]), _NAME) + pack_string(bytes(words[1]), _CLAN)
-        rest = (sum(ints) - sum(new_ints) + new_ints[free]) & _U32
-        new_ints[free] = rest - (1 << 32) if rest >> 31 else rest
+        new_ints[free] += sum(ints) - sum(new_ints)
         yield b"".join(map(TEEWORLDS.write, new_ints))
 
 
