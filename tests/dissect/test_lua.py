@@ -83,7 +83,7 @@ def test_wireshark_reads_the_same_of_what_is_damaged(
 
 def first_gap(path: Path) -> int | None:
     """Return the first frame from which Wireshark does not have every stream from its start, in
-    order and once, or None: it makes pieces in other frames than we do.
+    order and once, or None. From there it finds the messages in other frames than we do.
     """
     lost = "tcp.analysis.lost_segment || tcp.analysis.out_of_order || tcp.analysis.retransmission"
     words = ["tshark", "-r", str(path), "-T", "fields", "-e", "tcp.stream", "-e", "frame.number"]
@@ -102,7 +102,7 @@ def first_gap(path: Path) -> int | None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_wireshark_reads_the_same_everywhere(path: Path, scripts: Path) -> None:
-    assert differences(path, scripts, path.parent.name, before=first_gap(path)) == []
+    assert differences(path, scripts, path.parent.name, gap=first_gap(path)) == []
 
 
 def test_a_condition_is_the_same_in_lua() -> None:

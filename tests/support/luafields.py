@@ -5,22 +5,41 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from netdissect.model.dissection import FieldNode
+from netdissect.model.records import DatagramRecord
 from netdissect.model.text import escape_surrogates
 from netdissect.pipeline.iterate import iter_records
+from netdissect.wire.varint import KNET_7_7_16
+from packetbuild import ipv4, pcap_file, tcp
 
 __all__ = ["differences"]
+
+Found = dict[str, tuple[dict[int, Any], set[tuple[str, str]]]]
+"""Dialect -> (frame -> field -> values, the ports by which Wireshark finds them)."""
 
 LISTS = "\x1f"
 """Between two values of one field."""
 NO_BYTES = "<MISSING>"
 """What tshark prints of a field of no bytes beside others."""
+LENGTHS: dict[str, tuple[str, Callable[[int, str], bytes]]] = {
+    "knet": ("content_length", lambda size, _: KNET_7_7_16.write(size)),
+    "riptide": (
+        "length",
+        lambda size, dialect: size.to_bytes(2 if dialect == "riptide-2.0" else 4, "little"),
+    ),
+}
+"""Protocols whose messages follow their length in a stream -> its field, and its bytes. Our trees
+begin behind it.
+"""
+MAX_SEGMENT = 60_000
+"""Bytes of a message that are put into one packet."""
 PRINTED = str.maketrans(
     {"\b": r"\b", "\f": r"\f", "\r": r"\r", "\n": r"\n", "\t": r"\t", "\0": r"\x00"}
 )
@@ -60,11 +79,15 @@ def shown(value: Any) -> Iterator[str]:
 
 
 def ours(
-    path: Path, kinds: dict[str, str], protocol: str, *, unpacks: bool
-) -> dict[str, tuple[dict[int, Any], set[tuple[str, str]]]]:
-    """Return dialect -> (frame -> field -> values, the ports by which Wireshark finds them)."""
-    found: dict[str, tuple[dict[int, Any], set[tuple[str, str]]]] = {}
-    for record in iter_records(path):
+    records: Iterable[tuple[int, DatagramRecord]],
+    kinds: dict[str, str],
+    protocol: str,
+    *,
+    unpacks: bool,
+) -> Found:
+    """Return the fields of records, each with its frame."""
+    found: Found = {}
+    for place, record in records:
         if record.protocol != protocol or record.dissection is None or record.dialect is None:
             continue
         frames, ports = found.setdefault(
@@ -72,9 +95,11 @@ def ours(
         )
         server = record.dst if record.direction == 0 else record.src
         ports.add((record.transport, server.rpartition(":")[2]))
+        if record.transport == "tcp" and protocol in LENGTHS:
+            frames[place][LENGTHS[protocol][0]].append(str(len(record.payload)))
         for node in leaves(record.dissection.root):
             if node.name in kinds and (unpacks or not node.buffer):
-                frames[record.frame][node.name] += shown(node.value)
+                frames[place][node.name] += shown(node.value)
     return found
 
 
@@ -136,39 +161,76 @@ def replaced(text: str) -> str:
     return octets.decode("utf-8", "replace")
 
 
+def apart(path: Path, target: Path) -> list[tuple[int, DatagramRecord]]:
+    """Write a capture with each message of TCP in a stream of its own.
+
+    Returns the messages, each with the frame in which it ends there.
+    """
+    packets: list[bytes] = []
+    found = []
+    for record in iter_records(path):
+        if record.transport == "tcp" and record.protocol is not None:
+            server = record.dst if record.direction == 0 else record.src
+            ports = {"sport": 1024, "dport": int(server.rpartition(":")[2])}
+            src = (0x0A000000 + len(found)).to_bytes(4, "big")
+            octets = record.payload
+            if record.protocol in LENGTHS:
+                write = LENGTHS[record.protocol][1]
+                octets = write(len(octets), record.dialect or "") + octets
+            for at in range(0, len(octets), MAX_SEGMENT):
+                part = octets[at : at + MAX_SEGMENT]
+                packets.append(ipv4(tcp(part, seq=1 + at, **ports), 6, src=src))
+            found.append((len(packets), record))
+    target.write_bytes(pcap_file([(0, 0, octets, len(octets)) for octets in packets], link=101))
+    return found
+
+
 def differences(
-    path: Path, script: Path, protocol: str, *, unpacks: bool = True, before: int | None = None
+    path: Path, script: Path, protocol: str, *, unpacks: bool = True, gap: int | None = None
 ) -> list[str]:
     """Return where Wireshark reads another value; skip a capture without any field.
 
-    `unpacks`: whether the script reads what is compressed. `before`: the first frame that is not
-    compared.
+    `unpacks`: whether the script reads what is compressed. `gap`: the first frame behind a gap in a
+    stream; if there is one, all messages of TCP are also compared each in a stream of its own.
     """
     kinds = fields_of(script.read_text(), protocol)
-    found = []
-    compared = 0
-    for dialect, (read, ports) in ours(path, kinds, protocol, unpacks=unpacks).items():
-        frames = read
-        if dialect.startswith("rfc"):
-            # The contents of the documents leave the order of bytes open: headers alone.
-            kinds = {name: kinds[name] for name in ("command", "id", "timestamp")}
-            frames = {
-                at: {name: row[name] for name in kinds if name in row} for at, row in read.items()
-            }
-        other = theirs(path, script, kinds, protocol, ports, dialect)
-        for frame, fields in frames.items():
-            if before is not None and frame >= before:
-                continue
-            for field, values in fields.items():
-                mine = [item for item in values if item]
-                got = [
-                    item
-                    for item in other[frame].get(field, [])
-                    if item != NO_BYTES and (item or kinds[field] != "str")
-                ]
-                compared += len(mine)
-                if mine and not alike(kinds[field], mine, got):
-                    found.append(f"{frame} {field}: ours {mine}, Wireshark's {got}")
+    whole = [
+        (record.frame, record)
+        for record in iter_records(path)
+        if gap is None or record.frame < gap or record.transport == "udp"
+    ]
+    found, compared = compare(path, script, protocol, ours(whole, kinds, protocol, unpacks=unpacks))
+    if gap is not None:
+        with TemporaryDirectory() as folder:
+            target = Path(folder, "apart.pcap")
+            alone = ours(apart(path, target), kinds, protocol, unpacks=unpacks)
+            more, count = compare(target, script, protocol, alone)
+        found, compared = found + more, compared + count
     if not compared:
         pytest.skip("no message of the protocol")
     return found
+
+
+def compare(path: Path, script: Path, protocol: str, read: Found) -> tuple[list[str], int]:
+    """Return where Wireshark reads another value, and how many values were compared."""
+    every = fields_of(script.read_text(), protocol)
+    found = []
+    compared = 0
+    for dialect, (frames, ports) in read.items():
+        kinds = every
+        if dialect.startswith("rfc"):
+            # The contents of the documents leave the order of bytes open: headers alone.
+            kinds = {name: every[name] for name in ("command", "id", "timestamp")}
+        other = theirs(path, script, kinds, protocol, ports, dialect)
+        for frame, fields in frames.items():
+            for field, kind in kinds.items():
+                mine = [item for item in fields.get(field, ()) if item]
+                got = [
+                    item
+                    for item in other[frame].get(field, [])
+                    if item != NO_BYTES and (item or kind != "str")
+                ]
+                compared += len(mine)
+                if not alike(kind, mine, got):
+                    found.append(f"{frame} {field}: ours {mine}, Wireshark's {got}")
+    return found, compared
