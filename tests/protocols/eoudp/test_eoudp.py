@@ -161,6 +161,9 @@ def test_vectors_are_recognised_one_by_one(vector: dict[str, Any]) -> None:
     if vector["name"] in ("early_rev28dec_disconnect_0x82", "early_rev28dec_reject"):
         # Empty messages of early and mid are the same bytes; the reference shows them as mid.
         wanted = {"exodia-mid"}
+    if vector["name"] == "early-long32_connect":
+        # Without an id, a size and a flag, the same bytes as those of early.
+        wanted = {"exodia-early"}
     assert dialect in wanted
 
 

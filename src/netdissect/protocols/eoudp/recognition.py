@@ -31,7 +31,7 @@ _SHORTEST: Final = min(row.start for row in ROWS.values())
 _SIZE_CHECKS: Final = [(row, row.start, row.start - row.padding - 1) for row in ROWS.values()]
 """(dialect, offset of its content, offset of the low byte of its size field)."""
 _LONG32_STEP: Final = 1 << 24
-"""An id of exodia-late-long32 that is read as one of exodia-late is a multiple of this."""
+"""An id of 4 bytes that is read as one of 8 is a multiple of this, or 0."""
 
 _FROM_CLIENT: Final = frozenset({eoudp.EVENT_8A, eoudp.EVENT, eoudp.IMPORTANT_EVENT_8C})
 _FROM_SERVER: Final = frozenset({
@@ -97,21 +97,25 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
         return (found[0] if found else None), bool(found)
     names = set(found)
     if names == {"exodia-late", "exodia-late-long32"}:
-        return _late_or_long32(payload)
+        long32 = _long32("exodia-late", payload)
+        return f"exodia-late{long32}", bool(long32)
     if names & {"exodia-early", "exodia-mid"}:
-        # v1.1 sets the flag of its CONNECT, v1.0 has none. Other empty messages are equal in both
-        # releases, and neither sends them.
-        connect = payload[0] == eoudp.CONNECT and "exodia-early" in names
-        return ("exodia-early", True) if connect else ("exodia-mid", False)
+        long32 = _long32("exodia-mid", payload)
+        early = f"exodia-early{long32}"
+        if payload[0] == eoudp.CONNECT and early in names:
+            # v1.1 sets the flag of its CONNECT, v1.0 has none. Other empty messages are equal in
+            # both releases, and neither sends them.
+            return early, True
+        return f"exodia-mid{long32}", bool(long32) and early not in names
     return found[0], False
 
 
-def _late_or_long32(payload: bytes) -> tuple[str, bool]:
-    head = ROWS["exodia-late"].read(payload, 0, len(payload))
-    number = head[2] if head else 0
-    if number and number % _LONG32_STEP == 0 and head and not head[3]:
-        return "exodia-late-long32", True
-    return "exodia-late", False
+def _long32(dialect: str, payload: bytes) -> str:
+    """Return how the name of the dialect ends: a number of 8 bytes may hold one of 4 and a flag."""
+    head = ROWS[dialect].read(payload, 0, len(payload))
+    if head is None or not head[2] or head[2] % _LONG32_STEP or head[3]:
+        return ""
+    return "-long32"
 
 
 # -- a flow ----------------------------------------------------------------------------------------
