@@ -96,7 +96,7 @@ def test_no_network_copy_comes_that_late() -> None:
     assert judged(LATEST_NS / MS, ((0, 10), (0, 11)), copied=False) == [False]
 
 
-def test_copies_beyond_the_bound_keep_their_first_verdict() -> None:
+def test_copies_beyond_the_bound_are_not_taken() -> None:
     made = CountedCopies()
     taken = [made.add(MS, lambda _: None, 0, copied=True) for _ in range(MAX_COUNTED + 2)]
     assert taken == [True] * MAX_COUNTED + [False] * 2

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from netdissect.track import copymemory
+from netdissect.model.policy import AckRule
+from netdissect.track import copies, copymemory
 from netdissect.track.context import Heard
 from netdissect.track.space import Space
 from tracking import MS, RESEND, rule, space
@@ -32,6 +33,21 @@ def test_a_repeat_is_a_retransmission_next_to_the_sender() -> None:
     send(made, 1, 0)
     send(made, 1, 2)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 0)
+
+
+def test_copies_beyond_those_that_the_next_number_judges_are_not_called_the_networks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An EOUDP server that sends all its unacknowledged messages again in each frame."""
+    monkeypatch.setattr(copies, "MAX_COUNTED", 3)
+    made, _ = space(ack=AckRule.NONE, copies_take_numbers=True, duplicate_window_ms=5.0)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    for number in range(6):
+        send(made, number, 1 + number)
+    for number in range(6):
+        send(made, number, 10 + number)
+    send(made, 12, 100)
+    assert verdicts(made) == [None] * 3 + [False] * 3
 
 
 def test_a_quick_repeat_is_a_duplicate_next_to_the_receiver() -> None:

@@ -26,6 +26,8 @@ MAX_ASSIGNMENTS: Final = 2000
 """Assignments that are followed at once; beyond, the lightest are dropped, and all datagrams count
 as ambiguous.
 """
+_FOLLOWED_IN_DOUBT: Final = 64
+"""Assignments that are followed once all datagrams count as ambiguous."""
 _APPEARED: Final = 1e-22
 """Least probability density, per ns, of an arrival that nobody was seen to send."""
 _HOPELESS: Final = 1e-7
@@ -150,11 +152,12 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
         assignments, weights = _extend(
             assignments, weights, time_ns, sent, arrived, priors, appeared
         )
-        if len(assignments) > MAX_ASSIGNMENTS:
+        most = _FOLLOWED_IN_DOUBT if cut else MAX_ASSIGNMENTS
+        if len(assignments) > most:
             ranked = sorted(range(len(assignments)), key=list(weights).__getitem__, reverse=True)
-            dropped = sum([weights[place] for place in ranked[MAX_ASSIGNMENTS:]])
+            dropped = sum([weights[place] for place in ranked[most:]])
             cut = cut or dropped > RULED_OUT / 10
-            del ranked[MAX_ASSIGNMENTS:]
+            del ranked[most:]
             assignments = [assignments[place] for place in ranked]
             weights = vec[float]([weights[place] for place in ranked])
     assignments, weights = _with_losses(assignments, weights, size, priors.lost)

@@ -31,7 +31,7 @@ LOST_BY: Final = {
     "MAX_TYPES": "messages of further types are counted as `other`",
     "MAX_COUNTERS": "further counters, and times that a side states, are not recorded",
     "MAX_OPEN_PROBES": "answers to the oldest probes are not recognised",
-    "MAX_COUNTED": "further copies between two new numbers keep their first verdict",
+    "MAX_COUNTED": "which further copies between two new numbers the network made is unknown",
     "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is unknown",
     "MAX_STAMPS": "which of the later copies of a unit an answer names is unknown",
     "MAX_RESENT": "waits for retransmitted bytes count from their first transmission",

@@ -269,16 +269,17 @@ class CarrierSpace(Space):
             return False
         strays = self.strays
         step = strays.step(wire_seq)
-        if step > 0 and strays.accepts_next():
+        if step is not None and strays.accepts(step):
             if strays.is_ahead():
-                strays.accept(self)
+                strays.accept(self, step)
             return False
+        follows = step is not None and step > 0
         seq = self.current_number = numbers.extend(wire_seq)
         # The messages that it carries are acknowledged with it, if the next number confirms it.
         unit = self._add_isolated(seq, mark, None, frame, time_ns)
         stray = Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns)
-        strays.add(stray, follows=step > 0)
-        if step <= 0:
+        strays.add(stray, follows=follows)
+        if not follows:
             self._quiet_ns = before_ns
             strays.report_jump(seq, frame, time_ns)
         return True

@@ -51,7 +51,8 @@ LOST: Final = 0.1
 SURELY: Final = 4.0
 """A copy is attributed by its gap only if that is this many times as likely as the other maker."""
 MAX_COUNTED = 1024
-"""Copies between two new numbers judged one by one; further ones keep their first verdict."""
+"""Copies between two new numbers judged one by one; of further ones, none is called the network's.
+"""
 
 
 _Decide: TypeAlias = Callable[[bool | None], None]

@@ -404,6 +404,7 @@ class Repeats:
             soon=gap_ns < NETWORK_COPY_NS,
         ):
             self._context.hit("MAX_COUNTED")
+            self._apply_counted_verdict(seq, copy, record, copied, None if copied else copied)
 
     def report_reuse(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""

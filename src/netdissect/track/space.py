@@ -255,14 +255,15 @@ class Space(StrayedUnits):
                     before.seq, before.unit, labelled, mark, type_, frame, time_ns
                 )
             return True
-        if step > 0 and strays.accepts_next():
-            strays.accept(self)
+        if step is not None and strays.accepts(step):
+            strays.accept(self, step)
             return False
         seq = last + (ahead if ahead <= numbers.half else ahead - numbers.modulus)
-        if step < 0:
+        follows = step is not None and step > 0
+        if not follows:
             strays.report(wire_seq, seq, frame, time_ns)
         unit = None if mark is None else self._add_isolated(seq, mark, type_, frame, time_ns)
-        strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns), follows=step > 0)
+        strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns), follows=follows)
         return True
 
     def placed(self) -> int:

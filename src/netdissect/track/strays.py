@@ -4,8 +4,8 @@ A far number is a *stray* at first: a unit of its own, which says nothing about 
 it and others. Otherwise a few damaged or forged numbers would turn everything after them into
 retransmissions. Strays that follow each other are a *run*, which is accepted as follows:
 
-* A run ahead of all others is accepted with its second number. If the old numbers go on soon after
-  that, it was forged: the jump is undone, and its units are strays again. The run is then accepted
+* A run ahead of all others is accepted with its second number, which may be the one before the
+  first. If the old numbers go on soon after that, it was forged: the jump is undone, and its units are strays again. The run is then accepted
   only if it goes on beyond what can be forged.
 * A run behind the newest number is a restart of the sender, which cannot be undone. It is accepted
   once it is longer than what can be forged, or at the end of the capture.
@@ -120,23 +120,29 @@ class Strays:
         """Return the newest stray, while it is not accepted."""
         return self._run[-1] if self._run else None
 
-    def step(self, wire_seq: int) -> int:
-        """Return by how many numbers this one follows the newest stray; -1 if it does not."""
+    def step(self, wire_seq: int) -> int | None:
+        """Return by how many numbers this one follows the newest stray (negative: comes before it);
+        None if they are far from each other.
+        """
         if not self._run:
-            return -1
+            return None
         before, numbers = self._run[-1], self._numbers
         if before.last != numbers.newest_or_zero() and not self._undone:
-            return -1  # the old numbers have gone on
+            return None  # the old numbers have gone on
         step = int((wire_seq - before.wire_seq) & numbers.mask)
-        return step if step <= numbers.reach else -1
+        if step > numbers.half:
+            step -= int(numbers.modulus)
+        return step if abs(step) <= numbers.reach else None
 
     def is_ahead(self) -> bool:
         """Return whether the run is ahead of all other numbers."""
         return self._run[0].seq > self._numbers.newest_or_zero()
 
-    def accepts_next(self) -> bool:
-        """Return whether the run is accepted with the next number."""
-        return len(self._run) >= (1 if self.is_ahead() and not self._undone else FORGED)
+    def accepts(self, step: int) -> bool:
+        """Return whether the run is accepted with a number that is `step` numbers ahead of it."""
+        if self.is_ahead() and not self._undone:
+            return step != 0  # the network may have changed the places of the first two
+        return step > 0 and len(self._run) >= FORGED
 
     def add(self, stray: Stray, *, follows: bool) -> None:
         """Remember a stray, which `follows` the newest one or begins a run."""
@@ -153,13 +159,13 @@ class Strays:
             self._context.hit("MAX_STRAYS")
             del by_wire[next(iter(by_wire))]
 
-    def accept(self, units: StrayedUnits) -> None:
-        """Accept the run: its numbers are like all others."""
+    def accept(self, units: StrayedUnits, step: int = 0) -> None:
+        """Accept the run: its numbers are like all others. `step` is that of the number after it."""
         run, numbers = self._run, self._numbers
         ahead, first = self.is_ahead(), run[0]
         if ahead and not self._undone:
             strayed = sum([stray.unit is not None for stray in run])
-            self.jump = Jump(numbers, first.seq, units.placed() - strayed)
+            self.jump = Jump(numbers, first.seq + min(step, 0), units.placed() - strayed)
         if not ahead:
             self._context.find_restart(first.frame, first.time_ns, seq=first.seq)
             units.restart()
