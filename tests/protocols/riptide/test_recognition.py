@@ -159,6 +159,18 @@ def test_whole_octets_are_not_taken_for_bits() -> None:
     assert claim.dialects == ("riptide-2.1/2.2", "riptide-2.2")
 
 
+@pytest.mark.parametrize(("octets", "known"), [
+    (b"\x30\x00", True), (b"\xf0\x07", True), (b"\xf0\x08", False), (b"\x30\x10", False),
+    (b"\x30", False),
+])  # fmt: skip
+def test_a_message_without_data_is_possible(octets, known) -> None:
+    """Bit-packed, an unreliable one has two bytes if its id has one, and the last bits are zero."""
+    sample = middle(range(0x141, 0x151), bits=True)
+    sample.insert(5, (0, sample[5][1], octets))
+    claim = recognise(sample, "udp", final=True)
+    assert (claim is not None and claim.score >= STRONG) == known
+
+
 def test_what_tells_the_byte_packings_apart_is_waited_for() -> None:
     sample = middle(range(0x141, 0x149))
     assert recognise(sample, "udp", final=False).waits

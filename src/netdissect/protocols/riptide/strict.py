@@ -88,6 +88,8 @@ def _is_plausible(  # noqa: PLR0911 - one line per message type
         return size == 1 if from_client else size == 2 or (size > 2 and values[1] == _KICKED)  # noqa: PLR2004 - type and reason
     if type_ == "Connect":
         return from_client or size == 1
+    if type_ == "Unreliable" and padded and size == 2:  # noqa: PLR2004 - type and message id
+        return octets[1] >> 3 == 0  # an id of one byte
     return size >= 3  # noqa: PLR2004 - type and number, or type and message id
 
 
