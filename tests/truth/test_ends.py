@@ -37,6 +37,9 @@ LOSSY = [
     and not name.startswith("netplay")
 ]  # fmt: skip
 
+HEARTBEAT = 5
+"""First byte of a heartbeat of Riptide 2.0."""
+
 
 @lru_cache(maxsize=8)
 def connections(name: str) -> list[ConnectionReport]:
@@ -137,6 +140,23 @@ def test_both_sides_that_time_out_without_a_word(name: str, index: int, tmp_path
         assert any(verdict.fired for verdict in same.timeouts)
     else:
         assert same.state == "silent"  # TCP has no timer that is known
+
+
+def test_a_client_that_died_has_not_timed_out() -> None:
+    """Its server goes on for seconds, but answers no heartbeats any more."""
+    first_ns, kept = 0, []
+    for frame in frames_of(ROOT / "riptide/udp_2.0.0_lossy_clientleg.pcap"):
+        first_ns = first_ns or frame[1]
+        is_sent, kind = frame[3][36:38] == (21101).to_bytes(2, "big"), frame[3][42]
+        if frame[1] - first_ns < 5_000_000_000 or not (is_sent or kind == HEARTBEAT):
+            kept.append(frame)
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(Decapsulator().packets(kept))
+    pipeline.finish()
+    (report,) = pipeline.reports
+    assert report.vantage == "client"
+    assert [verdict.fired for verdict in report.timeouts if verdict.side == "client"] == [False]
+    assert report.state != "timed_out"
 
 
 def with_a_later_frame(octets: bytes, seconds: int) -> bytes:

@@ -120,7 +120,11 @@ _HEARTBEAT = ProbeRule("heartbeat", 8, 1000.0, latest_only=True)
 
 _REFRESHING = frozenset({"Heartbeat", "Welcome", "Connect"})
 """Types that restart the timeout. Source: section 7.6."""
-_TIMEOUTS = (TimeoutRule(5000.0, 1000.0, _REFRESHING), TimeoutRule(5000.0, 1000.0, _REFRESHING))
+_TIMEOUTS = (
+    # Only clients send heartbeats of their own accord.
+    TimeoutRule(5000.0, 1000.0, _REFRESHING, pings_ms=_HEARTBEAT.interval_ms),
+    TimeoutRule(5000.0, 1000.0, _REFRESHING),
+)
 _PENDING = (TimeoutRule(10000.0, 1000.0, frozenset({"Connect"})), None)
 """Section 6: a pending client gives up after 10 s. In 2.0 that is twice the timeout."""
 
