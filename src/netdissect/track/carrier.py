@@ -273,13 +273,12 @@ class CarrierSpace(Space):
             if strays.is_ahead():
                 strays.accept(self, step)
             return False
-        follows = step is not None and step > 0
         seq = self.current_number = numbers.extend(wire_seq)
         # The messages that it carries are acknowledged with it, if the next number confirms it.
         unit = self._add_isolated(seq, mark, None, frame, time_ns)
         stray = Stray(wire_seq & numbers.mask, seq, last, unit, frame, time_ns)
-        strays.add(stray, follows=follows)
-        if not follows:
+        strays.add(stray, step)
+        if step is None or step <= 0:
             self._quiet_ns = before_ns
             strays.report_jump(seq, frame, time_ns)
         return True

@@ -259,11 +259,10 @@ class Space(StrayedUnits):
             strays.accept(self, step)
             return False
         seq = last + (ahead if ahead <= numbers.half else ahead - numbers.modulus)
-        follows = step is not None and step > 0
-        if not follows:
+        if step is None or step < 0:
             strays.report(wire_seq, seq, frame, time_ns)
         unit = None if mark is None else self._add_isolated(seq, mark, type_, frame, time_ns)
-        strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns), follows=follows)
+        strays.add(Stray(wire_seq, seq, last, unit, frame, time_ns), step)
         return True
 
     def placed(self) -> int:

@@ -4,9 +4,9 @@ A far number is a *stray* at first: a unit of its own, which says nothing about 
 it and others. Otherwise a few damaged or forged numbers would turn everything after them into
 retransmissions. Strays that follow each other are a *run*, which is accepted as follows:
 
-* A run ahead of all others is accepted with its second number, which may be the one before the
-  first. If the old numbers go on soon after that, it was forged: the jump is undone, and its units are strays again. The run is then accepted
-  only if it goes on beyond what can be forged.
+* A run ahead of all others is accepted with its second number, which may be lower than its first.
+  If the old numbers go on soon after that, it was forged: the jump is undone, and its units are
+  strays again. The run is then accepted only if it goes on beyond what can be forged.
 * A run behind the newest number is a restart of the sender, which cannot be undone. It is accepted
   once it is longer than what can be forged, or at the end of the capture.
 """
@@ -144,9 +144,9 @@ class Strays:
             return step != 0  # the network may have changed the places of the first two
         return step > 0 and len(self._run) >= FORGED
 
-    def add(self, stray: Stray, *, follows: bool) -> None:
-        """Remember a stray, which `follows` the newest one or begins a run."""
-        if not follows:
+    def add(self, stray: Stray, step: int | None) -> None:
+        """Remember a stray, which follows the newest one by `step` numbers or begins a run."""
+        if step is None or step <= 0:
             self._run, self._undone = [], False
         self._run.append(stray)
         self.count += 1
@@ -160,7 +160,7 @@ class Strays:
             del by_wire[next(iter(by_wire))]
 
     def accept(self, units: StrayedUnits, step: int = 0) -> None:
-        """Accept the run: its numbers are like all others. `step` is that of the number after it."""
+        """Accept the run: its numbers are like all others. The next one is `step` ahead of it."""
         run, numbers = self._run, self._numbers
         ahead, first = self.is_ahead(), run[0]
         if ahead and not self._undone:
@@ -224,7 +224,7 @@ class Strays:
                 wire_seq = int(seq & numbers.mask)
                 stray = Stray(wire_seq, seq, jump.last, unit, 0, 0)
                 stray.acked = unit is None
-                self.add(stray, follows=bool(self._run))
+                self.add(stray, 1 if self._run else None)
         self._undone = True
 
     def _is_settled(self, seq: int) -> bool:
