@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ gc.set_threshold(100_000, 20, 50)
 TESTS = Path(__file__).parent
 OUTSIDE = {"browse", "capture", "cli", "export", "fuzz", "report", "survey", "system"}
 """Folders of tests that use what is there once: interfaces, servers, browsers, other programs."""
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Have `-n auto` mean one process more than there are processors: tests that wait for other
+    programs leave theirs idle.
+    """
+    return (yield) + 1
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -467,3 +467,4 @@ class Terminal:
         limit = time.monotonic() + LIMIT_SECONDS
         while not holds():
             assert time.monotonic() < limit, self.picture()
+            time.sleep(0.02)  # what is awaited needs the processor more
