@@ -394,6 +394,15 @@ def test_an_early_acknowledgement_is_above_later_copies() -> None:
         assert [int(line.partition("#")[2].split()[0]) for line in lines] == wanted
 
 
+def test_a_narrow_ladder_has_all_names_whole() -> None:
+    names = {
+        line_plain(line).strip("│ ").partition("reli")[2].partition("─")[0]
+        for line in ladder(unit(), Clock(), 40)[:3]
+    }
+    assert len(names) == 1
+    assert names != {""}
+
+
 def test_a_filter_leaves_what_read_leaves() -> None:
     browser = opened()
     expression = "msg.resend"

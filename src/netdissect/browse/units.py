@@ -98,7 +98,7 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     """Return all copies of a unit and its acknowledgement as arrows between two lanes."""
     inner = max(16, min(_MAX_LADDER, width - _BESIDE_LADDER))
     forward = not unit.direction
-    name = fit(f" {unit.space} {unit.wire_seq} ", inner - 6)
+    name = fit(f" {unit.space} {unit.wire_seq} ", inner - 8)
     lines: list[Line] = []
     previous_ns = None
     for copy in unit.copies:
@@ -140,7 +140,5 @@ def _punctuality(time_ns: int, due_ns: int | None) -> str:
 
 
 def _arrow(name: str, sign: str, inner: int, *, forward: bool) -> str:
-    shaft = f"{name:─^{inner - 3}}"
-    if sign != "─":
-        shaft = "──" + sign * 2 + shaft[4:]
+    shaft = f"──{sign * 2}{name:─^{inner - 7}}"
     return f"│{shaft}▶│" if forward else f"│◀{shaft}│"

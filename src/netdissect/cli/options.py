@@ -195,7 +195,7 @@ def span_around(around: str) -> tuple[int, int, bool]:
 around = click.option(
     "--around",
     type=AROUND_TYPE,
-    metavar="TIME|#FRAME",
+    metavar="TIME|'#FRAME'",
     help="Half a second before and after a time, or 20 frames before and after a frame.",
 )
 

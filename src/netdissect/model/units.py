@@ -156,16 +156,16 @@ class UnitRecord:
         """
         if self.outcome == "acked" or not self.copies:
             return False
-        return (
-            self.next_resend_due_ns is not None
-            or len(self.copies) > 1
-            or self.extra.get("reported") == "lost"
-        )
+        return not self.best_effort or self.extra.get("reported") == "lost"
 
     @property
     def best_effort(self) -> bool:
-        """Return whether the unit was sent once and its sender would not have retransmitted it."""
-        return len(self.copies) == 1 and self.next_resend_due_ns is None
+        """Return whether the unit was sent once and its sender would not have retransmitted it.
+        What the network duplicated was still sent once.
+        """
+        return self.next_resend_due_ns is None and all(
+            copy.kind in ("original", "duplicate") for copy in self.copies
+        )
 
 
 @dataclass(slots=True, init=False)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from netdissect.model.diagnosis import LOSS_BASIS, AddedDelay, Cause, Diagnosis, Ending, Loss
+from netdissect.model.diagnosis import (
+    LOSS_BASIS,
+    AddedDelay,
+    Cause,
+    Diagnosis,
+    Ending,
+    LateUnit,
+    Loss,
+)
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -127,20 +135,27 @@ def _facts(
     )
     name = shlex.quote(file)
     worst = [each for late in lag.added for each in late.worst if each.added_ms > 0]
-    for each in sorted(worst, key=lambda each: -each.added_ms)[:_WORST]:
+    worst = sorted(worst, key=lambda each: -each.added_ms)[:_WORST]
+    for each in worst:
         yield (
             "late",
             f"{each.space} {each.seq}, #{each.frame}: acknowledged {duration(each.added_ms)} late,"
-            f" {each.copies} copies",
+            f" after {each.copies} copies",
         )
     for text in found.ruled_out:
         yield "ruled out", text
     if found.settles:
         yield "to settle", found.settles
-    if found.ending.frame is not None:
-        yield "see", f"netdissect show {name} {found.ending.frame}"
-    elif found.cause.from_frame is not None:
-        yield "see", f"netdissect show {name} {found.cause.from_frame}"
+    yield from (("see", f"netdissect {command}") for command in _commands(found, name, worst))
+
+
+def _commands(found: Diagnosis, name: str, worst: Sequence[LateUnit]) -> Iterator[str]:
+    """Yield the commands that show the deciding frame and the latest unit."""
+    frame = found.ending.frame or found.cause.from_frame
+    if frame is not None:
+        yield f"show {name} {frame}"
+    if worst:
+        yield f"ladder {name} --around '#{worst[0].frame}'"
 
 
 _HOW = {
