@@ -227,9 +227,10 @@ class BlockReader(Closing):
         captured = min(wire, len(raw) - 16, interface.snap_length or wire)
         if captured > MAX_FRAME_OCTETS:
             raise DamageError(f"packet block says {captured} captured bytes")
+        ticks = max(time_ns - interface.offset_ns, 0) * interface.ticks_per_s // NS_PER_S
         return Block(
             PACKET, raw, section.order, frame, time_ns, interface.link, 0, 12, captured, wire,
-            ticks=interface.ticks(time_ns),
+            ticks=ticks,
         )  # fmt: skip
 
 

@@ -79,10 +79,6 @@ class _Interface:
         time_ns = ticks * self.ns_per_tick or ticks * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
-    def ticks(self, time_ns: int) -> int:
-        """Return the latest timestamp that is not later than a time; 0 if there is none."""
-        return max(time_ns - self.offset_ns, 0) * self.ticks_per_s // NS_PER_S
-
     @property
     def lost(self) -> int:
         """Return the number of dropped packets, by the statistics or else by the packets."""

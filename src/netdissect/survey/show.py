@@ -119,7 +119,7 @@ class Answers:
         """Yield the sections of the summary, each with at most `limit` rows."""
         yield self._section(
             "captures",
-            "Captures",
+            "Captures (UTC)",
             "SELECT status, count(*) AS captures, sum(connections)::BIGINT AS connections, "
             "sum(frames)::BIGINT AS frames, sum(octets)::BIGINT AS bytes, "
             "min(started) AT TIME ZONE 'UTC' AS first, max(ended) AT TIME ZONE 'UTC' AS last "
