@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import json
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -89,6 +95,50 @@ def test_nothing_is_missed_while_many_datagrams_pass_and_somebody_scrapes(
     said = capsys.readouterr().out
     assert "60,000 datagrams" in said
     assert int(said.split(" series")[0].split()[-1]) > 10
+
+
+def answered(server: str, path: str, **words: str) -> Any:
+    """Return what Prometheus answers; None as long as it does not."""
+    url = f"http://{server}/api/v1/{path}?{urllib.parse.urlencode(words)}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)["data"]
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed")
+def test_prometheus_answers_every_question_of_the_dashboard(
+    running: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    target = running[0].removeprefix("http://").removesuffix("/metrics")
+    (tmp_path / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s}\n"
+        f"scrape_configs: [{{job_name: netdissect, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        server = f"127.0.0.1:{free.getsockname()[1]}"
+    words = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address={server}"]
+    page = json.loads((console_docs.ROOT / "docs" / "grafana.json").read_text())
+    questions = {
+        each["expr"].replace("$server", ".*") for panel in page["panels"] for each in panel["targets"]
+    }
+    until = time.monotonic() + 60
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        try:
+            while questions and time.monotonic() < until:
+                time.sleep(0.5)
+                questions = {
+                    each for each in questions
+                    if not (answered(server, "query", query=each) or {}).get("result")
+                }  # fmt: skip
+            (variable,) = (each for each in page["templating"]["list"] if each["type"] == "query")
+            metric, label = variable["query"]["query"][len("label_values(") : -1].split(", ")
+            servers = answered(server, f"label/{label}/values", **{"match[]": metric})
+        finally:
+            process.terminate()
+    assert not questions
+    assert servers == [report.server for report in analyze(LOSSY).connections]
 
 
 def test_servers_beyond_the_limit_are_counted_as_other() -> None:
