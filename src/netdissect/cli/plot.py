@@ -120,7 +120,7 @@ def command(
     if (drawing.octets or drawing.interval is not None) and kind != "rate":
         raise UsageError("--bytes and --interval only apply to `rate`")
     if output is not None and not output.endswith(_ENDINGS):
-        raise UsageError(f"the name of the -o file must end in {', '.join(_ENDINGS)}")
+        raise UsageError(f"the name of the -o file must end in {' or '.join(_ENDINGS)}")
     refuse_input_as_output(output or "-", [file])
     start, end = part.start, part.end
     if part.connections and connections is None:

@@ -467,8 +467,8 @@ def _detail(one: ConnectionSnapshot, width: int) -> list[Line]:
             late = found.lag.added[way]
             line = [("   loss ", "dim"), (loss_line(way, part), direction_style(way))]
             if late.p95 is not None:
-                line += [("; retransmitted: 95% within ", "dim"), (duration(late.p95), "")]
-            lines.append(line)
+                line += [("; late: 95% within ", "dim"), (duration(late.p95), "")]
+            lines += wrapped(line, width, HANG)
         lines.append([("   round-trip time ", "dim"), (duration(found.lag.path_ms), "")])
     worst_first = zip(reversed(_LABELS), reversed(one.anomalies), strict=True)
     told = [(f" {count}{SEVERITY_LETTERS[label]}", label) for label, count in worst_first if count]
