@@ -26,9 +26,13 @@ WITHIN_GUARD: Final = 0
 WITHIN_FAR_GUARD: Final = 1
 """The gap is shorter than 1/3 of the guard that follows from the round trip which both sides state.
 """
-WITHIN_NETWORK_DELAY: Final = 2
+WITHIN_QUARTER: Final = 2
+"""The gap is shorter than 1/4 of the sender's timer. In networks that delay datagrams by as much as
+that, three of four such copies were the network's.
+"""
+WITHIN_NETWORK_DELAY: Final = 3
 """The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
-AFTER_TIMER: Final = 3
+AFTER_TIMER: Final = 4
 """The gap is longer than those."""
 
 _MS: Final = 1_000_000
@@ -169,6 +173,8 @@ class SpaceContext:
             return WITHIN_GUARD
         if self.timer_known and 0 <= gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
             return WITHIN_FAR_GUARD
+        if self.timer_known and gap_ns < self.far_delay_ns // 4:
+            return WITHIN_QUARTER
         if gap_ns < min(CLOSE_RESEND_NS, self.far_delay_ns // 2):
             return WITHIN_NETWORK_DELAY
         return AFTER_TIMER

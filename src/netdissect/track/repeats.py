@@ -33,9 +33,11 @@ from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track import copymemory
 from netdissect.track.context import (
     AFTER_TIMER,
+    CLOSE_RESEND_NS,
     WITHIN_FAR_GUARD,
     WITHIN_GUARD,
     WITHIN_NETWORK_DELAY,
+    WITHIN_QUARTER,
     SpaceContext,
 )
 from netdissect.track.copies import CountedCopies
@@ -86,7 +88,7 @@ class Repeats:
         self._early: EarlyCopy | None = None
         """The current copy, if its verdict may be revised."""
         self._gap_class = WITHIN_GUARD
-        """Gap between the current copy and the one before it, as one of the four classes above."""
+        """Class of the gap between the current copy and the one before it."""
         self.counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges; None in most spaces."""
 
@@ -204,7 +206,10 @@ class Repeats:
         if context.rule.resend is None or labelled is False:
             return True
         self._gap_class = context.gap_class(gap_ns)
-        if self._gap_class == WITHIN_NETWORK_DELAY and gap_ns >= NETWORK_COPY_NS:
+        if (
+            self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
+            and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS
+        ):
             self._note_close_resend()
         if self._gap_class == AFTER_TIMER or (
             copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
@@ -214,8 +219,11 @@ class Repeats:
         if delay_ns and gap_ns + delay_ns >= context.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
         ):  # fmt: skip
-            # The copy before this one came late: without its delay, this one would be in time.
-            return None if gap_ns < NETWORK_COPY_NS and not context.sender_near else False
+            # The copy before this one came late: without its delay, this one would be in time. How
+            # late a retransmission came is a guess, as it may have waited for several timers.
+            guessed = copies > 1 and self._gap_class < WITHIN_NETWORK_DELAY
+            unsure = guessed or gap_ns < NETWORK_COPY_NS
+            return None if unsure and not context.sender_near else False
         return self._judge_early(gap_ns, time_ns)
 
     def _judge_early(self, gap_ns: int, time_ns: int) -> bool | None:
