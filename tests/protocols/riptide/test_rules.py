@@ -6,9 +6,12 @@ import itertools
 
 import pytest
 
+from netdissect.flow import Decapsulator
 from netdissect.model.policy import Exhausted
+from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols.riptide import PROTOCOL
 from netdissect.protocols.riptide.rules import MACHINE, POLICIES
+from packetbuild import A4, B4, frame, ipv4, udp
 
 INPUTS = ("connect", "pending", "welcome", "reject", "disconnect", "alive", "established")
 
@@ -45,3 +48,29 @@ def test_the_table_leads_to_known_states_only(state, name, side) -> None:
 
 def test_every_state_is_reached() -> None:
     assert {*MACHINE.transitions.values(), MACHINE.initial} == set(MACHINE.states)
+
+
+CONNECT, ACK = b"\x03", b"\x01\x01\x00\x01\x00"
+WELCOME, OTHER = b"\x08\x01\x00\x03\x00", b"\x08\x01\x00\x04\x00"
+
+
+@pytest.mark.parametrize(
+    ("further", "connections"),
+    [
+        ([(0, CONNECT)], 1),
+        ([(0, CONNECT), (1, WELCOME), (0, ACK), (0, WELCOME)], 1),
+        ([(0, CONNECT), (1, OTHER)], 2),
+        ([(0, ACK), (0, WELCOME), (0, CONNECT), (1, WELCOME)], 2),
+    ],
+)
+def test_a_copied_connect_begins_no_connection(further, connections) -> None:
+    """Until the client has answered it, the server repeats its Welcome."""
+    frames = []
+    for number, (side, payload) in enumerate([(0, CONNECT), (1, WELCOME), *further], start=1):
+        ports, ends = [(4000, 7777), (7777, 4000)][side], [(A4, B4), (B4, A4)][side]
+        packet = ipv4(udp(payload, *ports), src=ends[0], dst=ends[1], ident=number)
+        frames.append(frame(number, packet, time_ns=number * 10_000_000))
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(Decapsulator().packets(frames))
+    pipeline.finish()
+    assert len(pipeline.reports) == connections

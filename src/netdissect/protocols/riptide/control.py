@@ -102,11 +102,14 @@ def _welcome(
     if not direction:
         if state.client_id is not None and client_id != state.client_id:
             notes.append((Ev.NOTE, "riptide-welcome-again", f"client answers with id {client_id}"))
-        if state.phase in (Phase.UNKNOWN, Phase.CONNECTING):
-            learned = DecoderState(Phase.CONNECTED, client_id)
+        if not state.answered and state.phase != Phase.CLOSED:
+            named = client_id if state.client_id is None else state.client_id
+            learned = DecoderState(Phase.CONNECTED, named, answered=True)
             notes.append((Ev.HINTS, Hints(hints.dialects, learned)))
         return [unit, (Ev.STATE, "established", None), *notes]
-    if state.phase == Phase.RECONNECTING and sequence == 1:
+    # Before the client has answered, the server sends the same Welcome again.
+    is_first = state.answered or client_id != state.client_id
+    if state.phase == Phase.RECONNECTING and sequence == 1 and is_first:
         return [(Ev.RESTART, "*")]
     if state.phase in (Phase.CONNECTED, Phase.RECONNECTING):
         if client_id != state.client_id:
@@ -141,7 +144,7 @@ def connect(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if state.phase == Phase.CLOSED:
         return [(Ev.RESTART, "*")]
     if state.phase in (Phase.CONNECTED, Phase.RECONNECTING):
-        learned = DecoderState(Phase.RECONNECTING, state.client_id)
+        learned = state._replace(phase=Phase.RECONNECTING)
         note: Event = (Ev.NOTE, "riptide-connect-again", "Connect on a live connection")
         return [(Ev.RESTART, "?"), *events, note, (Ev.HINTS, Hints(hints.dialects, learned))]
     if len(payload) > 1:

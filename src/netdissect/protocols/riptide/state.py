@@ -26,3 +26,5 @@ class DecoderState(NamedTuple):
     phase: int = Phase.UNKNOWN
     client_id: int | None = None
     """Client id in the last Welcome of the server."""
+    answered: bool = False
+    """Whether the client has sent a Welcome back."""
