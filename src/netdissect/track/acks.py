@@ -120,6 +120,7 @@ class Acks:
             self.note_before_first(base, time_ns)
             self._report_unbegun(units, base, frame, time_ns)
             return
+        # `Numbers.extend`, written out because this runs for every acknowledgement.
         ahead = (base - last) & numbers.mask
         seq = last + ahead
         if ahead > numbers.half:
@@ -130,6 +131,8 @@ class Acks:
         unit = store.outstanding.pop(seq)
         if unit is not None:
             units.settle(seq, unit, frame, time_ns)
+        # Most fields repeat what earlier ones have acknowledged, and then nothing is left to
+        # settle.
         if bits and (store.outstanding.count or numbers.missing.size):
             self._settle_bits(units, bits, seq, frame, time_ns)
 
@@ -141,6 +144,7 @@ class Acks:
         seq = numbers.extend(base)
         missing = numbers.missing
         gaps = missing.size > 0 and numbers.consecutive
+        # One test of the whole range nearly always saves one for each bit.
         gaps = gaps and missing.touches(int(seq) + 1, int(seq) + 1 + bits.bit_length())
         while bits:
             seq += 1
@@ -158,6 +162,7 @@ class Acks:
         """Settle the units that the bit field before `base` acknowledges."""
         outstanding, missing = self._store.outstanding, self._numbers.missing
         low = base - self._context.rule.ack_bits
+        # Fewer units wait than the field has bits, so the units are walked instead of the bits.
         for unit in outstanding.within(low, base):
             if bits >> (base - 1 - unit.number) & 1:
                 outstanding.remove(unit)
@@ -179,6 +184,7 @@ class Acks:
             return
         if seq > self._covered and numbers.consecutive and numbers.missing.size:
             # The receiver accepts units in order only, so it has them all.
+            # Only the first acknowledgement that covers a missing number reports it.
             low = max(numbers.first, self._covered + 1)
             for number in numbers.missing.within(low, int(seq) + 1):
                 self.report_unseen(number, frame, time_ns)
@@ -213,9 +219,11 @@ class Acks:
         feedback = self.feedback
         if feedback is None:
             start = self._context.rule.first_seq if self._context.started else None
+            # Units from before the capture were reported, too, but are not counted here.
             newest = numbers.first - 1 if start is None else min(start, numbers.first) - 1
             feedback = self.feedback = Feedback(newest)
         newest = feedback.newest
+        # The sender ignores a report with a base that is not newer, even if its bits have changed.
         if seq <= newest:
             return
         feedback.newest = seq
@@ -235,6 +243,7 @@ class Acks:
     ) -> None:  # fmt: skip
         """Process what the feedback reports about the units between the last base and this one."""
         edge = max(base - self._context.rule.ack_bits, newest + 1)
+        # No later report can cover them any more.
         feedback.assumed_lost += edge - newest - 1
         outstanding = self._store.outstanding
         for unit in outstanding.within(newest + 1, edge):

@@ -53,6 +53,7 @@ class AckStats:
         """Apply the rules of a dialect."""
         if rule is None:
             self.loss_quality = self.try_quality = None
+        # A dialect with the same rule must not forget the outcomes so far.
         elif self.quality is None or self.quality.rule != rule:
             made = Quality(rule)
             self.loss_quality = made if rule.measure == "loss" else None
@@ -78,6 +79,7 @@ class AckStats:
         rtt = self.rtt
         lowest = rtt.lowest
         rtt.add(sample_ns)
+        # An answer within `NEAR_NS` proves the vantage already; quicker ones add nothing.
         return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
 
     def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: i64) -> None:
@@ -102,6 +104,7 @@ class AckStats:
         telling = False
         if copies > 1:
             self.add_resent(seq, unit, copies, time_ns)
+        # An earlier copy, from before the capture, may be the one that is acknowledged.
         elif unit.again:
             self.rtt.ambiguous += 1
         else:

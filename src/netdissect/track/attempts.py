@@ -66,6 +66,7 @@ class Attempts:
     def give_up(self, context: SpaceContext, seq: int, unit: Unit) -> None:
         """Count and report a unit that was sent as often as permitted."""
         self.given_up += 1
+        # Units are not given up in the order in which their timers were due.
         self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
         context.find(
             "attempts-exhausted", unit.frame, unit.first_ns, context.direction,

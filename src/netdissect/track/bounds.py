@@ -53,6 +53,7 @@ def report_bounds(findings: Findings, end_ns: int) -> None:
         unknown = LOST_BY.get(name, "what it counts is a lower bound")
         where = f"{space}: " if space else ""
         findings.add(
+            # One finding for each bound and direction is kept even if there are too many findings.
             "limit-hit", bound.frame or None, bound.time_ns or None, direction,
             f"{where}bound {name} was reached {bound.times} times: {unknown}",
             {"bound": name, "space": space or None, "times": bound.times},

@@ -102,6 +102,7 @@ class CarriedSpace(Space):
             # Messages that share a record also have consecutive numbers on the wire.
             recorder.counted and (wire_seq & numbers.mask) + count <= numbers.modulus
         )
+        # Copies, late messages and strays are not alike, so each message is classified on its own.
         if not together or not 0 < ahead <= self.context.rule.reach or by.copied:
             for index in range(count):
                 type_ = same if types is None else types[index]
@@ -125,6 +126,7 @@ class CarriedSpace(Space):
         self._load(run)
         if self._open > MAX_OUTSTANDING:
             self._shed_runs()
+        # A list that may double before it is filtered costs a constant time for each run.
         if len(self._runs) > 2 * self._open + _FEW_RUNS:
             self._runs = self._waiting()
 
@@ -146,6 +148,7 @@ class CarriedSpace(Space):
         if self._by.copied or self._by.stale:
             return  # the receiver ignores the datagram
         numbers = self.numbers
+        # Before the first message, no number can be called far.
         newest = numbers.modulus if numbers.newest == ABSENT else numbers.newest
         farthest = self.context.rule.reach + newest
         for number in asked:
@@ -210,6 +213,7 @@ class CarriedSpace(Space):
         # If the capture begins later, messages from before may be sent again much later.
         reach = context.rule.reach
         near = ahead <= reach and (not context.started or numbers.first - seq <= reach)
+        # The order of these tests matters: only a number that is not near and not known is a stray.
         if near and ahead > 0:
             numbers.newest = seq
         elif seq in self._seen:
@@ -281,6 +285,7 @@ class CarriedSpace(Space):
         copied = self._by.copied
         recorded = self.recorder is not None
         entry = self.store.outstanding.find(seq)
+        # A network copy changes no message, so that its run is split only to list the copy.
         if (recorded or not copied) and entry is None and self._open:
             self._explode(seq)
             entry = self.store.outstanding.find(seq)
@@ -308,6 +313,7 @@ class CarriedSpace(Space):
         if entry is None:
             return
         before, number = entry.content, self._by.current_number
+        # A datagram that carries a message twice has not timed out.
         if before != number:
             self._by.resent(before)
         entry.content = number

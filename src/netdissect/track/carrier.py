@@ -219,6 +219,7 @@ class CarrierSpace(Space):
         if self._before:
             self.stale = self._known_before(wire_seq)
             self.refused += self.stale
+        # This walks all outstanding datagrams, so it runs for one datagram in 256 only.
         if not self.units & 255:
             self._settle_overdue(time_ns)
         return seq
@@ -265,6 +266,7 @@ class CarrierSpace(Space):
         numbers = self.numbers
         last = numbers.newest_or_zero()
         reach = numbers.reach
+        # Neither close ahead of the newest number nor close behind the first one.
         if not reach < ahead < numbers.modulus - reach - last + numbers.first:
             return False
         strays = self.strays
@@ -385,6 +387,7 @@ class CarrierSpace(Space):
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that has timed out."""
+        # Its late copies must still be recognised.
         if not self._marks.knows(seq):
             self._marks.keep(seq, unit.content)
         self.attempts.given_up += 1
@@ -414,6 +417,7 @@ class CarrierSpace(Space):
             return False
         if self.context.receiver_near or self.context.findings.misses:
             return False
+        # Nothing shows that the receiver was still active after this datagram.
         if unit.first_ns >= self._acked_ns:
             return False
         rtt = self.ack_stats.rtt
@@ -425,6 +429,7 @@ class CarrierSpace(Space):
         if start_ns < self._began_ns or self._latest_ns < end_ns:
             return False
         missing, gaps = self.numbers.missing, self._gaps
+        # Forgotten gaps may lie in this span.
         if len(gaps) == MAX_SKIPS and start_ns <= gaps[0][1]:
             self.context.hit("MAX_SKIPS")
             return False
@@ -485,6 +490,7 @@ class CarrierSpace(Space):
         if self.collisions:
             extra["collisions"] = self.collisions
         extra["ack_wanted"] = self.wanted
+        # A datagram is sent once, so that "given up" means that its timeout is over.
         extra["timed_out"] = self.attempts.given_up
         extra["late_acks"] = self.late_acks
         extra["ignored_acks"] = self.ignored

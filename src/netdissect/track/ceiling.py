@@ -107,6 +107,7 @@ class Load:
             before, rows = self._before, self._rows
             missing = max(0, now.never_seen - before.never_seen)
             lost = max(0, now.lost - before.lost)
+            # Appending to a `vec` may move it, so that only the returned one is valid.
             rows = append(rows, self._since_ns)
             rows = append(rows, self._frame)
             rows = append(rows, time_ns - self._since_ns)
@@ -190,6 +191,7 @@ def ceiling_of(
     volume, span_ns = sum(s.volume for s in held), sum(s.span_ns for s in held)
     if not (came and lost and volume):
         return None
+    # A limit in datagrams has datagrams of size 1.
     level, size = float(volume) * SECOND_NS / span_ns, volume / came
     slack = max(SLACK * level, 2 * size)
     inside = {place for low, high in stretches for place in range(low - 1, high + 1)}

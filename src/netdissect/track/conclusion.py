@@ -59,6 +59,8 @@ def conclude_vantage(
         connection.vantage.update(stream.evidence(0), stream.evidence(1))
     for lane in connection.lanes:
         for space in lane.space_list:
+            # Only now are all copies known, and the second pass can judge each by their common
+            # gaps.
             space.repeats.find_common_gaps()
     connection.release()
     near = connection.vantage.near
@@ -77,6 +79,8 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     for lane in connection.lanes:
         heard_ns = _acks_seen_until(connection, lane.direction)
         dark = _dark(connection, 1 - lane.direction)
+        # A sender that has left waits for no acknowledgement, whichever numbers are missing.
+        # A sender that has left waits for no acknowledgement, whichever numbers are missing.
         if heard_ns != SETTLED_NS:
             dark += _gaps(connection, 1 - lane.direction)
         heard = Heard(heard_ns, patience, dark)
@@ -88,6 +92,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     if silent_close is not None:
         connection.silence.retract(silent_close, 0)
     for found in timeouts:
+        # Once a side has given up, its peer's silence is explained.
         if found.fired:
             connection.silence.retract(SIDES.index(found.side), found.last_heard_ns or 0)
     _silence_findings(connection, end_ns)
@@ -388,8 +393,12 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
     for lane in connection.lanes:
         for space in lane.space_list:
             moment, reason = _closing_rule(space)
+            # A sender that goes on afterwards has not closed: its program does not obey the rule.
+            # A sender that goes on afterwards does not obey the rule.
             if moment is None or lane.last_ns > moment or end_ns <= moment:
                 continue
+            # A closed sender no longer processes what arrives, so that its own counts have ended,
+            # too.
             for other in lane.space_list:
                 other.acks.revert_after_close()
             side = SIDES[lane.direction]

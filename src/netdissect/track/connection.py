@@ -143,6 +143,8 @@ class Connection(ScanSink):
         if lane.silent and other.silent and self.stream is None:
             machine = self.machine.machine
             begins = machine.begins if machine else frozenset()
+            # TCP states its start itself (`transport_segment`), so that only datagrams need this
+            # guess.
             self.started = any(event[0] == Ev.STATE and event[1] in begins for event in events)
         self.begin()
         for event in events:
@@ -182,6 +184,7 @@ class Connection(ScanSink):
                 if target is not None:
                     target.unit(wire_seq, labelled, content, type_, frame, time_ns)
         elif kind == _ACK:
+            # An acknowledgement does not create a space; only an unknown template is an error.
             acked = self._other.spaces.get(event[1])
             if acked is not None:
                 acked.ack(event[2], event[3], frame, time_ns)
@@ -225,6 +228,7 @@ class Connection(ScanSink):
     def further(self, direction: int, frame: i64, time_ns: i64, events: list[Event]) -> None:
         """Process events of a datagram that is already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
+        # `datagram` would count the packet a second time.
         octets, datagrams = lane.octets, lane.datagrams
         last_ns, last_frame = lane.last_ns, lane.last_frame
         self.datagram(direction, frame, time_ns, b"", events)
@@ -365,6 +369,7 @@ class Connection(ScanSink):
             found = announced(side, rule, heard, time_ns, self.declared.newest)
             if found is not None:
                 self.announced[side] = found
+                # The machine has its own transition for a timeout that is certain.
                 name = "timeout"
             else:
                 kind = "notice" if self.end_hint is None else "notices"
@@ -452,6 +457,7 @@ class Connection(ScanSink):
 
     def _note(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         detail = event[2]
+        # A note has either evidence or a text.
         evidence = detail if isinstance(detail, dict) else None
         message = detail if isinstance(detail, str) else ""
         self.findings.add(event[1], frame, time_ns, lane.direction, message, evidence)

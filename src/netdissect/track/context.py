@@ -155,6 +155,8 @@ class SpaceContext:
                 return
             self._stated = stated_ms is not None
             self.far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
+            # The newest sample may not have reached the sender yet, so that the shorter guard
+            # counts.
             self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
         self.guard_ns = int(window_ms * _MS)
 
@@ -171,6 +173,7 @@ class SpaceContext:
         """
         if 0 <= gap_ns < self.guard_ns:
             return WITHIN_GUARD
+        # Rounded up, because a floor would count a gap of exactly a third as too short.
         if self.timer_known and 0 <= gap_ns < -(-self.far_guard_ns // FAR_GUARD_SHARE):
             return WITHIN_FAR_GUARD
         if self.timer_known and gap_ns < self.far_delay_ns // 4:

@@ -134,6 +134,7 @@ class CountedCopies:
             for index, (number, count, since_ns) in enumerate(entries):
                 if number - count <= seq < number:
                     entries[index] = (number, count - 1, since_ns)
+                    # One outlier must not make every later number wait for its successor.
                     late_ns = min(time_ns - since_ns, LATEST_NS)
                     self._reorder_ns = max(self._reorder_ns, late_ns)
                     return
@@ -162,6 +163,8 @@ class CountedCopies:
             self._deferred = len(copies)
             return
         self.copies = []
+        # The skipped numbers belong to the copies that are likeliest the sender's, which stand
+        # last.
         copies.sort(key=self._likelihood)
         used = min(skipped, len(copies))
         self._judged += len(copies)

@@ -131,6 +131,7 @@ class CopyMemory:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always
         the same time; (0, 0) if there are none, or if their verdicts do not depend on that.
         """
+        # A burst that a stalled network releases has gaps that tell nothing of its usual copies.
         early = [each for each in self.doubtful if each.timed and each.gap_ns >= RELEASED_NS]
         gaps = sorted([each.gap_ns for each in early if not each.released])
         most = first = start = 0

@@ -41,6 +41,7 @@ class DeclaredFacts:
         """
         own, other = lanes[direction], lanes[1 - direction]
         mark = self._marks[direction]
+        # Not counting the current datagram: its sender states the counts from before it.
         seen_sent = own.datagrams - 1 - mark[direction]
         seen_received = other.datagrams - mark[1 - direction]
         mark[direction] = own.datagrams - 1

@@ -97,9 +97,11 @@ class Quality:
         else:
             if value <= rule.limit:
                 return False
+            # The sum is not maintained while calm, because hardly any connection ever needs it.
             self._sum = sum([int(outcomes[place]) for place in range(len(outcomes))])
         self._hot = rule.window if value > rule.limit else self._hot - 1
         self.calm = self._hot == 0
+        # With a fixed divisor, the outcomes that are still to come count as good ones.
         counted: int = rule.window if rule.fixed_divisor else len(outcomes)
         if self._sum <= rule.limit * counted:
             self.above = 0

@@ -114,6 +114,7 @@ class Findings:
         """Note that the network has held a datagram back for this long."""
         longest_ns = self._longest_held_ns[direction]
         self._longest_held_ns[direction] = max(longest_ns, held_ns)
+        # The smaller of the two longest: one outlier alone would excuse every early copy.
         self.held_ns[direction] = max(self.held_ns[direction], min(longest_ns, held_ns))
 
     def gaps_of(self, direction: int) -> CopyGaps:
@@ -208,6 +209,7 @@ class Findings:
             self.late(code, row.severity, frame)
         tally.times += 1
         repeats = tally.times
+        # Counted by severity above; only the code is forgotten.
         if repeats == 1 and len(self._tallies) > MAX_CODES:
             del self._tallies[code]
             self.hit("MAX_CODES", direction or 0)

@@ -49,6 +49,7 @@ class Gaps:
         """Take back the gaps after a number: as if it had come, and out of the waiting records."""
         for gap in self.take_after(last):
             gap.came = gap.data["last_seq"] - gap.data["first_seq"] + 1
+            # From the newest on: a gap is found to be forged soon after it was recorded.
             for index in range(1, min(len(pending), _RECENT) + 1):
                 if pending[-index] is gap:
                     del pending[-index]

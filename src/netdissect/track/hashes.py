@@ -31,6 +31,8 @@ class DatagramHashes:
         words = self._words
         size: i64 = len(words)
         place = number & (size - 1)
+        # A table that is too small grows until both numbers have a place, or it has reached its
+        # bound.
         while not size or (words[place] and words[place] >> 32 != number & _NUMBER):
             if size >= MAX_MARKS:
                 break  # the older entry is forgotten
@@ -61,10 +63,12 @@ class DatagramHashes:
         words = self._words = vec[i64]([0] * int(size))
         for place in range(len(before)):
             word = before[place]
+            # 31 bits of the number are more than enough to find its place again.
             words[(word >> 32) & (size - 1)] = word
         return words
 
 
 def _word(number: i64, content: i64) -> i64:
     """Return the entry of a datagram, which is never 0."""
+    # The lowest bit of the hash is given up so that an entry in use is never 0.
     return (number & _NUMBER) << 32 | (content & _CONTENT) | 1

@@ -65,6 +65,7 @@ class InOrderSpace(Space):
         before = self.acknowledged
         partial = not self.context.started
         if before == ABSENT:
+            # Both sides begin as if they had accepted number 0.
             before = base if partial else 0
         if partial:
             # The receiver may have sent newer numbers than those captured.

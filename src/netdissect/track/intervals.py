@@ -250,6 +250,7 @@ class Intervals:
 
     def _count_copies(self, key: _Key, record: UnitRecord, frames: Container[int] | None) -> None:
         known = key in self._repeating
+        # TCP always retransmits, and a unit with a timer shows that its sender does.
         again = record.space == "tcp" or record.next_resend_due_ns is not None
         first_ns = record.copies[0].time_ns
         for copy in record.copies:
@@ -386,6 +387,7 @@ class Intervals:
         if span.frames is None or span.times is None:
             return
         self._select(row)
+        # All samples of a short span are kept, so that they can be taken over as a whole.
         if self._enough == NEVER:
             self._frames.extend(span.frames)
             self._times.extend(span.times)
@@ -411,6 +413,7 @@ class Intervals:
 
     def _trim(self) -> None:
         """Drop round trips of the last row, if it has twice as many as are kept."""
+        # Selecting at twice the bound costs a constant time per sample.
         if len(self._frames) > 2 * self._most:
             first_of(self._frames, self._times, self._most)
             self._enough = self._newest_kept[self._timed_key] = self._frames[-1]
@@ -480,6 +483,7 @@ class Intervals:
 
     def _row(self, direction: int, time_ns: int) -> Interval:
         lately = self._lately[direction]
+        # Nearly every datagram belongs to the span of the one before it.
         if lately is not None and 0 <= time_ns - lately.start_ns < self.span_ns:
             return lately
         index = self._index(time_ns)

@@ -50,8 +50,10 @@ class SmoothedRtt:
         weight, share, before = policy.rtt_smoothing, policy.variance_smoothing, self.mean_ms
         mean = sample_ms
         if before is None:
+            # As RFC 6298 has it, section 2.2.
             self.variance_ms = sample_ms / 2 if share else 0.0
         else:
+            # Its senders truncate it to whole milliseconds.
             mean = float(int((1 - weight) * before + weight * sample_ms))
             self.variance_ms += share * (abs(sample_ms - before) - self.variance_ms)
         self.mean_ms = max(1.0, mean)
@@ -188,6 +190,7 @@ class Lane:
             return None
         rule = replace(template.rule, name=name)
         space = _space(rule, self.policy, self.direction, self._findings, self._recorder)
+        # It appears in mid-connection, when all this has long been told to the other spaces.
         space.peer_seen, space.on_evidence = template.peer_seen, template.on_evidence
         context, like = space.context, template.context
         context.started, context.in_stream = like.started, like.in_stream
@@ -220,6 +223,8 @@ class Lane:
         rules = {rule.name: rule for rule in policy.spaces}
         for name, space in self.spaces.items():
             rule = rules.get(name.partition("[")[0])
+            # A space keeps its kind: with another way of acknowledging, the dialect cannot be this
+            # one.
             if rule is not None and space.rule is not rule and space.rule.ack is rule.ack:
                 rule = rule if rule.name == name else replace(rule, name=name)
                 space.obey(rule)
@@ -241,6 +246,7 @@ class Lane:
         if not here:
             self._stated.take(sample_ms, self.policy)
             if own:
+                # What the sender states itself it knows already.
                 self._stated.before_ms = self._stated.mean_ms
         self._update_all_timers()
 

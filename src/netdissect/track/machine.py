@@ -56,8 +56,10 @@ class StateRunner:
             if ended and self.close is not None:
                 return target  # the first to end it stays recorded
             self.answered = name in machine.answers
+            # Who answers a goodbye did not say it first.
             by = SIDES[direction ^ self.answered]
             self.close = {"by": by, "reason": detail, "frame": frame}
+        # A new handshake on the same ports begins another life.
         elif self.close is not None:
             self.close = None
         return target

@@ -107,6 +107,7 @@ class Numbers:
         rule, seq = self._context.rule, last + ahead - self.modulus
         if rule.restarts_at_will and last - seq > rule.stride_reach:
             return True  # The sender may have restarted, with the announcement not in the capture.
+        # Within the epoch, so that it is late or a copy, however old.
         if seq >= self.first:
             return False
         first = rule.first_seq

@@ -112,6 +112,7 @@ class Outstanding:
         fewer than the units, else in the order in which the units were added.
         """
         found: list[Unit] = []
+        # Look up the numbers or walk the units, whichever are fewer.
         if end - start < self.count:
             for number in range(start, end):
                 unit = self.find(number)

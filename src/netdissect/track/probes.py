@@ -75,6 +75,7 @@ class ProbeTrack:
         """Process an answer; return its round trip in ns, or None if it gives no sample."""
         opened = self._open
         if self.rule.bits == 0:
+            # The oldest one: answers without a number come in the order of the questions.
             number = next(iter(opened), -1)
         asked = opened.pop(number, None)
         if asked is None:
@@ -83,6 +84,7 @@ class ProbeTrack:
                 self._named = number
             return None
         self.answered += 1
+        # Its sender has forgotten the earlier probe and ignores the answer.
         if self.rule.latest_only and number != self._newest:
             return None
         sample = time_ns - asked

@@ -31,6 +31,7 @@ class Ranges:
     def add(self, start: int, end: int) -> None:
         """Add the numbers in [start, end)."""
         starts, ends = self._starts, self._ends
+        # The usual case: the number after the newest one.
         if ends and start == ends[-1]:
             ends[-1] = end
             return
@@ -56,6 +57,7 @@ class Ranges:
         """Merge the two oldest ranges if there are too many."""
         if len(self._starts) > MAX_RANGES:
             self.merged += 1
+            # The gap between the first two ranges disappears, so that its numbers count as seen.
             del self._starts[1], self._ends[0]
 
     def clear(self) -> None:
@@ -78,6 +80,7 @@ class Recent:
 
     def __contains__(self, number: int) -> bool:
         ends = self._ends
+        # Nearly every number that is asked for is newer than all gaps.
         if not ends or number >= ends[-1]:
             return False
         index = bisect_right(self._starts, number) - 1

@@ -206,6 +206,7 @@ class ConnectionRecorder:
         record = ConnectionEvent(
             self.connection, event, time_ns, frame, direction, text, data or {}
         )
+        # `stats` needs the gaps although it shows no events.
         if self.events or (self.counted and event == "gap"):
             self.pending.append(record)
         return record
@@ -228,6 +229,7 @@ class ConnectionRecorder:
         """Return a record of the same unit that has room for another copy."""
         if not _full(record):
             return record
+        # Every further record names the frame in which the unit came first.
         first = record.copies[0].frame
         extra = {"continued": record.extra.get("continued", first)}
         further = replace(record, copies=[], emitted=False, extra=extra)
@@ -437,6 +439,7 @@ class SpaceRecorder:
                     sent = self.retired.transmissions(record.seq)
                 copy.attempts_left = max(0, resend.attempts - sent - 1)
         if _full(record):
+            # An earlier copy may have opened a further record already.
             known = self.records.get(record.seq, record)
             record = self.records[record.seq] = self._parent.open_for(known)
             self.unemitted.append(record)

@@ -199,10 +199,12 @@ class Repeats:
         context = self._context
         self._early = None
         memory = self._copy_memory()
+        # No network puts a second copy into a datagram.
         if memory.repeats_in_datagram(seq, frame) or frame == first_frame:
             return False
         if context.in_stream or not same:
             return False
+        # A sender that never sends again, or marks what it does, has not made this copy.
         if context.rule.resend is None or labelled is False:
             return True
         self._gap_class = context.gap_class(gap_ns)
@@ -234,6 +236,7 @@ class Repeats:
             released = self._too_soon_here(self._gap_class) and self._released_by_stall(time_ns)
             held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
+            # Too many are listed already: from now on only the kinds are counted.
             gap_ns = ABSENT
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
         early.timed = context.timer_known
@@ -340,6 +343,7 @@ class Repeats:
         context = self._context
         if context.far_guard_ns:
             guard_ns = context.guard_ns
+            # Copies in between may be lost, so that the gap may span several periods of the timer.
             delay_ns = (gap_ns + guard_ns) % (context.far_delay_ns or 1) - guard_ns
             self._copy_memory().remember_delay(context, seq, delay_ns)
 
@@ -463,6 +467,8 @@ class Repeats:
         if copied is before:
             return
         self._recount(1, before, copied)
+        # Only the network's copies are not transmissions, so that the count changes with this
+        # verdict.
         if copied or before:
             self._store.adjust_copies(seq, -1 if copied else 1)
         if copy is not None:

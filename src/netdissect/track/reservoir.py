@@ -105,6 +105,7 @@ class RttReservoir:
         if not self.samples:
             return RttSummary(0, self.ambiguous)
         known = self._known
+        # A sample changes the count, so that an equal count means the same samples.
         if known is not None and (known.samples, known.ambiguous) == (self.samples, self.ambiguous):
             return known
         samples = self._copied()
@@ -131,6 +132,7 @@ def _selected(samples: vec[i64], rank: i64) -> i64:
         pivot = samples[(low + high) >> 1]
         left, right = low, high
         while left <= right:
+            # The pivot itself stops both scans, so that no bound needs to be tested.
             while samples[left] < pivot:
                 left += 1
             while samples[right] > pivot:

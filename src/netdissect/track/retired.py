@@ -108,6 +108,7 @@ class RetiredUnits:
         sent_ns, acked_ns = record.copies[0].time_ns, record.acked_time_ns
         if record.type is not None and not self._types.number(record.type):
             return False
+        # The row has no column for another moment.
         if record.settled_ns != (sent_ns if acked_ns is None else acked_ns):
             return False
         self.retire(record)

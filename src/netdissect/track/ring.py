@@ -114,9 +114,12 @@ class Ring:
                     word = cells[start + at]
                     if word != ABSENT:
                         step = word - before[at]
+                        # Its code would not fit into 64 bits; such a table stays as it is.
                         if step >= _FAR or step <= -_FAR:
                             return
                         before[at] = word
+                        # The sign is the lowest bit, so that small steps of either sign need few
+                        # bytes.
                         code = (step << 1) + 1 if step >= 0 else -step << 1
                     codes[at] = code
                     count: i64 = 0
@@ -160,6 +163,7 @@ class Ring:
                     offset += count
                     before[at] += code >> 1 if code & 1 else -(code >> 1)
                 if not at:
+                    # Column 0 is the number, which is never ABSENT in a packed row.
                     place = (before[0] << bits) & (self._size - 1)
                 cells[place + at] = before[at] if count else ABSENT
         self._packed = b""

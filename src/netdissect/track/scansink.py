@@ -53,6 +53,7 @@ class ScanSink(EventSink):
         counts = lane.counts_by_index
         cell = counts[type_] if type_ < len(counts) else None
         if cell is None:
+            # The first message creates the count, and beyond `MAX_TYPES` it does so for `other`.
             for _ in range(number):
                 lane.count(self._types[type_], self._time_ns, self._frame)
             lane.index_count(type_, self._types[type_])

@@ -116,6 +116,7 @@ class SilenceDetector:
         """Judge the end of the capture; return whether (client, server) is silent then."""
         silent = [False, False]
         self._check_missing_numbers()
+        # Nobody has to be heard after the end of the connection.
         end_ns = self._lifetime.over_ns or end_ns
         for side in (0, 1):
             last_ns, last_frame = self.last(side)
@@ -129,6 +130,7 @@ class SilenceDetector:
                 self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
             if not self._only_asked_to_begin(1 - side):
+                # The peer must have been heard: later, nobody could answer.
                 self.check_one_way(side, min(end_ns, self.last(1 - side)[0]), None)
         return silent[0], silent[1]
 
@@ -255,6 +257,7 @@ class SilenceDetector:
         asked = self._unanswered(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
         for track in self._lanes[side].probes.values() if alive_ms is None else ():
+            # Without a known timer, probes at equal intervals show one.
             alive_ms = alive_ms or track.regular_ms()
         if alive_ms is not None and self._lanes[side].datagrams and self._lifetime.open_ns:
             # Its timers start when the connection is open.
@@ -317,6 +320,7 @@ class SilenceDetector:
         times: list[int] = []
         given_up: list[int] = []
         for space in lane.space_list:
+            # Their carriers are asked for them; numbers in strides are not acknowledged one by one.
             if space.carrier is not None or space.rule.stride_reach:
                 continue
             unit = space.store.outstanding.first
@@ -330,8 +334,10 @@ class SilenceDetector:
                 unit = unit.after
             gave_up_ns = space.attempts.gave_up_ns or 0
             if since_ns < gave_up_ns <= until_ns:
+                # Giving up takes many copies, whose times are no longer known.
                 given_up += [gave_up_ns] * MANY_QUESTIONS
         for track in lane.probes.values():
+            # A peer that has never answered may not know this kind of probe.
             if track.answered:
                 times.extend(track.unanswered())
         if self.stream is not None:
@@ -365,6 +371,7 @@ def _evenly_spaced(
     whole: i64 = (max(first_ns, last_ns) - first) // steps
     part: i64 = (max(first_ns, last_ns) - first) % steps
     # Only copies in the span: a unit that is sent forever has each of its pauses judged.
+    # Each step is at most `whole` + 1 long, so that no copy before this one is in the span.
     low: i64 = max(0, (since_ns - first) // (whole + 1))
     high: i64 = min(copies - 1, (until_ns - first) // max(1, whole))
     found: list[int] = []

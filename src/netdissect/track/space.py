@@ -120,6 +120,7 @@ class Space(StrayedUnits):
             self.strays.check_jump(self, wire_seq)
             last = numbers.newest
             ahead = (wire_seq - last) & numbers.mask
+        # The hash takes the place of the content, which would keep the payload in memory.
         mark: i64 = hash(content)
         if ahead == 1:
             seq: i64 = last + 1
@@ -149,6 +150,8 @@ class Space(StrayedUnits):
             number = wire_seq & numbers.mask
             record = self.recorder.first(self.context, seq, number, type_, frame, time_ns)
         unit = Unit(time_ns, mark, time_ns + self.context.delay_ns, frame, record)
+        # While the peer was not heard, an acknowledgement may answer a copy from before the
+        # capture.
         unheard = not self.peer_seen and self.units > 1
         if unheard or labelled or (again and labelled is None):
             unit.again = True
@@ -156,6 +159,7 @@ class Space(StrayedUnits):
         if self._keeps:
             outstanding = self.store.outstanding
             outstanding.add(seq, unit)
+            # This walks all outstanding units, so it runs for one unit in 256 only.
             if not self.units & 255 or outstanding.count > MAX_OUTSTANDING:
                 self._settle_overdue(time_ns)
         else:
@@ -206,6 +210,7 @@ class Space(StrayedUnits):
             numbers.extend_back(seq)
             numbers.skipped += 1
         elif self.repeats.counted is not None:
+            # A number that is no unit is used once, so that the network made this copy.
             self.repeats.counted.network_copies = True
 
     def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
@@ -249,6 +254,7 @@ class Space(StrayedUnits):
         last = numbers.newest_or_zero()
         wire_seq &= numbers.mask
         step, before = strays.step(wire_seq), strays.newest
+        # The number of the newest stray again: a further copy of it.
         if step == 0 and before is not None:
             if before.unit is not None and mark is not None:
                 self._copy_of_outstanding(
@@ -310,6 +316,7 @@ class Space(StrayedUnits):
         if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
             return False
         before, self._other = self._other, (seq, frame)
+        # Both numbers in one datagram would be explained by one damaged header.
         if before is None or before[0] != seq - 1 or before[1] == frame:
             return False
         self.context.find_restart(frame, time_ns, seq=seq)

@@ -121,6 +121,7 @@ class StallTracker:
             if high <= start:
                 continue
             del self._holes[low]
+            # What is left of the gap before and after these bytes.
             for left in ((low, min(start, high)), (max(end, low), high)):
                 if left[0] < left[1]:
                     self._holes[left[0]] = (left[1], since_ns)

@@ -55,6 +55,8 @@ class StampedSpace(Space):
         seq = -1 if fresh else numbers.extend(wire_seq)
         known = self.stamps.get(seq)
         if known is not None:
+            # A new stamp means that the sender has sent it again; the network cannot change the
+            # stamp.
             labelled = stamp not in known
         elif not fresh and (store.outstanding.find(seq) is not None or store.settled_row(seq) >= 0):
             context.hit("MAX_STAMPED")
@@ -74,6 +76,7 @@ class StampedSpace(Space):
             unit = store.outstanding.find(seq)
             resend = self.rule.resend
             if unit is not None and resend is not None:
+                # The exponent is bounded, too: a float overflows otherwise.
                 delay = context.delay_ns * resend.backoff ** min(unit.copies - 1, MAX_STAMPS)
                 unit.due_ns = time_ns + int(min(delay, LONGEST_NS))
 

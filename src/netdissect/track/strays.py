@@ -233,6 +233,7 @@ class Strays:
 
     def finish(self, units: StrayedUnits) -> None:
         """Accept a run of several strays at the end of the capture."""
+        # A step of 0 from itself: the old numbers have not gone on since.
         if len(self._run) > 1 and self.step(self._run[-1].wire_seq) == 0 and not self._undone:
             self.accept(units)
 

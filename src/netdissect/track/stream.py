@@ -182,8 +182,10 @@ class StreamTrack:
         half.acknowledge(segment.ack, frame, time_ns)
         if half.acked == before:
             return
+        # One byte more than was captured: a FIN takes a sequence number, too.
         if half.acked == half.highest + 1 and not self.ended:
             own = self.halves[direction]
+            # If nothing of this side is missing up to here, it had not sent its own FIN yet.
             open_yet = own.unseen_before(segment.seq + segment.payload_length) == 0
             self.fin_acked[1 - direction] = (frame, time_ns, open_yet)
         messages = self.messages[1 - direction]
@@ -389,6 +391,7 @@ class StreamTrack:
             if repeated:
                 _note_retransmission(record, resent_in)
             self.recorder.touched.append((record, copy))
+        # Acknowledged before it was complete here: the capture has its bytes out of order.
         known = end <= self.halves[direction].acked
         waiting = PendingMessage(start, end, time_ns, frame, record, repeated=repeated or known)
         if known:

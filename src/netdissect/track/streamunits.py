@@ -108,12 +108,14 @@ class PacketIds:
         if not self.counted:
             return
         ahead = (ip_id - newest) & (_ID_WRAP - 1)
+        # Behind the newest one: late, and no longer missing.
         if ahead >= _ID_WRAP // 2:
             self.missing.discard(newest + ahead - _ID_WRAP)
             return
         self._newest = newest + ahead
         if ahead <= 1:
             return
+        # Such an identification belongs to a counter that other connections share, or is random.
         if ahead > MAX_SKIPPED or self.missing.size > MAX_IDS_MISSING:
             self.counted = False
             self.missing = Recent()

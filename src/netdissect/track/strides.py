@@ -77,6 +77,7 @@ class StridedSpace(Space):
         numbers.bound_missing()
         self._open = (lacking, frame, time_ns)
         slow = self.rule.slow_step
+        # The slow server sends multiples of `slow_step` only, so this number is not one of its.
         if not slow or seq % slow:
             self._judge(0)
 

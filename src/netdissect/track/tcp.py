@@ -302,6 +302,7 @@ class StreamHalf:
         if end <= self.acked:
             self._settle(unit, frame, time_ns, exact=False)
         elif late:
+            # Late bytes fill a gap, so that their place is in the middle.
             place = sum(1 for other in outstanding if other.start < start)
             outstanding.insert(place, unit)
         else:
@@ -314,6 +315,7 @@ class StreamHalf:
         arrivals = self.arrivals
         arrival = Arrival(start, end, time_ns, frame)
         place = len(arrivals)
+        # From the end: as a rule, new bytes are the last ones.
         while place and arrivals[place - 1].start > start:
             place -= 1
         arrivals.insert(place, arrival)
@@ -411,9 +413,11 @@ class StreamHalf:
             self.sender_present = self.sender_present or wire != self._named >= 0
             self._named = wire
             return
+        # Most segments repeat the acknowledgement before them.
         if wire == self.acked_wire:
             return
         self.acked_wire = wire
+        # The distance with its sign: an acknowledgement may be ahead of what was captured.
         ahead = (wire - self.base - self.highest + HALF_SEQ_SPAN) % SEQ_SPAN - HALF_SEQ_SPAN
         offset = self.highest + ahead
         if offset <= self.acked:

@@ -86,6 +86,7 @@ def _configured(
         return None
     alive_ns = int(rule.alive_ms * _MS)
     earliest, latest = heard_ns + int(rule.shortest_ms * _MS), sent_ns + alive_ns
+    # It went on sending beyond the shortest timeout, or the capture ends too soon to tell.
     if latest < earliest or (end_ns - sent_ns) // GONE_FOR_GOOD < alive_ns:
         return None
     return max(earliest, sent_ns), latest

@@ -90,6 +90,7 @@ class TotallingRecorder(SpaceRecorder):
 
     def adopt(self, unit: Unit, seq: int, wire_seq: int) -> None:
         """Count the number of an isolated unit, now that another number confirms it."""
+        # Less 1: `lone` has counted the number already.
         self.totals.span(unit.first_ns).arrived += self.totals.arrive(seq, wire_seq, 1) - 1
 
     def further_copy(
@@ -160,6 +161,7 @@ class TotallingRecorder(SpaceRecorder):
         """Count an unacknowledged unit, and whether it is known to be lost."""
         span = self.totals.span(_first_ns(unit))
         span.unacked += outcome != "unknown"
+        # `reported_lost` has counted it as lost already.
         if lost and self._reported is not unit:
             span.decided += 1
             span.lost += 1

@@ -62,6 +62,8 @@ class SpanTotals:
             times.append(rtt_ms)
         if len(frames) > 2 * MAX_SAMPLES:
             first_of(frames, times, MAX_SAMPLES)
+            # Frames are not in order, but no later one than the last kept one can be among the
+            # first.
             self._enough = frames[-1]
 
     def round_trips(self) -> Iterator[tuple[int, float]]:
