@@ -86,7 +86,7 @@ def test_a_look_ahead_places_captures_as_reports_do(name: str, processes: int) -
     ahead = look_ahead(path, Options(), processes=processes)
     whole = analyze(path)
     placed = {
-        each.connection: (*each.near, each.misses_frames, each.copy_gaps)
+        each.connection: each.placement
         for each in whole.connections
     }
     known = {number: near for number, near in placed.items() if near != UNKNOWN_PLACEMENT}

@@ -6,6 +6,7 @@ import pytest
 
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule
+from netdissect.model.units import Placement
 from netdissect.track import context
 from netdissect.track.conclusion import conclude
 from tracking import MS, connection, rule
@@ -34,7 +35,7 @@ def test_what_a_receiver_throws_away_is_told_next_to_it_alone(near, told) -> Non
     for known_first in (True, False):
         link, found = made()
         if known_first:
-            link.set_vantage(near)
+            link.place(Placement(near))
         send(link, 0, 1, 0, 1)
         send(link, 0, 2, 0, 3, 4)
         if not known_first:
@@ -56,7 +57,7 @@ def test_bound_of_what_waits_for_the_place(monkeypatch) -> None:
 
 def test_what_comes_behind_a_gap_is_thrown_away() -> None:
     link, found = made()
-    link.set_vantage((None, True))
+    link.place(Placement((None, True)))
     send(link, 0, 1, 0, 1)
     send(link, 0, 2, 0, 3, 4)
     send(link, 0, 3, 0, 2)
@@ -73,7 +74,7 @@ def test_what_comes_behind_a_gap_is_thrown_away() -> None:
 
 def test_an_overtaken_acknowledgement_drops_the_datagram() -> None:
     link, found = made()
-    link.set_vantage((None, True))
+    link.place(Placement((None, True)))
     for number in (1, 2, 3):
         send(link, 1, number, 0, number)
     send(link, 0, 10, 3, 1)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from netdissect.model.policy import AckRule
+from netdissect.model.units import CopyGaps
 from netdissect.track import copies, copymemory
 from netdissect.track.context import Heard
 from netdissect.track.space import Space
@@ -232,7 +233,7 @@ def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
 def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     """Units of 20 ms, each sent again every 30 ms; for 200 ms nothing gets through."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
-    made.context.findings.copy_gaps = ((close, 0, 0), (close, 0, 0))
+    made.context.findings.copy_gaps = (CopyGaps(close), CopyGaps(close))
     made.repeats.set_vantage(sender_near=False, receiver_near=True)
     sent = sorted((20 * n + 30 * again, n) for n in range(9, 20) for again in range(4))
     for number in range(1, 9):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from netdissect.model.annotations import Severity
 from netdissect.model.diagnosis import AddedDelay, Burst, Ceiling, Diagnosis
 from netdissect.model.pickling import pickle_by_fields
-from netdissect.model.units import NO_GAPS, ConnectionEvent, Copy, CopyGaps, UnitRecord
+from netdissect.model.units import NO_GAPS, ConnectionEvent, Copy, CopyGaps, Placement, UnitRecord
 
 __all__ = [
     "Anomaly",
@@ -391,7 +391,7 @@ class ConnectionReport:
         near: tuple[bool | None, bool | None] = (None, None),
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
-        copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS),
+        copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.protocol = protocol
@@ -434,6 +434,11 @@ class ConnectionReport:
         self.ceilings = ceilings
         self.misses_frames = misses_frames
         self.copy_gaps = copy_gaps
+
+    @property
+    def placement(self) -> Placement:
+        """Return what a second pass needs of the first one."""
+        return Placement(self.near, self.misses_frames, self.copy_gaps)
 
 
 @dataclass(slots=True)

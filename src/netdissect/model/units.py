@@ -7,18 +7,36 @@ A capture has as many of them as datagrams. Their `__init__` is therefore writte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from netdissect.model.native import mypyc_attr
 from netdissect.model.pickling import pickle_by_fields
 
-CopyGaps: TypeAlias = tuple[bool, int, int]
-"""What the gap between a copy and the one before it tells, in one direction: whether the network
-delivers retransmissions so close behind delayed copies that a short gap does not show a network
-copy, and the (shortest, longest) gap in ns that it leaves before its own copies, (0, 0) = unknown.
-"""
-NO_GAPS: Final[CopyGaps] = (False, 0, 0)
-"""Nothing is known of the gaps of a direction."""
+
+class CopyGaps(NamedTuple):
+    """What the gap between a copy and the one before it tells, in one direction."""
+
+    doubted: bool = False
+    """Whether the network delivers retransmissions so close behind delayed copies that a short gap
+    does not show a network copy.
+    """
+    shortest_ns: int = 0
+    longest_ns: int = 0
+    """The gaps that the network leaves before its own copies; 0 = unknown."""
+
+
+NO_GAPS: Final = (CopyGaps(), CopyGaps())
+"""Nothing is known of the gaps of either direction."""
+
+
+class Placement(NamedTuple):
+    """Where the capture was taken, and what it misses, for one connection."""
+
+    near: tuple[bool | None, bool | None] = (None, None)
+    """(client, server): whether it was taken next to that side; None = unknown."""
+    misses_frames: bool = False
+    copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS
+    """The last two as in `ConnectionReport`."""
 
 
 @mypyc_attr(acyclic=True)

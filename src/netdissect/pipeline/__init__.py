@@ -17,10 +17,11 @@ from netdissect.model.byconnection import ByConnection
 from netdissect.model.keys import FlowKey
 from netdissect.model.packets import Frame, flow_endpoints
 from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.units import Placement
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Options, Placement, decode_as, reading
+from netdissect.pipeline.options import Analysis, Options, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Reading
@@ -207,7 +208,7 @@ def with_placements(
     reports = found.connections if reports is None else reports
     known = ByConnection[Placement]()
     for report in reports:
-        known.put(report.connection, (*report.near, report.misses_frames, report.copy_gaps))
+        known.put(report.connection, report.placement)
     return replace(options, near=known, begins=found.begins, late=found.late)
 
 

@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
+from netdissect.model.units import Placement
 from netdissect.pipeline import Source, opened
 from netdissect.pipeline.holding import advance
 from netdissect.pipeline.messages import reliability
 from netdissect.pipeline.observer import Datagram
-from netdissect.pipeline.options import PLACEMENTS, UNKNOWN_PLACEMENT, Options, Placement
+from netdissect.pipeline.options import PLACEMENTS, UNKNOWN_PLACEMENT, Options
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.recorder import LINGER_NS

@@ -18,7 +18,7 @@ from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.model.text import quoted
-from netdissect.model.units import NO_GAPS, CopyGaps
+from netdissect.model.units import Placement
 from netdissect.pipeline.reports import Lines, Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Reading
@@ -29,15 +29,14 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
 _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
 """Kinds of copies of units that were seen more than once."""
-Placement: TypeAlias = tuple[bool | None, bool | None, bool, tuple[CopyGaps, CopyGaps]]
-"""Where the capture was taken, and what it misses, for one connection: `near[0]`, `near[1]`,
-`misses_frames` and `copy_gaps` of `ConnectionReport`.
-"""
 LateClaim: TypeAlias = tuple[int, Claim | None]
 """Packets of a flow when it was judged, and what it was claimed for."""
-UNKNOWN_PLACEMENT: Final[Placement] = (None, None, False, (NO_GAPS, NO_GAPS))
-PLACEMENTS: Final[tuple[Placement, ...]] = tuple(
-    product((None, False, True), (None, False, True), (False, True), ((NO_GAPS, NO_GAPS),))
+UNKNOWN_PLACEMENT: Final = Placement()
+PLACEMENTS: Final = tuple(
+    Placement((client, server), misses_frames)
+    for client, server, misses_frames in product(
+        (None, False, True), (None, False, True), (False, True)
+    )
 )
 """All placements without `CopyGaps`; the unknown one is the first."""
 

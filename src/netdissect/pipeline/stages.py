@@ -20,13 +20,14 @@ from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts, re
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import PacketSink
+from netdissect.model.units import Placement
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.doubts import Doubts
 from netdissect.pipeline.handlers import Flow, Name, Restarts, name_of
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
-from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options, Placement
+from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options
 from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
@@ -34,7 +35,7 @@ from netdissect.pipeline.streams import StreamPort
 from netdissect.pipeline.table import FlowTable, place_of
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
-from netdissect.track.conclusion import conclude, conclude_vantage
+from netdissect.track.conclusion import conclude, conclude_placement
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
@@ -450,9 +451,7 @@ class Pipeline(PacketSink):
     def _place(self, connection: Connection) -> None:
         """Set the placement of a connection, if a first pass has found it."""
         if self.options.near is not None:
-            known = self.options.near.get(connection.number, UNKNOWN_PLACEMENT)
-            client, server, misses, gaps = known
-            connection.set_vantage((client, server), misses=misses, copy_gaps=gaps)
+            connection.place(self.options.near.get(connection.number, UNKNOWN_PLACEMENT))
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
         """Report the connection of a claimed flow, and begin a new one on the same flow."""
@@ -483,9 +482,9 @@ class Pipeline(PacketSink):
 
     def _placed(self, connection: Connection) -> None:
         """Store the results of a first pass for a connection that has ended."""
-        near = conclude_vantage(connection)
-        if near != UNKNOWN_PLACEMENT and len(self.near) < MAX_REPORTS:
-            self.near[connection.number] = near
+        placement = conclude_placement(connection)
+        if placement != UNKNOWN_PLACEMENT and len(self.near) < MAX_REPORTS:
+            self.near[connection.number] = placement
         if self.repeated is not None and connection.findings.repeated:
             self.repeated.add(connection.number)
             if len(self.repeated) > MAX_REPORTS:

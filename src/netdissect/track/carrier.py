@@ -194,8 +194,7 @@ class CarrierSpace(Space):
         else:
             self._roll(before_ns, time_ns)
         if self.strays.jump is not None:
-            self.strays.check_jump(self, wire_seq)
-            last = numbers.newest
+            last = self.strays.check_jump(self, wire_seq)
         ahead = (wire_seq - last) & numbers.mask
         self.copied = self.stale = False
         if ahead == 1:

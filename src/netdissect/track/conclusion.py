@@ -15,7 +15,7 @@ from netdissect.model.reports import (
     SpaceReport,
     TimeoutVerdict,
 )
-from netdissect.model.units import CopyGaps
+from netdissect.model.units import Placement
 from netdissect.track.ackstats import SETTLED_NS
 from netdissect.track.attempts import MIN_MISSING
 from netdissect.track.bounds import report_bounds
@@ -43,14 +43,8 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     return report
 
 
-def conclude_vantage(
-    connection: Connection,
-) -> tuple[bool | None, bool | None, bool, tuple[CopyGaps, CopyGaps]]:
-    """Release the connection after a first pass; return what the second pass needs.
-
-    This is (client near, server near; None = unknown), whether the capture misses frames, and
-    `Findings.copy_gaps`.
-    """
+def conclude_placement(connection: Connection) -> Placement:
+    """Release the connection after a first pass; return what the second pass needs."""
     connection.judge()
     if _detect_missed_frames(connection):
         connection.judge()
@@ -63,9 +57,8 @@ def conclude_vantage(
             # gaps.
             space.repeats.find_common_gaps()
     connection.release()
-    near = connection.vantage.near
     findings = connection.findings
-    return near[0], near[1], findings.misses, findings.copy_gaps
+    return Placement(connection.vantage.near, findings.misses, findings.copy_gaps)
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:

@@ -11,7 +11,7 @@ from netdissect.model.native import i64
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
-from netdissect.model.units import NO_GAPS, CopyGaps
+from netdissect.model.units import Placement
 from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -498,19 +498,11 @@ class Connection(ScanSink):
         if self.vantage.update(of_client, client.evidence(later, server.missing)):
             self._spread_vantage()
 
-    def set_vantage(
-        self,
-        near: tuple[bool | None, bool | None],
-        *,
-        misses: bool = False,
-        copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS),
-    ) -> None:
-        """Apply the conclusions of a first pass over the whole capture: the vantage, whether the
-        capture misses frames, and `Findings.copy_gaps`.
-        """
-        self.findings.misses = misses
-        self.findings.copy_gaps, self.findings.gaps_known = copy_gaps, True
-        self.vantage.settle(near)
+    def place(self, placement: Placement) -> None:
+        """Apply the conclusions of a first pass over the whole capture."""
+        self.findings.misses = placement.misses_frames
+        self.findings.copy_gaps, self.findings.gaps_known = placement.copy_gaps, True
+        self.vantage.settle(placement.near)
         self._spread_vantage()
         self.finish_vantage()
 

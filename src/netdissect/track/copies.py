@@ -57,10 +57,34 @@ MAX_COUNTED = 1024
 
 _Decide: TypeAlias = Callable[[bool | None], None]
 """Callback for the verdict: True if the network made a copy, None if unknown."""
-_Copy: TypeAlias = tuple[int, bool, _Decide, bool]
-"""(gap in ns, first verdict, callback, whether it came as soon as networks make copies and has the
-first verdict True).
-"""
+
+
+class _Copy:
+    """A further copy that waits for its verdict."""
+
+    __slots__ = ("copied", "decide", "gap_ns", "soon")
+
+    def __init__(self, gap_ns: int, decide: _Decide, *, copied: bool, soon: bool) -> None:
+        self.gap_ns = gap_ns
+        """Time since the copy before it."""
+        self.decide = decide
+        self.copied = copied
+        """First verdict, by the gap alone: made by the network."""
+        self.soon = soon
+        """Whether it has that verdict, and came as soon as networks make copies."""
+
+
+class _Skip:
+    """Numbers skipped before a new one that no copy has taken so far."""
+
+    __slots__ = ("arrival_ns", "count", "number")
+
+    def __init__(self, number: int, count: int, arrival_ns: int) -> None:
+        self.number = number
+        """The new number."""
+        self.count = count
+        """How many numbers before it."""
+        self.arrival_ns = arrival_ns
 
 
 class CountedCopies:
@@ -73,10 +97,8 @@ class CountedCopies:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._unused: deque[tuple[int, int, int]] = deque(maxlen=OVERTAKEN)
-        """(number, how many numbers skipped before it no copy has taken, its arrival in ns) of the
-        newest numbers.
-        """
+        self._unused: deque[_Skip] = deque(maxlen=OVERTAKEN)
+        """What was skipped before the newest numbers."""
         self._deferred = 0
         """How many of the first of `copies` the newest number has not judged."""
         self._judged = self._followed = 0
@@ -94,8 +116,8 @@ class CountedCopies:
         """The copies that the next number will judge."""
         self._newest_ns = 0
         """When the newest of them came."""
-        self._skipped_behind: list[tuple[int, int, int]] = []
-        """Entries as in `_unused` for the numbers that came back to back behind `copies`."""
+        self._skipped_behind: list[_Skip] = []
+        """The same for the numbers that came back to back behind `copies`."""
         self._numbers_behind = 0
         """How many numbers came back to back behind `copies`."""
         self._reorder_ns = BACK_TO_BACK_NS
@@ -125,41 +147,30 @@ class CountedCopies:
         self._newest_ns = time_ns
         if len(self.copies) >= MAX_COUNTED:
             return False
-        self.copies.append((gap_ns, copied, decide, soon and copied))
+        self.copies.append(_Copy(gap_ns, decide, copied=copied, soon=soon and copied))
         return True
 
     def arrived_late(self, seq: int, time_ns: int) -> None:
         """Note that a skipped number came late: no copy has taken it."""
-        for entries in (self._unused, self._skipped_behind):
-            for index, (number, count, since_ns) in enumerate(entries):
-                if number - count <= seq < number:
-                    entries[index] = (number, count - 1, since_ns)
-                    # One outlier must not make every later number wait for its successor.
-                    late_ns = min(time_ns - since_ns, LATEST_NS)
-                    self._reorder_ns = max(self._reorder_ns, late_ns)
-                    return
+        for skip in (*self._unused, *self._skipped_behind):
+            if skip.number - skip.count <= seq < skip.number:
+                skip.count -= 1
+                # One outlier must not make every later number wait for its successor.
+                late_ns = min(time_ns - skip.arrival_ns, LATEST_NS)
+                self._reorder_ns = max(self._reorder_ns, late_ns)
+                return
 
     def judge(self, skipped: int, seq: int, time_ns: int) -> None:
         """Judge the copies by the new number `seq`, before which `skipped` numbers are missing."""
         if len(self.copies) > self._deferred and self._may_precede_copy(time_ns):
             self._numbers_behind += 1
             if skipped:
-                self._skipped_behind.append((seq, skipped, time_ns))
+                self._skipped_behind.append(_Skip(seq, skipped, time_ns))
             return
         skipped += self._take_skipped_behind()
-        earlier = self.copies[: self._deferred]
-        copies = self.copies[self._deferred :]
-        if earlier:
-            self._deferred = 0
-            left = skipped - len(copies)
-            taken = len(earlier) if left >= len(earlier) else 0
-            skipped -= taken
-            self._judged += len(earlier)
-            self._followed += taken
-            self._decide(earlier, 0 if taken else len(earlier))
-        self.copies = copies
-        unused = self._unused
-        if len(copies) > 1 and not skipped and not any(count for _, count, _ in unused):
+        skipped -= self._judge_deferred(skipped)
+        copies = self.copies
+        if len(copies) > 1 and not skipped and not any(skip.count for skip in self._unused):
             self._deferred = len(copies)
             return
         self.copies = []
@@ -171,21 +182,39 @@ class CountedCopies:
         self._followed += used
         certain = self._certain_network_copies(copies)
         by_network = max(certain, len(copies) - used)
-        for index, (number, count, since_ns) in enumerate(unused):
-            taken = min(count, by_network - certain) if seq - number <= OVERTAKEN else 0
+        for skip in self._unused:
+            taken = min(skip.count, by_network - certain) if seq - skip.number <= OVERTAKEN else 0
             by_network -= taken
-            unused[index] = (number, count - taken, since_ns)
+            skip.count -= taken
         if skipped > used:
-            unused.append((seq, skipped - used, time_ns))
+            self._unused.append(_Skip(seq, skipped - used, time_ns))
         self._decide(copies, by_network)
         if self._suspended and self._judged >= ENOUGH:
-            suspended, self._suspended = self._suspended, []
-            certain = self._certain_network_copies(suspended)
-            for gap_ns, _, decide, soon in suspended:
-                if certain > 0 and (certain == len(suspended) or soon):
-                    decide(True)
-                else:
-                    decide(self._sender_verdict(gap_ns))
+            self._judge_suspended()
+
+    def _judge_deferred(self, skipped: int) -> int:
+        """Judge the copies that the number before has not judged, by `skipped` numbers for them and
+        for the later copies; return how many of the numbers they have taken.
+        """
+        earlier, self.copies = self.copies[: self._deferred], self.copies[self._deferred :]
+        self._deferred = 0
+        if not earlier:
+            return 0
+        taken = len(earlier) if skipped - len(self.copies) >= len(earlier) else 0
+        self._judged += len(earlier)
+        self._followed += taken
+        self._decide(earlier, 0 if taken else len(earlier))
+        return taken
+
+    def _judge_suspended(self) -> None:
+        """Judge the suspended copies, now that enough others have been judged."""
+        suspended, self._suspended = self._suspended, []
+        certain = self._certain_network_copies(suspended)
+        for copy in suspended:
+            if certain > 0 and (certain == len(suspended) or copy.soon):
+                copy.decide(True)
+            else:
+                copy.decide(self._sender_verdict(copy.gap_ns))
 
     def judge_pending(self) -> None:
         """Judge the copies that no number will judge: the sender restarts or falls silent."""
@@ -193,23 +222,20 @@ class CountedCopies:
         self._unused.clear()
         self._deferred = 0
         copies, self.copies = self.copies, []
-        for gap_ns, copied, decide, _ in copies:
+        for copy in copies:
             if self._judged < ENOUGH:
-                decide(copied)
+                copy.decide(copy.copied)
             else:
-                decide(self._odds(gap_ns) > 1 and gap_ns < LATEST_NS)
+                copy.decide(self._odds(copy.gap_ns) > 1 and copy.gap_ns < LATEST_NS)
         suspended, self._suspended = self._suspended, []
         for copy in suspended:
-            copy[2](None)
+            copy.decide(None)
 
     def _take_skipped_behind(self) -> int:
         """Return how many numbers were skipped back to back behind the copies, and forget them."""
         self._numbers_behind = 0
-        count = 0
-        for _, skipped, _ in self._skipped_behind:
-            count += skipped
-        self._skipped_behind = []
-        return count
+        skips, self._skipped_behind = self._skipped_behind, []
+        return sum([skip.count for skip in skips])
 
     def _odds(self, gap_ns: int) -> float:
         """Return how many times likelier a copy with this gap is the network's than the sender's,
@@ -230,7 +256,7 @@ class CountedCopies:
 
     def _likelihood(self, copy: _Copy) -> tuple[float, int]:
         """Return a sort key that puts the likeliest network copies first."""
-        return -self._odds(copy[0]), copy[0]
+        return -self._odds(copy.gap_ns), copy.gap_ns
 
     def _may_precede_copy(self, time_ns: int) -> bool:
         """Return whether a number that comes now may have been sent before the newest copy."""
@@ -252,7 +278,7 @@ class CountedCopies:
         if self._repeats_nothing():
             return len(copies)
         if 2 * self._followed < self._judged:
-            return sum(copy[3] for copy in copies)
+            return sum([copy.soon for copy in copies])
         return 0
 
     def _decide(self, copies: list[_Copy], by_network: int) -> None:
@@ -269,25 +295,25 @@ class CountedCopies:
         )
         while 0 < by_network < len(copies):
             last, following = copies[by_network - 1], copies[by_network]
-            if self._odds(last[0]) > SURELY * self._odds(following[0]):
+            if self._odds(last.gap_ns) > SURELY * self._odds(following.gap_ns):
                 break
             by_network -= 1
         for index, copy in enumerate(copies):
-            gap_ns, copied, decide, _ = copy
-            is_copy = index < by_network and (copied or gap_ns < LATEST_NS)
+            gap_ns = copy.gap_ns
+            is_copy = index < by_network and (copy.copied or gap_ns < LATEST_NS)
             if known and index >= by_network:
                 is_copy = gap_ns < LATEST_NS and LOST * self._odds(gap_ns) > SURELY
             if known and (index < by_network or not is_copy):
                 counts = self._network_gaps if index < by_network else self._sender_gaps
                 counts[_scale(gap_ns)] += 1
                 counts[SCALES] += 1
-            if new and copied and not is_copy:
+            if new and copy.copied and not is_copy:
                 self._suspended.append(copy)
             elif is_copy:
                 late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
-                decide(None if mixed or late else True)
+                copy.decide(None if mixed or late else True)
             else:
-                decide(self._sender_verdict(gap_ns))
+                copy.decide(self._sender_verdict(gap_ns))
 
 
 def _scale(gap_ns: int) -> int:

@@ -94,7 +94,7 @@ class Findings:
         """Direction -> the second longest time that the network has held a datagram back."""
         self._longest_held_ns = [0, 0]
         """Direction -> the longest such time, which may be an outlier."""
-        self.copy_gaps: tuple[CopyGaps, CopyGaps] = (NO_GAPS, NO_GAPS)
+        self.copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS
         """Direction -> what gaps tell of the copies that the network made."""
         self.gaps_known = False
         """Whether a first pass over the whole capture has found them."""

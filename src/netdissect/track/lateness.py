@@ -1,4 +1,4 @@
-"""The timers of senders, and the delays that retransmissions cause."""
+"""The delays that retransmissions cause."""
 
 from __future__ import annotations
 
@@ -22,27 +22,24 @@ class Lateness:
         self._late_ns = late_ms * 1_000_000
         self._kept = RttReservoir()
         self._beyond = 0
-        self._worst: list[tuple[int, int, int, int, int]] = []
+        self._worst: list[LateUnit] = []
 
     def take(self, seq: int, first: tuple[int, int], copies: int, added_ns: int) -> None:
         """Add a unit: its number, (frame, time) of its first copy, its copies, its delay in ns."""
         added_ns = max(0, added_ns)
         self._kept.add(added_ns)
         self._beyond += added_ns > self._late_ns
-        worst = self._worst
-        if len(worst) < WORST or added_ns > worst[-1][0]:
-            worst.append((added_ns, seq, first[0], first[1], copies))
-            worst.sort(key=lambda item: (-item[0], item[2]))
+        worst, added_ms = self._worst, added_ns / 1e6
+        if len(worst) < WORST or added_ms > worst[-1].added_ms:
+            worst.append(LateUnit(self.space, seq, *first, added_ms, copies))
+            worst.sort(key=lambda unit: (-unit.added_ms, unit.frame))
             del worst[WORST:]
 
     def summary(self) -> AddedDelay:
         """Return the figures for the report."""
         kept = self._kept.summary()
-        worst = tuple(
-            LateUnit(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
-            for added_ns, seq, frame, time_ns, copies in self._worst
-        )
         limit_ms = self._late_ns // 1_000_000
         return AddedDelay(
-            kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms
+            kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, tuple(self._worst),
+            limit_ms,
         )

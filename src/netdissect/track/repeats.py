@@ -30,6 +30,7 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
+from netdissect.model.units import CopyGaps
 from netdissect.track import copymemory
 from netdissect.track.context import (
     AFTER_TIMER,
@@ -246,9 +247,9 @@ class Repeats:
     def _note_close_resend(self) -> None:
         """Note that in this direction retransmissions arrive close behind delayed copies."""
         context = self._context
-        doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
-        if not (context.sender_near or doubted):
-            context.findings.learn_gaps(context.direction, (True, low_ns, high_ns))
+        gaps = context.findings.gaps_of(context.direction)
+        if not (context.sender_near or gaps.doubted):
+            context.findings.learn_gaps(context.direction, gaps._replace(doubted=True))
             self._revise()
 
     def find_common_gaps(self) -> None:
@@ -256,10 +257,11 @@ class Repeats:
         context, memory = self._context, self._memory
         if memory is None or not context.far_guard_ns or context.sender_near:
             return
-        low_ns, high_ns = memory.common_gaps()
+        shortest_ns, longest_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
-        if high_ns and not findings.gaps_known:
-            findings.learn_gaps(direction, (findings.gaps_of(direction)[0], low_ns, high_ns))
+        if longest_ns and not findings.gaps_known:
+            doubted = findings.gaps_of(direction).doubted
+            findings.learn_gaps(direction, CopyGaps(doubted, shortest_ns, longest_ns))
             self._revise()
 
     def _released_by_stall(self, time_ns: int) -> bool:
@@ -315,11 +317,11 @@ class Repeats:
             return too_soon and not early.released
         if not context.far_guard_ns:
             return True if too_soon else None
-        doubted, low_ns, high_ns = context.findings.gaps_of(context.direction)
-        common = early.timed and 0 < low_ns <= early.gap_ns <= high_ns
+        gaps = context.findings.gaps_of(context.direction)
+        common = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
         if early.released:
             return None if common else False
-        return True if common or (too_soon and not (doubted or early.held)) else None
+        return True if common or (too_soon and not (gaps.doubted or early.held)) else None
 
     def _too_soon_here(self, gap_class: int) -> bool:
         """Return whether the gap is too short for a retransmission, seen from this vantage.

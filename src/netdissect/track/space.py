@@ -117,10 +117,8 @@ class Space(StrayedUnits):
             again = self.context.misses_first
         ahead = (wire_seq - last) & numbers.mask
         if ahead != 1 and self.strays.jump is not None:
-            self.strays.check_jump(self, wire_seq)
-            last = numbers.newest
+            last = self.strays.check_jump(self, wire_seq)
             ahead = (wire_seq - last) & numbers.mask
-        # The hash takes the place of the content, which would keep the payload in memory.
         mark: i64 = hash(content)
         if ahead == 1:
             seq: i64 = last + 1
@@ -186,8 +184,7 @@ class Space(StrayedUnits):
         last = numbers.begin(wire_seq) if numbers.newest == ABSENT else numbers.newest
         ahead = (wire_seq - last) & numbers.mask
         if ahead != 1 and self.strays.jump is not None:
-            self.strays.check_jump(self, wire_seq)
-            last = numbers.newest
+            last = self.strays.check_jump(self, wire_seq)
             ahead = (wire_seq - last) & numbers.mask
         if ahead == 1 and not self.repeats.pending_copies():
             numbers.newest = last + 1
@@ -210,7 +207,6 @@ class Space(StrayedUnits):
             numbers.extend_back(seq)
             numbers.skipped += 1
         elif self.repeats.counted is not None:
-            # A number that is no unit is used once, so that the network made this copy.
             self.repeats.counted.network_copies = True
 
     def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
@@ -254,7 +250,6 @@ class Space(StrayedUnits):
         last = numbers.newest_or_zero()
         wire_seq &= numbers.mask
         step, before = strays.step(wire_seq), strays.newest
-        # The number of the newest stray again: a further copy of it.
         if step == 0 and before is not None:
             if before.unit is not None and mark is not None:
                 self._copy_of_outstanding(
@@ -461,8 +456,7 @@ class Space(StrayedUnits):
             lost = given_up and not context.receiver_near and self._peer_active_since(unit)
             lost = lost and attempts.implies_loss(context, seq, self.peer)
             self.recorder.dropped(unit, word, lost=lost)
-        if given_up:
-            attempts.forget(seq)
+        attempts.forget(seq)
 
     def _peer_active_since(self, unit: Unit) -> bool:
         """Return whether the other direction was heard after the last copy of a unit."""
@@ -504,8 +498,7 @@ class Space(StrayedUnits):
         self.numbers.restart()
         self.acks.feedback = None
         self.strays.reset()
-        self.current = None
-        self._other = None
+        self.current = self._other = None
 
     def release(self) -> None:
         """Drop all references that form cycles, so that no garbage collection is needed."""

@@ -195,15 +195,18 @@ class Strays:
         else:
             self.store.outstanding.add(seq, unit)
 
-    def check_jump(self, units: StrayedUnits, wire_seq: int) -> None:
-        """Undo the newest jump if a number shows that the old numbers go on."""
+    def check_jump(self, units: StrayedUnits, wire_seq: int) -> i64:
+        """Undo the newest jump if a number shows that the old numbers go on; return the newest
+        number then.
+        """
         jump, numbers = self.jump, self._numbers
         if jump is None:
-            return
+            return numbers.newest
         if units.placed() - jump.placed > FORGED:
             self.jump = None
         elif 0 < (wire_seq - jump.last) & numbers.mask <= numbers.reach:
             self._undo(units, jump)
+        return numbers.newest
 
     def _undo(self, units: StrayedUnits, jump: Jump) -> None:
         numbers = self._numbers

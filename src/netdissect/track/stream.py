@@ -127,22 +127,18 @@ class StreamTrack:
         """Process one segment, before the messages that it completes."""
         flags = segment.flags
         half = self.halves[direction]
-        if self._handshake_done and not flags & _SPECIAL:
-            half.take(segment, frame, time_ns)
-            if half.repeated:
-                self._sent_again(direction, frame, segment)
-            if flags & ACK and segment.ack != self.halves[1 - direction].acked_wire:
-                self._acknowledged(direction, frame, time_ns, segment)
-            return
-        if segment.mid_stream and not self.mid_stream:
+        usual = self._handshake_done and not flags & _SPECIAL
+        if not usual and segment.mid_stream and not self.mid_stream:
             self.mid_stream = self._handshake_done = True
             self.findings.add("unknown-start", frame, time_ns, direction)
             self._step("data", None, direction, frame, time_ns)
         half.take(segment, frame, time_ns)
         if half.repeated:
             self._sent_again(direction, frame, segment)
-        if flags & ACK:
+        if flags & ACK and segment.ack != self.halves[1 - direction].acked_wire:
             self._acknowledged(direction, frame, time_ns, segment)
+        if usual:
+            return
         if flags & SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
         elif not self._handshake_done and self._syns and flags & ACK and not flags & RST:
