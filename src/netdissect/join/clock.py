@@ -168,6 +168,7 @@ def find_steps(
             clock may have been set.
 
     """
+    # Frames of A come first in an anchor.
     by_a = sorted(anchors)
     # Jumps are named by frames of their own capture, and reordering gives B another order than A.
     by_b = sorted(anchors, key=lambda anchor: anchor.frame_b)
@@ -330,6 +331,7 @@ def fit(anchors: Sequence[Anchor], *, resolution_ns: int) -> ClockPiece | None:
     if len(anchors) >= _MIN_FOR_OUTLIERS:
         allowed = min(max(1, int(len(anchors) * _MAX_OUTLIER_SHARE)), _MAX_OUTLIERS)
     lines = _Lines(anchors)
+    # One by one: discarding the worst point may free the line from several others.
     for contradicting in range(allowed + 1):
         slope = lines.best_slope()
         if lines.margin(slope) >= -resolution_ns:
@@ -496,6 +498,7 @@ def _hull(points: list[tuple[int, int]], *, lower: bool) -> list[tuple[int, int]
     for x, y in points:
         while len(corners) > 1:
             (x1, y1), (x2, y2) = corners[-2], corners[-1]
+            # Equal directions count as no corner, so that no corner lies within an edge.
             if sign * ((x2 - x1) * (y - y1) - (y2 - y1) * (x - x1)) > 0:
                 break
             corners.pop()

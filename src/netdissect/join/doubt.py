@@ -101,6 +101,7 @@ def _unconfirmed(
     found = []
     for jumps, there in ((early, others[0]), (late, others[1])):
         spans = sorted([span for _, span in jumps])
+        # The second longest beyond: the longest is the one in question.
         pause = max([usual, *spans[-2:-1], *(span for _, span in there)])
         odd = [jump for jump in jumps if jump[1] < 0 or jump[1] > _MIN_ODD * pause]
         ahead = max([0, *(span for _, span in odd)])
@@ -207,6 +208,7 @@ class _End:
             return
         for frame in own:
             self._add(ours, theirs, frame, longest_ns)
+        # From the end inward, so that the search ends at the jump.
         for frame in range(theirs.frames, 0, -1) if late else range(1, theirs.frames + 1):
             if not theirs.fate(frame):
                 continue

@@ -188,12 +188,13 @@ class Joined(Closing):
             sure = misses and not self.tables[1 - capture].count_certain(Fate.APPEARED)
             if not (misses or same_place or evidence.unseen):
                 continue
+            doubt = 0 if same_place or sure else AMBIGUOUS
             frame = table.next_frame(0, bit_of(LOST))
             while frame:
                 flags = flags_of(table.word(frame))
                 if same_place or flags & ANSWERED:
                     table.set_fate(frame, int(Fate.UNSEEN))
-                    table.add_flags(frame, 0 if same_place or sure else AMBIGUOUS)
+                    table.add_flags(frame, doubt)
                 elif misses and flags & RESENT:
                     table.add_flags(frame, AMBIGUOUS)  # perhaps only its answer was lost
                 elif misses:
@@ -264,6 +265,8 @@ class _Conversations:
                 if group is not None:
                     self._members[group][capture].append(report)
                     self.reports[capture].append(report)
+                # Only TCP can be relayed as a stream; a UDP connection without a group was not
+                # captured there.
                 elif report.transport == "tcp":
                     self._unmatched[capture].setdefault(name, []).append(report)
 

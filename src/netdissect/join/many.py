@@ -55,6 +55,8 @@ def _link(paths: Sequence[str], second: int, options: Options | None, span: _Spa
             joined = join(paths[first], paths[second], options=options, span=span)
             return Link(first, second, joined)
         except NotJoinedError:
+            # The reason of the last try is shown: it is the capture before this one on the command
+            # line.
             if first == second - 1:
                 raise
     raise NotJoinedError(f"{paths[second]} has no other capture to be joined with")

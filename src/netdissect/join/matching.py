@@ -113,6 +113,7 @@ class _Bucket:
             self.make_lists()
         waiting = self.sent if sends else self.arrived
         place = len(waiting)
+        # From the end: rows of one capture come in order, but for clocks that were set back.
         while place and _is_after(waiting[place - 1], one):
             place -= 1
         waiting.insert(place, one)
@@ -164,6 +165,7 @@ class Channel:
         """Tables of the captures next to the sender and next to the receiver."""
         self.priors = priors
         self.slack_ns: i64 = priors.slack_ns
+        # Twice the longest of the sample, which holds a part of the datagrams only.
         self.longest_ns: i64 = max(2 * priors.delays.quantile(1.0), _MIN_LONGEST_NS)
         """The longest usual delay."""
         self.start_ns: i64 = span[0] + priors.delays.quantile(0.5)
@@ -326,6 +328,7 @@ class Matcher:
             self._weigh(channel, sent, arrived)
         bucket.sent = [one for sent, _ in clusters[ready:] for one in sent]
         bucket.arrived = [one for _, arrived in clusters[ready:] for one in arrived]
+        # A cluster may have taken a later arrival than the next one has.
         bucket.arrived.sort(key=_order)
 
     def _settle(self, bucket: _Bucket) -> None:

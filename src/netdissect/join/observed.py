@@ -76,6 +76,7 @@ class Observed:
             if number is None:
                 continue
             if isinstance(item, ConnectionEvent):
+                # Both captures have most events; the first one's are shown.
                 if capture == 0:
                     item.data["capture"] = capture
                     yield item
@@ -137,6 +138,7 @@ class Observed:
                     arrived = joined.fate(1 - capture, row.partner).common_ns
                 yield Flight(record, capture, row, common, arrived)
             else:
+                # Nobody sent it: the other capture missed it, or began later.
                 yield Flight(record, capture, row, None, common)
 
     def reports(self) -> Reports:

@@ -286,14 +286,15 @@ def _explained_arrivals(a: Sample, b: Sample, pairing: Pairing) -> tuple[int, in
         other = sides[1 - capture]
         for token, occurrences in side.items():
             sent = [time for time, sends in other.get(token, ()) if sends]
-            for time, sends in occurrences:
-                if not sends and start <= time <= end:
-                    arrived += 1
-                    for then in sent:
-                        if -MAX_SLACK_NS <= time - then <= longest:
-                            explained += 1
-                            break
+            came = [time for time, sends in occurrences if not sends and start <= time <= end]
+            arrived += len(came)
+            explained += sum([_was_sent(time, sent, longest) for time in came])
     return explained, arrived
+
+
+def _was_sent(arrival_ns: int, sent: list[int], longest_ns: int) -> bool:
+    """Return whether an arrival has one of these times of sending shortly before it."""
+    return any(-MAX_SLACK_NS <= arrival_ns - sent_ns <= longest_ns for sent_ns in sent)
 
 
 def _compared_occurrences(
@@ -522,12 +523,9 @@ class _Conversations:
                 near = times[low : bisect_left(times, (common + longest,))]
                 if len(near) == 1 and self.of_flow[1][near[0][1][2]][0] not in grouped[1]:
                     source, target = flow_endpoints(flows[one[2]].key)
-                    if target in toward_end:
-                        toward = toward_end[target]
-                    elif source in toward_end:
-                        toward = -toward_end[source]
-                    else:
-                        toward = 1 if near[0][0] >= common else -1
+                    # A known endpoint is surer than times, which a delay makes vague.
+                    toward = toward_end.get(target) or -toward_end.get(source, 0)
+                    toward = toward or (1 if near[0][0] >= common else -1)
                     found.append(_anchor(one, near[0][1])._replace(toward=toward))
         return found
 

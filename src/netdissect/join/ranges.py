@@ -114,6 +114,7 @@ def _covered_by(piece: _Piece, others: list[_Piece], *, later: bool) -> Segment 
     reached, last = first, None
     start = max(0, bisect_left(others, (first - _LONGEST,)))
     for low, high, other in islice(others, start, None):
+        # A gap: no later segment can hold the byte at `reached`.
         if low > reached or low >= end:
             break
         if (low, high) == (first, end):

@@ -284,6 +284,7 @@ class _Sampler(PacketSink):
                 known.occurrences.append((frame, time_ns, flow.number))
             return
         key = -1 if is_early else sampling_key(segment, payload, self._tokens.limit)
+        # Discarded already: otherwise it would come back with its next occurrence.
         if key >= 0 and key & sample.mask:
             return
         sample.tokens[token] = Sampled(key, (frame, time_ns, flow.number))
@@ -309,6 +310,7 @@ def _mark(flow: Flow, packet: Packet) -> None:
     for piece in segment.stream if segment is not None else ():
         if len(flow.prefix) < PREFIX and piece.offset == len(flow.prefix):
             flow.prefix += piece.data[: PREFIX - len(flow.prefix)]
+        # By the frame's number and not by a count, so that thinning out needs no further state.
         if packet[1] % flow.stride == 0 or not flow.marks:
             flow.marks.append((piece.offset + len(piece.data), packet[1], packet[2]))
             if len(flow.marks) > MAX_MARKS:

@@ -12,6 +12,7 @@ class DisjointSets:
     def root(self, item: tuple[int, int]) -> tuple[int, int]:
         """Return the representative of an item's set."""
         while (parent := self._parents.get(item, item)) != item:
+            # Path halving: each visited item skips one ancestor from then on.
             self._parents[item] = self._parents.get(parent, parent)
             item = parent
         return item

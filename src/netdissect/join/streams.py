@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import merge
+from operator import itemgetter
 from typing import Final
 
 from netdissect.capture import open_capture
@@ -19,6 +21,7 @@ from netdissect.join.clock import Anchor, Clock
 from netdissect.join.sample import Flow, FlowId, Sample
 from netdissect.model.joined import StreamReport
 from netdissect.model.packets import reverse_key
+from netdissect.model.segments import StreamPiece
 from netdissect.track.reservoir import RttReservoir
 
 MAX_AHEAD_OCTETS = 4 * 1024 * 1024
@@ -149,14 +152,14 @@ class _Comparison:
     ended: bool = False
     """Whether the comparison has stopped: at a gap, or because too many bytes wait."""
 
-    def feed(self, capture: int, data: bytes, gap: int) -> None:
-        """Compare further bytes of one capture; `gap`: bytes missing before them."""
-        self.octets[capture] += len(data) + gap
-        if gap:
+    def feed(self, capture: int, piece: StreamPiece) -> None:
+        """Compare further bytes of one capture."""
+        self.octets[capture] += len(piece.data) + piece.gap_octets
+        if piece.gap_octets:
             self.ended = True
         if self.ended or self.differs_at is not None:
             return
-        self.waiting[capture] += data
+        self.waiting[capture] += piece.data
         one, other = self.waiting
         size = min(len(one), len(other))
         if one[:size] != other[:size]:
@@ -170,6 +173,7 @@ class _Comparison:
         """Return the result."""
         sender = 0 if self.toward > 0 else 1
         if self.differs_at is None and not self.ended and self.octets[0] != self.octets[1]:
+            # The longer stream differs from the shorter one where that ends.
             self.differs_at = min(self.octets)
         equal = None if self.ended and self.differs_at is None else self.differs_at is None
         delays = RttReservoir()
@@ -205,28 +209,19 @@ def compare(
                 key = reverse_key(first.key) if side else first.key
                 lookup[capture][key] = ways[number][side]
     sides = [_octets(path, capture, lookup[capture], clock) for capture, path in enumerate(paths)]
-    heads = [next(side, None) for side in sides]
-    while any(heads):
-        turn = 0 if heads[1] is None or (heads[0] and heads[0][0] <= heads[1][0]) else 1
-        head = heads[turn]
-        if head is not None:
-            head[1].feed(turn, head[2], head[3])
-        heads[turn] = next(sides[turn], None)
-    found: list[list[StreamReport]] = []
-    for number, (streams, _) in enumerate(pairs):
-        found.append(
-            [
-                ways[number][side].report((streams[0][side], streams[1][side]), clock)
-                for side in (0, 1)
-            ]
-        )
-    return found
+    # In order of time, so that neither capture gets far ahead of the other.
+    for _, capture, comparison, piece in merge(*sides, key=itemgetter(0)):
+        comparison.feed(capture, piece)
+    return [
+        [both[side].report((streams[0][side], streams[1][side]), clock) for side in (0, 1)]
+        for both, (streams, _) in zip(ways, pairs, strict=True)
+    ]
 
 
 def _octets(
     path: str, capture: int, ways: dict[bytes, _Comparison], clock: Clock
-) -> Iterator[tuple[int, _Comparison, bytes, int]]:
-    """Yield (common time, comparison, bytes, bytes missing before them) of the streams."""
+) -> Iterator[tuple[int, int, _Comparison, StreamPiece]]:
+    """Yield (common time, capture, comparison, bytes) of the streams."""
     connections: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
         for packets in Decapsulator(SkipUdp()).batches(reader.batches()):
@@ -240,4 +235,4 @@ def _octets(
                     continue
                 common = clock.common(capture, packet[1], packet[2])
                 for piece in segment.stream:
-                    yield common, way, piece.data, piece.gap_octets
+                    yield common, capture, way, piece

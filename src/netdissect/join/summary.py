@@ -153,8 +153,13 @@ class _LaneState:
         self._start_ns: i64 = 0
         self._end_ns: i64 = 0
 
-    def lost(self, frame: i64, common_ns: i64) -> None:
-        """Extend the run of losses."""
+    def sent(self, frame: i64, fate: i64, common_ns: i64) -> None:
+        """Count a datagram sent; a lost one extends the run of losses."""
+        self.totals.counts[fate] += 1
+        self.totals.sent(frame, fate, common_ns)
+        if fate != LOST:
+            self.end_run()
+            return
         if not self._count:
             self._first, self._start_ns = frame, common_ns
         self._count += 1
@@ -167,6 +172,7 @@ class _LaneState:
             report.burst_count += 1
             burst = Burst(self._first, self._last, self._count, self._start_ns, self._end_ns)
             report.bursts.append(burst)
+            # Sorted at twice the bound, so that this costs a constant time per burst.
             if len(report.bursts) > 2 * MAX_BURSTS:
                 report.bursts = _longest(report.bursts)
         self._count = 0
@@ -216,30 +222,25 @@ def _add(
         fate, partner = fate_of(word), partner_of(word)
         state = states[lane_of(word)]
         totals = state.totals
-        if state.sender == capture:
-            if start <= common <= end:
-                totals.counts[fate] += 1
-                totals.ambiguous += flags_of(word) & AMBIGUOUS
-                totals.sent(frame, fate, common)
-                if fate == LOST:
-                    state.lost(frame, common)
-                else:
-                    state.end_run()
-        else:
-            sent_ns = other.common_ns(partner) if partner else common
-            inside = start <= sent_ns <= end
+        # What counts is when a datagram was sent, also for an arrival.
+        sends = state.sender == capture
+        sent_ns = other.common_ns(partner) if partner and not sends else common
+        inside = start <= sent_ns <= end
+        if sends and inside:
+            state.sent(frame, fate, common)
+            totals.ambiguous += flags_of(word) & AMBIGUOUS
+        elif not sends and inside:
+            totals.counts[_FATES + fate] += 1
+        if fate == ARRIVED:
+            sender = states[lane_of(other.word(partner))]
+            # The frames of the sender's capture are in the order of sending.
+            if partner < sender.newest:
+                totals.reordered += inside
+                table.add_flags(frame, REORDERED)
+            else:
+                sender.newest = partner
             if inside:
-                totals.counts[_FATES + fate] += 1
-            if fate == ARRIVED:
-                sender = states[lane_of(other.word(partner))]
-                # The frames of the sender's capture are in the order of sending.
-                if partner < sender.newest:
-                    totals.reordered += inside
-                    table.add_flags(frame, REORDERED)
-                else:
-                    sender.newest = partner
-                if inside:
-                    totals.arrived(common, common - sent_ns)
+                totals.arrived(common, common - sent_ns)
         frame = table.next_frame(frame)
 
 
