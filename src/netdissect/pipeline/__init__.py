@@ -180,6 +180,7 @@ def first_look(
         found = Path(source).stat()
     except OSError:
         return None  # reading the file reports why
+    # A pipe cannot be read twice, and a large file would take too long.
     if not stat.S_ISREG(found.st_mode) or found.st_size > (most or found.st_size):
         return None
     # Callbacks would run in another process.
@@ -256,6 +257,7 @@ def iter_timeline(
                 pipeline.tick(packet[1], packet[2])
             else:
                 pipeline.packet(packet)
+            # Looking for settled records after each packet would cost more than tracking it.
             if not count % _FLUSH_PACKETS:
                 yield from recorder.ready(pipeline.now_ns)
         pipeline.finish(reader.info.last_time_ns)

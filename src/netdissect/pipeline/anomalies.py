@@ -39,6 +39,7 @@ class Anomalies:
         insort(self._kept[anomaly.severity], (self._taken, anomaly), key=_place)
         self._taken += 1
         if self._taken - self.dropped > MAX_ANOMALIES:
+            # The last one of the lowest severity that has any.
             next(filter(None, self._kept.values())).pop()
             self.dropped += 1
 

@@ -69,27 +69,28 @@ class DatagramCounter:
     def seen(self, item: Datagram) -> None:
         """Count one datagram, or have it wait."""
         connection = item.connection
-        if connection is not None:
-            frame = item.frame
-            repeated = bool(item.touched)
-            for _, copy in item.touched:
-                if copy.kind == "original":
-                    repeated = False
-                    break
-            if not self._ordered:
-                self._count(
-                    connection.number, connection.protocol, item.direction, item.time_ns,
-                    len(item.payload), repeated,
-                )  # fmt: skip
-                return
-            held: _Held = (
-                frame, connection.number, connection.protocol, item.direction, item.time_ns,
+        if connection is None:
+            return
+        repeated = bool(item.touched)
+        for _, copy in item.touched:
+            if copy.kind == "original":
+                repeated = False
+                break
+        if not self._ordered:
+            self._count(
+                connection.number, connection.protocol, item.direction, item.time_ns,
                 len(item.payload), repeated,
             )  # fmt: skip
-            waiting = self._held
-            waiting.append(held)
-            if frame < waiting[0][0]:
-                waiting[0], waiting[-1] = held, waiting[0]
+            return
+        held: _Held = (
+            item.frame, connection.number, connection.protocol, item.direction, item.time_ns,
+            len(item.payload), repeated,
+        )  # fmt: skip
+        waiting = self._held
+        waiting.append(held)
+        # Only the earliest one needs its place: it alone decides when all of them are counted.
+        if item.frame < waiting[0][0]:
+            waiting[0], waiting[-1] = held, waiting[0]
 
     def other(self, packet: Packet) -> None:
         """Ignore a datagram of an unknown protocol, which has no direction."""

@@ -31,6 +31,7 @@ class _Queue:
             return
         self.waiting[seq] = item
         if len(self.waiting) > MAX_WAITING:
+            # The missing numbers are given up.
             self.next_seq = min(self.waiting)
         while self.next_seq in self.waiting:
             yield self.waiting.pop(self.next_seq)

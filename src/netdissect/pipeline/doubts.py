@@ -127,6 +127,7 @@ class Doubts:
     def malformed(self, flow: Flow, packet: Packet, direction: int, events: list[Event]) -> bool:
         """Process a datagram that its protocol cannot read; return whether it is held."""
         connection = flow.connection
+        # It was held already, and the flow kept it.
         if packet[1] <= flow.trusted or connection is None:
             return False
         if connection.datagrams_seen() < flow.doubted_from or not self.may_begin(flow, packet[1]):
@@ -183,6 +184,7 @@ class Doubts:
     ) -> int:
         """Return what a datagram shows alone: _SAME, _ANOTHER or _NOTHING."""
         _, _, time_ns, _, payload, _, faults = packet
+        # A truncated datagram proves nothing, not even that its protocol cannot read it.
         if faults:
             return _SAME
         events = protocol.scan(payload, direction, connection.hints)
@@ -249,6 +251,7 @@ class Doubts:
     def _release(self, doubt: Doubt, packet: Packet | None) -> None:
         """Track the datagrams held, and `packet`, in the present connection."""
         self._restore(doubt)
+        # First all of them are trusted: feeding one must not put the next one in doubt again.
         for held in doubt.packets:
             doubt.flow.trusted = max(doubt.flow.trusted, held[1])
         for held in doubt.packets:
@@ -273,6 +276,7 @@ def _continues(connection: Connection, direction: int, events: list[Event], reac
         places = _NUMBERS.get(event[0])
         if places is None:
             continue
+        # Acknowledgements name the numbers of the other direction.
         lane = connection.lanes[direction ^ (event[0] in _ACKS)]
         space, number = lane.spaces.get(event[places[0]]), event[places[1]]
         newest = None if space is None else space.numbers.last

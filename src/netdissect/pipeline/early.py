@@ -136,6 +136,7 @@ def early_records(
             if run.over or len(packets) >= MAX_PACKETS or held >= MAX_OCTETS:
                 break
     sure = len(run.told)
+    # Each run needs to go only as far as all runs before it agree.
     for place in PLACEMENTS[1:]:
         if not sure:
             break

@@ -183,6 +183,8 @@ class DirectionHandler(DatagramHandler):
         try:
             if scanner is None:
                 events = self.scan(payload, self.direction, hints)
+            # Held datagrams are tracked first, which a scanner that pushes its events cannot wait
+            # for.
             elif self.flow.held:
                 events = scanner.events(payload, hints)
             else:
@@ -190,6 +192,7 @@ class DirectionHandler(DatagramHandler):
                 if self._recorder is not None:
                     self._recorder.touched.clear()
                 told = scanner.scan(connection, payload, hints)
+                # The usual case: the scanner has pushed all events, and nothing is left to decide.
                 if told is None:
                     if scanner.parts:
                         self.flow.assemble(self.direction, frame, time_ns, scanner.parts)
@@ -261,6 +264,7 @@ class DirectionHandler(DatagramHandler):
             connection.datagram(direction, frame, time_ns, payload, events)
         else:
             events = self._in_stream(frame, time_ns, events, offset, offset + len(payload))
+        # Parts are the last events of a datagram; an earlier connection has no assembler any more.
         if events and events[-1][0] == _PART and connection is self.connection:
             self.flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
@@ -405,6 +409,7 @@ class Restarts:
         # A datagram begins one connection only, even if scanning it again yields a restart.
         same = scope != "*" or (connection.forced and other) or flow.renewed == frame
         if same or self._refuse(flow):
+            # "<" marks a datagram of the connection before.
             if scope == "<" and flow.earlier:
                 connection = flow.earlier[-1][0]
             # The dialect that the user chose says that it is a datagram of the same connection.

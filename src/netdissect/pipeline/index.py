@@ -248,6 +248,7 @@ class Index(Records):
         if self.rows - self.first >= MAX_ROWS or item.frame > MAX_FRAME:
             self.left_out += 1
             return
+        # All columns have the same number of rows, so that they grow together.
         if not self.rows % PIECE and self.rows:
             for column in self._columns:
                 column.grow()
@@ -255,13 +256,8 @@ class Index(Records):
         number = self._party(item)
         party = self.parties[number]
         if item.connection is not None:
-            party.dialect = item.connection.hints.dialects[item.direction]
             extra = None if item.hints is None else item.hints.extra
-            if party.learnt is not extra or not party.hints:
-                party.learnt = extra
-                read = extra if party.protocol is None else party.protocol.for_layers(extra)
-                if not party.hints or party.hints[-1][1] is not read:
-                    party.hints.append((item.frame, read))
+            party.learn(item.frame, item.connection.hints.dialects[item.direction], extra)
         party.rows += 1
         if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
             self.joined[self.rows] = item.frames
@@ -293,6 +289,7 @@ class Index(Records):
         buffer += payload
         if len(buffer) > _WRITE_OCTETS:
             self._store(buffer, written)
+            # A new buffer: the reading thread may still hold the old one.
             self._tail = (written + len(buffer), bytearray())
 
     def _store(self, data: bytearray, start: int) -> None:
@@ -351,34 +348,19 @@ class Index(Records):
         else:
             name = b"" if packet is None else packet[3]
         number = self._known.get(name)
-        if number is None:
-            full = len(self.parties) >= MAX_PARTIES and not self._free
-            if connection is not None:
-                ends = connection.endpoints
-                party = Sender(
-                    connection.number,
-                    item.direction,
-                    connection.transport,
-                    ends[item.direction],
-                    ends[1 - item.direction],
-                    item.protocol,
-                )
-            else:
-                source, sink = (
-                    ("?", "?") if full or packet is None else map(str, flow_endpoints(packet[3]))
-                )
-                tcp = packet is not None and packet[5] is not None
-                party = Sender(None, None, "tcp" if tcp else "udp", source, sink)
-            # If there are too many senders, all further ones share the last.
-            if full:
-                return self._known.setdefault(b"", len(self.parties) - 1)
-            party.name = name
-            if self._free:
-                number = self._known[name] = self._free.pop()
-                self.parties[number] = party
-            else:
-                number = self._known[name] = len(self.parties)
-                self.parties.append(party)
+        if number is not None:
+            return number
+        # If there are too many senders, all further ones share the last.
+        if len(self.parties) >= MAX_PARTIES and not self._free:
+            return self._known.setdefault(b"", len(self.parties) - 1)
+        party = _sender(item)
+        party.name = name
+        if self._free:
+            number = self._known[name] = self._free.pop()
+            self.parties[number] = party
+        else:
+            number = self._known[name] = len(self.parties)
+            self.parties.append(party)
         return number
 
     def renumber(self, numbers: Sequence[int]) -> None:
@@ -548,3 +530,15 @@ class Index(Records):
         views = tree.messages or [whole_message(tree, payload)]
         record.messages = records_of(tree, views, [None] * len(views))
         return record
+
+
+def _sender(item: Datagram) -> Sender:
+    """Return the sender of a datagram."""
+    connection, packet = item.connection, item.packet
+    if connection is not None:
+        ends, way = connection.endpoints, item.direction
+        number, transport = connection.number, connection.transport
+        return Sender(number, way, transport, ends[way], ends[1 - way], item.protocol)
+    source, sink = ("?", "?") if packet is None else map(str, flow_endpoints(packet[3]))
+    tcp = packet is not None and packet[5] is not None
+    return Sender(None, None, "tcp" if tcp else "udp", source, sink)

@@ -176,6 +176,7 @@ def _has(connection: Connection, text: str) -> bool:
 
 def _ordered(tracked: list[Connection], wish: ViewRequest) -> list[ConnectionSnapshot]:
     """Return the first connections in the requested order."""
+    # Also for other orders: sorting is stable, so that equal ones stay in the order of activity.
     tracked.sort(key=lambda one: one.last_ns, reverse=True)
     if wish.order in _BADNESS:
         found = [_snapshot(one) for one in tracked[: max(_DIAGNOSED, wish.connections)]]

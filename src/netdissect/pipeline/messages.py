@@ -79,6 +79,7 @@ def _facts(item: Datagram, reliable: frozenset[str], count: int) -> list[Reliabi
             outer = known
         else:
             facts.append(known)
+    # A damaged datagram may have fewer messages in its tree than the scan has found, or more.
     if len(facts) != count:
         facts = facts[:count] + [None] * (count - len(facts))
     return facts if outer is None else [outer if known is None else known for known in facts]

@@ -43,6 +43,7 @@ class ConnectionNumbers:
         if known is None:
             return self.count
         place = bisect_left(known, frame)
+        # The first pass did not begin a connection here; it gets a number behind all known ones.
         if place == len(known) or known[place] != frame:
             place = len(known)
         # Several connections may begin at one frame: each takes the next number.

@@ -21,7 +21,7 @@ from netdissect.model.text import quoted
 from netdissect.model.units import Placement
 from netdissect.pipeline.reports import Lines, Reports
 from netdissect.protocols import registry
-from netdissect.protocols.base import Reading
+from netdissect.protocols.base import Protocol, Reading
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
@@ -181,10 +181,21 @@ def decode_as(text: str) -> DecodeAs:
         row = protocol.dialect_row(name)
         if row is not None:
             return DecodeAs(transport, int(port), protocol, row.name)
+    protocol, dialect = _only_speaker(name)
+    return DecodeAs(transport, int(port), protocol, dialect)
+
+
+def _only_speaker(name: str) -> tuple[Protocol, str]:
+    """Return the one protocol that has a dialect of this name, and the full name of the dialect.
+
+    Raises:
+        UsageError: no protocol has one, or several have.
+
+    """
     speakers = [(known, known.dialect_row(name)) for known in registry.protocols()]
     rows = [(known, row) for known, row in speakers if row is not None]
     if len(rows) == 1:
-        return DecodeAs(transport, int(port), rows[0][0], rows[0][1].name)
+        return rows[0][0], rows[0][1].name
     if rows:
         names = ", ".join(known.name for known, _ in rows)
         raise UsageError(f"{quoted(name)} is a dialect of {names}: put the protocol in front of it")

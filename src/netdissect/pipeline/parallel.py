@@ -195,6 +195,7 @@ class UnclaimedFlows:
             for part in parts
             for key in part.strays
             if servers.recalls(key)
+            # Both directions: another process may see the reply first.
             for way in (key, reverse_key(key))
         )
         return replace(made, keys=keys) if keys else None
@@ -233,6 +234,7 @@ class _Child:
     def start(cls, path: str, options: Options, share: tuple[int, int], wanted: bool) -> _Child:  # noqa: FBT001 - private
         """Fork a process that analyses one share."""
         receive, send = os.pipe()
+        # Otherwise the child would have a copy of what is buffered, and print it again.
         sys.stdout.flush()
         sys.stderr.flush()
         line = Lifeline()

@@ -52,6 +52,7 @@ def _blank(tree: Dissection, node: FieldNode) -> None:
     for leaf in tree.root.children:
         if source == (leaf.bit_offset, leaf.bit_length) and not leaf.buffer:
             leaf.value, leaf.display = MASK, ""
+        # The same bytes shown as hexadecimal digits elsewhere in the tree.
         elif leaf.generated and leaf.value == before:
             leaf.value = tree.buffers[node.buffer].data.hex()
 

@@ -68,6 +68,7 @@ class UnknownFlow(DatagramHandler):
         self._recogniser = recogniser
         self._key = key
         self._looks = looks
+        # Four times as long after each look, so that a long unknown flow costs little.
         self._left = LOOK_AGAIN << 2 * looks
 
     def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
@@ -369,6 +370,7 @@ class Recogniser:
             if left is not None:
                 silent.append(left)
         self._lone.clear()
+        # After all others, whose servers are known only now.
         for flow in silent:
             claim = self.servers.weak(flow)
             if claim is None:
@@ -383,6 +385,7 @@ class Recogniser:
         """Return what the sample proves."""
         if flow.rule is not None:
             claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
+        # Nothing has come since the first packet, which proves nothing alone.
         elif flow.alone == len(flow.sample):
             return None
         else:
@@ -398,6 +401,7 @@ class Recogniser:
                 claim = self._best(asked, flow.sample, flow.transport, flow.ports, final=final)
         if claim is None or flow.transport != "tcp":
             return claim
+        # A claim that joins in the middle contradicts a captured SYN.
         if claim.late and flow.rule is None and syn_side(flow) is not None:
             return None
         return with_handshake(claim, flow) if claim.client is None else claim

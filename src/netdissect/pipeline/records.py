@@ -306,6 +306,7 @@ class Records:
         known = (machine.word, machine.handshake, *connection.endpoints, connection.vantage.word)
         facts = self._lately.get(known)
         if facts is None:
+            # Cleared as a whole: it only saves memory, and refills at once.
             if len(self._lately) >= MAX_INSPECTORS:
                 self._lately.clear()
             facts = self._lately[known] = ConnectionFacts(*known)

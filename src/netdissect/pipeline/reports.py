@@ -126,6 +126,7 @@ class Store:
         if self._lines is None:
             return lines.whole(self.load(place))
         octets, number = self._read(place), self.numbers[place]
+        # A line begins with a brace; marshalled parts begin with the type code of a tuple.
         if octets.startswith(b"{"):
             return lines.renumbered(octets.decode(), number)
         parts, about, cause, ruled_out = marshal.loads(octets)  # noqa: S302 - as above

@@ -91,6 +91,7 @@ class Scenes(Records):
         found: list[Datagram] = []
         for item in reversed(self._recent):
             frame = item.frame
+            # Datagrams are not strictly in order, so that an earlier one does not end the search.
             if frame < first - MAX_DISORDER:
                 break
             owner = item.connection

@@ -28,3 +28,13 @@ class Sender:
     """The newest `Hints.extra`."""
     name: tuple[int, int] | bytes = b""
     """(connection, direction), or the key of an unknown flow."""
+
+    def learn(self, frame: int, dialect: str, extra: Any) -> None:
+        """Note the dialect and the `Hints.extra` that hold from a frame on."""
+        self.dialect = dialect
+        if self.hints and self.learnt is extra:
+            return
+        self.learnt = extra
+        read = extra if self.protocol is None else self.protocol.for_layers(extra)
+        if not self.hints or self.hints[-1][1] is not read:
+            self.hints.append((frame, read))

@@ -77,6 +77,7 @@ class Share(FlowFilter):
         """
         source, destination = _source(key), _destination(key)
         ports = (source & 0xFFFF) - (destination & 0xFFFF)
+        # Equal ports are decided by the addresses, so that both directions agree.
         server = source if ports < 0 or (not ports and source < destination) else destination
         return self._other(server)
 

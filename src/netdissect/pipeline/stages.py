@@ -273,6 +273,7 @@ class Pipeline(PacketSink):
             for code in faults:
                 connection.findings.add(code, frame, time_ns, direction)
             if segment is not None and segment.payload_length:
+                # Its bytes were counted with the first sighting.
                 connection.segment(direction, frame, time_ns, 0)
 
     def undecided(self) -> bool:

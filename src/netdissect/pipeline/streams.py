@@ -55,6 +55,7 @@ class StreamPort:
         for piece in segment.stream:
             texts.digest.update(piece.data)
             texts.octets += len(piece.data)
+            # Only bytes that are new to the stream count, as in `segment`.
             lane.octets += len(piece.data)
             texts.gaps += piece.gap_octets
             self._feed(frame, time_ns, piece)

@@ -221,6 +221,7 @@ class FlowTable:
             elif last_ns < since:
                 quiet.append(flow)
         quiet.sort(key=lambda flow: _last_ns(flow, now_ns))
+        # Those quiet for the shortest time stay.
         del quiet[max(0, len(quiet) - MAX_QUIET) :]
         for _ in quiet:
             self._hit("MAX_QUIET")
