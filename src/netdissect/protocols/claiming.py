@@ -85,6 +85,7 @@ def forced_claim(
         return None
     known = (None, None) if claim is None else claim.dialects
     client = None
+    # If both ports are that of the rule, they do not tell the client.
     if (ports[0] == rule.port) != (ports[1] == rule.port):
         client = 1 if ports[0] == rule.port else 0
     return Claim(
@@ -110,6 +111,7 @@ def roles(claim: Claim, protocol: Protocol, ports: tuple[int, int]) -> tuple[int
     own = tuple(port in protocol.default_ports for port in ports)
     if own[0] != own[1]:
         return (1 if own[0] else 0), "port"
+    # A server's port is fixed, so it is seldom one that the system assigns.
     low = tuple(port < _FIRST_EPHEMERAL for port in ports)
     if low[0] != low[1]:
         return (1 if low[0] else 0), "port"

@@ -45,6 +45,7 @@ class StreamBuffer:
         """Remove the first `count` bytes, after which only the newest frame counts."""
         if count:
             del self.data[:count]
+            # What is left came with the newest piece, because all messages before it were complete.
             del self.frames[: -1 if self.data else None]
 
     def clear(self) -> None:
@@ -156,11 +157,13 @@ class LengthPrefixed:
         buffer = self._buffer
         size = len(buffer.data)
         start: int | None = None
+        # Senders write whole messages, so that one often begins with the newest piece.
         if chain_start(newest, self._prefix) == 0:
             start = size - len(newest)
             del buffer.frames[:-1]
         elif size >= self._search_at:
             start = chain_start(bytes(buffer.data), self._prefix)
+            # At growing sizes only: a search after each piece would take quadratic time.
             self._search_at = size + size // 4 + _MIN_GROWTH
         self._in_sync = start is not None
         if start is None:

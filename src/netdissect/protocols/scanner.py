@@ -114,6 +114,7 @@ class Scanner:
         """Return the events of a datagram as a list."""
         sink = self.lister()
         found = self.scan(sink, payload, hints)
+        # The first entry of `parts` is the UNIT, which the sink has listed.
         return sink.listed + self.parts[1:] if found is None else found
 
     def lister(self) -> Events:

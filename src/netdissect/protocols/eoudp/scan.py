@@ -73,6 +73,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if head is None:
         text = f"{size} bytes, the header of {row.name} has {row.start}"
         return _mismatch(row, [(Ev.NOTE, "truncated", text)], payload, direction, hints)
+    # The size field counts the content alone; the last value is where that begins.
     if head[-2] + head[-1] != size:
         notes: list[Event] = [(Ev.NOTE, *size_mismatch(head[-2], size - row.start))]
         if size > RECEIVE_LIMIT:
@@ -208,6 +209,8 @@ def _epoch(
     extra: DecoderState = hints.extra
     opener = extra.openers[direction]
     first = number == row.first_id
+    # Servers of the documents stamp each copy afresh, so that the stamp does not identify a
+    # message.
     key = payload[:1] + payload[row.stamp_end :] if row.document else payload
     server = direction == 1
     restart = False
@@ -221,6 +224,7 @@ def _epoch(
         begins = extra.pending if server else payload[0] == eoudp.CONNECT
         restart = begins or opener != _NOT_CAPTURED
         opener = key
+    # The first message is not in the capture, but the second one shows that numbers have restarted.
     elif server and extra.pending and number == row.first_id + 1:
         restart = True
         opener = _NOT_CAPTURED
@@ -249,6 +253,7 @@ def _packet_info(
     whole = payload[start : len(payload) - size % eoudp.PAIR_OCTETS]
     for pair in Struct(f"{order}ii").iter_unpack(whole):
         read.odd_EoudpPair(pair, direction, events)
+    # A server that states the counters of several clients puts those of the addressed one last.
     received, sent = pair
     _, stamp, number, *_ = row.read(payload, 0, len(payload))  # type: ignore[misc]
     events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))

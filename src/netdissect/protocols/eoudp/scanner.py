@@ -105,6 +105,7 @@ class _Form:
         content = size - start
         opener = state.openers[1] if direction else state.openers[0]
         if (
+            # It may begin an epoch, which only `scan` knows about.
             number <= self.first_id + 1
             or number >= FAR_ID
             or stamp < self.min_stamp

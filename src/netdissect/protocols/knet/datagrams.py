@@ -114,6 +114,7 @@ class _Datagram:
         """Add the events of a message that is no fragment."""
         _, _, in_order, is_reliable, _, delta, _, _, _, content, _ = message
         message_id = content[0]
+        # The first byte of a longer ID has its top bit set.
         if message_id >= _SHORT_IDS:
             message_id = _READ_ID(content, 0, len(content))[0]
         type_ = type_of(message_id, self.reader)
@@ -156,6 +157,7 @@ def datagram(
         else:
             found.add_message(message)
     if found.in_order:
+        # Before the units that it concerns.
         events.insert(1, (Ev.ORDERED, "reliable", found.ordered, found.in_order))
     if number == reader.first_id and direction:
         _add_restart(events)
@@ -319,6 +321,7 @@ def malformed(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     reader = READERS[hints.dialects[direction]]
     size = len(payload)
     header = None
+    # A header has three bytes; two or four more if it has a reliable number.
     for end in (3, 5, 7):
         if end <= size:
             header = header or reader.datagram(payload, 0, end)
@@ -353,6 +356,7 @@ def _cut_header(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     note: Event = (Ev.NOTE, *header_fault(len(payload)))
     if len(payload) < 3:  # noqa: PLR2004 - the header
         return [note]
+    # Without the Reliable bit, three bytes are a whole header.
     head = bytes([payload[0] & 0xBF]) + payload[1:3]
     values: Values = READERS[hints.dialects[direction]].datagram(head, 0, 3) or ()
     number = values[3] << 6 | values[2]

@@ -57,6 +57,7 @@ def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
     count = fields.get("fragment_count") or 0
     if count < MIN_FRAGMENTS:
         return None
+    # The tree has the message ID as a field of its own; on the wire it is a part of the fragment.
     content = KNET_7_7_16.write(fields.get("message_id") or 0) + octets
     return (_PART, transfer, None, count, number, content)
 

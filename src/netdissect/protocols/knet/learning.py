@@ -39,6 +39,7 @@ Candidate: TypeAlias = tuple[int, bool, bytes]
 def learn(messages: list[Candidate], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object if it teaches nothing."""
     state: DecoderState = hints.extra
+    # Another dialect was recognised or asked for; nothing is to be found out.
     if hints.dialects[0] != _UNDECIDED or hints.dialects[1] != _UNDECIDED:
         return Hints(hints.dialects, state.replace(Phase.OPEN))
     evidence, application, foreign = state.evidence, 0, state.foreign

@@ -83,7 +83,6 @@ class Receiver:
 
         """
         if self.accept_number(number):
-            self._transfers.pop(transfer, None)
             self._transfers[transfer] = _OpenTransfer(owner, count)
 
     def add(self, transfer: int, index: int, number: int, owner: int | None) -> str | None:

@@ -194,6 +194,7 @@ def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
             result.odd.append((position, side, octets))
             continue
         result.datagrams.append(found)
+        # ID 1 is the ping of 2.x and the reply of 2010, so only the other one tells the dialect.
         sign = PING_REQUEST if reader.legacy else PING_REPLY
         result.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
     return result
@@ -353,6 +354,7 @@ def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
     """Look for PacketAcks that name reliable datagrams of the other side soon after their time."""
+    # Two thirds of the sample must be consistent, because a single ack may be coincidence.
     if 3 * len(found.datagrams) < 2 * size:
         return 0, "", None
     sent = {(one.side, one.number): one.time_ns for one in found.datagrams if one.reliable}
@@ -373,6 +375,7 @@ def _conversation(found: _Both, size: int) -> tuple[int, str, int | None]:
     controls = sum(bool(one.controls) for one in datagrams)
     if len(datagrams) < _MIN_DATAGRAMS or not controls:
         return 0, "", None
+    # A connect datagram is no message datagram, and comes first or has eight zero bytes.
     odd = [one for one in found.odd if one[2] != NULL_CONNECT and one[0] > 0]
     weight = sum(
         _RELIABLE_WEIGHT * one.reliable + sum(_WEIGHTS.get(name, 0) for name, _ in one.controls)

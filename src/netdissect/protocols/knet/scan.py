@@ -143,6 +143,7 @@ def _reconnecting(
         return _events(values, payload, direction, hints)
     if values is None:
         return _unreadable(payload, direction, hints)
+    # A copy of the first datagram has its checksum; another client's first datagram differs.
     if _is_first(values, hints) and crc32(payload) != hints.extra.first_checksum:
         return _new_connection(hints)
     phase = Phase.OPEN if hints.extra.disconnect is None else Phase.DISCONNECTING

@@ -210,6 +210,7 @@ class KnetScanner(Scanner):
                         after - start != _PING_OCTETS
                     ):
                         return False
+                    # Only the application requests an order; control messages have the bit as well.
                     flags = 0
                 if flags & _IN_ORDER and not flags & _FRAGMENT:
                     in_order += 1

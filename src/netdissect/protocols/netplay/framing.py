@@ -243,6 +243,7 @@ class BinaryFramer(_Framer):
         buffer = self._buffer
         end = buffer.start + self._need
         if self._to_skip:
+            # A second gap before the end of the frame with the first one.
             end = piece.offset - piece.gap_octets + self._to_skip
         known = self._to_skip or (buffer.data and self._need > self._head)
         self._need, self._to_skip = self._head, 0
@@ -259,6 +260,7 @@ class BinaryFramer(_Framer):
         if not self._chunked:
             return 2 + (data[position] << 8 | data[position + 1])
         need = (data[position + 1] << 8 | data[position + 2]) + 2
+        # One header byte for each chunk that is begun.
         return need - (-need // CHUNK_DATA)
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
@@ -267,6 +269,7 @@ class BinaryFramer(_Framer):
         if size < self._need:
             return []
         data = piece.data if piece is not None and len(buffer.sources) == 1 else b""
+        # Copied only if the buffer holds more than the newest piece.
         if len(data) != size:
             data = bytes(buffer.data)
         found: list[Framed] = []

@@ -36,8 +36,10 @@ def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
     room = len(packed) - _HEADER - _TRAILER
     for level in _LEVELS:
         for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_FIXED):
+            # -15: without header and checksum, which `_stream` writes.
             coder = zlib.compressobj(level, zlib.DEFLATED, -15, 9, strategy)
             body = coder.compress(wanted)
+            # A copy, because a coder that has ended its stream cannot be flushed otherwise.
             finished = body + coder.copy().flush()
             if len(finished) == room:
                 return _stream(packed, finished, wanted)

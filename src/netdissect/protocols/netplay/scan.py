@@ -112,6 +112,7 @@ def scan_text(payload: bytes) -> list[Event]:
     name = _plain_name(values[0])
     if name is not None:
         body = values[1].decode("utf-8", "replace")
+        # The usual case, for which the full check of names and values is not needed.
         if "\ufffd" not in body and is_plain_object(body):
             return [(Ev.MESSAGE, name)]
     verdict = judge(values[0], values[1])

@@ -190,6 +190,7 @@ def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[Messa
             break
         last = disconnects[side]
         is_copy = octets == last
+        # A side that has disconnected is silent, so that the hypothesis fails here.
         if last and packing in _BYTES and not is_copy and message.type not in _AFTER_DISCONNECT:
             break
         disconnects[side] = octets if message.type == "Disconnect" else b""
@@ -390,6 +391,7 @@ def _steps(messages: list[Message]) -> dict[str, int]:
             gap_ns = message.time_ns - before_ns
             in_time = counter != "Heartbeat" or 0.7 * _SECOND_NS < gap_ns < 1.5 * _SECOND_NS
             steps[counter] = steps.get(counter, 0) + (step == 1 and in_time)
+        # Not one that was overtaken: the newest number stays.
         if step < modulus - _MAX_STEP:
             newest[counter] = number, message.time_ns
     return steps

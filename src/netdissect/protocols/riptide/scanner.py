@@ -270,6 +270,7 @@ class RiptideScanner(Scanner):
             sink.event((Ev.REPLY, "heartbeat", values[1]))
         elif values is not None:
             sink.event((Ev.PROBE, "heartbeat", values[1]))
+            # -1 stands for "not measured yet".
             if values[2] != -1:
                 # Servers read a missing field as 0. Source: section 11.
                 sink.event((Ev.RTT, values[2] or 0))

@@ -66,6 +66,7 @@ def control_events(
     if name == "keepalive":
         ack = (payload[0] & 3) << 8 | payload[1]
         expected = packet.expected_token
+        # Receivers drop a packet with another token, and its acknowledgement with it.
         if expected is None or _carried_token(packet) in (expected, None):
             events.append((Ev.ACK, "vital", ack, 0))
         else:

@@ -130,6 +130,7 @@ def _parts(payload: bytes, form: Form) -> list[Part] | None:
         data = payload[start:]
         if first & form.compressed:
             data = decompress(data, form.limit)
+        # DDNet's token stands at the end of the data, inside the compression.
         at, end = 0, len(data) - form.tail
         for _ in range(count):
             head = data[at]

@@ -278,6 +278,7 @@ class TeeworldsScanner(Scanner):
         data, position, end, count = chunks
         found = Events(self.types, self.spaces)
         self._chunks(found, data, position, end, count, b"")
+        # Its receiver drops it, so that nothing is acknowledged or delivered.
         counted = (Ev.MESSAGE, Ev.UNIT)
         messages = [(Ev.MESSAGE, event[1]) for event in found.listed if event[0] in counted]
         return [note, (Ev.COUNTER, "wrong_token", 1), *messages]
@@ -306,6 +307,7 @@ class TeeworldsScanner(Scanner):
                 return
             flags: i64 = data[position]
             second: i64 = data[position + 1]
+            # The low bits of the size share their byte with the high bits of the sequence number.
             size = (flags & SIZE_HIGH) << bits | second & mask
             position += 2
             sequence: i64 = -1
@@ -436,6 +438,7 @@ def _report_snapshot(sink: EventSink, kind: _Kind, data: bytes, position: i64, e
     if kind.meaning != _SNAP_SINGLE:
         delta, position = read_teeworlds(data, position, end)
         if kind.meaning == _SNAP_EMPTY:
+            # A delta of tick + 1 means that there is no base.
             is_unit = is_unit and delta != tick + 1
         else:
             position = read_teeworlds(data, position, end)[1]

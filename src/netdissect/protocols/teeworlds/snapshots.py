@@ -162,6 +162,7 @@ class Snapshots:
     def _keep(self, tick: int, items: Items, base: int | None) -> None:
         """Keep a snapshot as a possible base, and drop those that are no longer needed."""
         kept = self._complete
+        # Deleted first, so that it becomes the newest entry.
         kept.pop(tick, None)
         kept[tick] = items
         if base is not None and len(kept) > SPARE:
