@@ -31,6 +31,7 @@ def _no_socket(**_kwargs: Any) -> ObjectPipe[Any]:
 
 class _Machine(Automaton):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Scapy would open a raw socket for each automaton otherwise.
         kwargs.setdefault("ll", _no_socket)
         kwargs.setdefault("recvsock", _no_socket)
         super().__init__(*args, **kwargs)

@@ -322,6 +322,7 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
         return None, at
     groups = found.groupdict()
     fault, first = groups.get("fault") or "", lines[at]
+    # .NET prints inner exceptions on the first line; the last one is the cause.
     for deeper in _INNER.finditer(first) if form.cause is not None else ():
         fault = deeper["fault"]
     if form.frame is None:
@@ -455,6 +456,7 @@ def _read_python(lines: Sequence[str], at: int) -> tuple[Crash | None, int]:
         name = _PYTHON_FAULT.match(lines[at]) if at < len(lines) else None
         if name is None:
             return None, at
+        # The last exception of a chain is the one that was not caught.
         fault, start = name["fault"], _chained(lines, at + 1)
     own = _own(frames[::-1], None, _PYTHON_FOREIGN)
     said = f"Python: {lines[at][:_NAME_LIMIT]}"

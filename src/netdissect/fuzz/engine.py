@@ -155,22 +155,34 @@ class Engine:
         self._sessions = Sessions(watch, report)
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
         self._known: dict[bytes, None] = {}
+        """Keys of the cases that were sent, oldest first."""
         self._number = 0
+        """Number of the next case to generate."""
         if part.past is not None:
             self._known = dict.fromkeys(part.past.keys)
             self._number = part.past.next_number
         self._waiting: deque[Case] = deque()
+        """Cases that wait for a session of their own."""
         self._chances: deque[Case] = deque()
+        """Held-back cases that are sent next, after a calm time."""
         self._calm_seconds = _CALM_SECONDS
         self._chance_at = 0.0
+        """When held-back cases get their next chance, if no failure comes before."""
         driver = watch.driver
         self._lethal = Lethal(driver.protocol, watch.dialect, driver.transport)
+        """Learns which cases kill the target."""
         self._ending = Lethal(driver.protocol, watch.dialect, driver.transport)
+        """Learns which cases end their session."""
         self._unproven: deque[tuple[float, Driver | None, Case]] = deque(maxlen=_UNPROVEN_LIMIT)
+        """(when sent, main session if sent in it, case) of cases that the target may not have
+        survived."""
         self._suspects: set[bytes] = set()
+        """Short mutants that came shortly before a failure."""
         self._fragile_until = 0
+        """Number of sent cases up to which the target counts as fragile."""
         self._end = math.inf
         self._sent_at = 0.0
+        """When the last case was sent."""
         self._pacer = Pacer(options.rate, time.monotonic())
         self.report = report
         """Results so far."""
@@ -466,6 +478,7 @@ class Engine:
         self._fragile_until = self.report.cases + _FRAGILE_CASES
         latest = list(self._steps)[-_SUSPECT_STEPS:]
         octets = {each.step.octets for each in latest if len(each.step.octets) <= _SHORT_OCTETS}
+        # Valid messages are in nearly every session, so they are not suspected.
         self._suspects |= octets - self._generator.originals
         self._waiting = deque(each for each in self._waiting if not self._is_suspect(each))
         self._steps.clear()

@@ -80,10 +80,15 @@ class Feedback:
         self._known = set(corpus.signs)
         self._lines = sum(sign.startswith("log: ") for sign in self._known)
         self._log_at = 0
+        """Offset in the log up to which its lines were read."""
         self._noticed: list[tuple[int, str]] = []
+        """(session, new sign) since the last case was sent."""
         self._last: OrderedDict[int, list[Case]] = OrderedDict()
+        """Session -> the cases to which a sign in it is attributed."""
         self._found: dict[bytes, tuple[Case, list[str]]] = {}
+        """Key of a case -> (case, new signs) until the target is known to be well."""
         self._latest: list[Case] = []
+        """The same as in `_last` for signs that belong to no session."""
 
     def notice(self, session: int, sign: str) -> None:
         """Note a sign in session number `session`."""
@@ -157,6 +162,8 @@ class Feedback:
             return []
         octets = self._process.printed(self._log_at, _LOG_OCTETS)
         # An incomplete line is read again later.
+        # A line longer than what is read at once counts as it is, or nothing after it would be
+        # read.
         end = octets.rfind(b"\n") + 1 or (len(octets) if len(octets) == _LOG_OCTETS else 0)
         self._log_at += end
         signs = []

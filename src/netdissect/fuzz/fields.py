@@ -178,6 +178,7 @@ def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
     number = _number(packet, chance)
     _, low, high = number
     edges = {low, low + 1, high - 1, high, 0, 1, -1}
+    # From 6 bits on: variable-length integers grow at 6, 7, 14, 15 and 16 bits.
     edges |= {
         sign * ((1 << bit) + by) for bit in range(6, 65) for by in (-1, 0) for sign in (1, -1)
     }

@@ -128,6 +128,7 @@ class Generator:
         """
         if not seeds:
             raise UsageError("no seed to mutate: the capture has no message of this dialect")
+        # Also those of unknown direction, such as the defaults of the layers.
         forward = [each for each in seeds if each.direction != Direction.S2C]
         self._traits = traits
         self._seed = seed
@@ -222,6 +223,7 @@ class Generator:
         """
         seed = self._pick(chance)
         if _matches(seed.type, self._traits.closing) or chance.one_in(4):
+            # A message that ends the session would hide what the case before it has done.
             seed = self._pick(chance, self._controls or None)
             return Step(seed.octets, seed.type)
         return self._mutant(seed, chance)[1]

@@ -138,21 +138,23 @@ def load_words(paths: Sequence[str | Path]) -> list[bytes]:
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from error
         for number, line in enumerate(text.splitlines(), start=1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            match = _LINE.match(line.strip())
-            if match is None:
-                raise UsageError(f'{path}, line {number}: write name="bytes", \\xNN for any byte')
-            word = _unescaped(match[1])
-            if len(word) > MAX_WORD_OCTETS:
-                raise UsageError(
-                    f"{path}, line {number}: a word has {MAX_WORD_OCTETS:,} bytes at most"
-                )
-            words[word] = None
+            if line.strip() and not line.lstrip().startswith("#"):
+                words[_word(line.strip(), f"{path}, line {number}")] = None
     words.pop(b"", None)
     if len(words) > MAX_WORDS:
         raise UsageError(f"the dictionaries have more than {MAX_WORDS:,} words")
     return list(words)
+
+
+def _word(line: str, place: str) -> bytes:
+    """Return the word in a line; `place` names the line in errors."""
+    match = _LINE.match(line)
+    if match is None:
+        raise UsageError(f'{place}: write name="bytes", \\xNN for any byte')
+    word = _unescaped(match[1])
+    if len(word) > MAX_WORD_OCTETS:
+        raise UsageError(f"{place}: a word has {MAX_WORD_OCTETS:,} bytes at most")
+    return word
 
 
 def _unescaped(text: str) -> bytes:

@@ -170,8 +170,14 @@ class Store:
         return facts if isinstance(facts, dict) else {}
 
     def past(self) -> PastRun:
-        """Read the cases of a run to resume; damaged lines are skipped."""
-        past, whole = PastRun(), 0
+        """Read the cases and failures of a run to resume; damaged ones are skipped."""
+        past = PastRun()
+        self._read_cases(past)
+        self._read_failures(past)
+        return past
+
+    def _read_cases(self, past: PastRun) -> None:
+        whole = 0
         with self._open.reading("cases.jsonl") as file:
             for line in iter(lambda: file.readline(_LINE_OCTETS), b""):
                 whole = file.tell() if line.endswith(b"\n") else whole
@@ -184,6 +190,8 @@ class Store:
                     continue
         # A line cut off by a kill must not swallow the next case.
         os.ftruncate(self._cases, whole)
+
+    def _read_failures(self, past: PastRun) -> None:
         with self._open.inside("failures") as failures:
             for name in sorted(failures.names()):
                 try:
@@ -195,7 +203,6 @@ class Store:
                     past.failures.append((verdict, _number(facts["case"]), folder.path))
                 except (OSError, ValueError, KeyError, TypeError, RecursionError):
                     continue
-        return past
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
         """Write `run.json`."""

@@ -94,12 +94,19 @@ class Driver(ABC):
         self.learnt: dict[str, bytes] = {}
         """What the sessions of one run have learnt about the target; shared by all of them."""
         self._pending: dict[Key, tuple[str, float]] = {}
+        """Key of an unacknowledged unit -> (kind of step, when it was sent), oldest first."""
         self._sign_at = float("-inf")
+        """When the target last showed that it is well and knows the session."""
         self._proven = 0
+        """`proofs` at that time."""
         self._asked: tuple[float, int] | None = None
+        """(time, `proofs` before) of the last probe."""
         self._owed = False
+        """Whether the answer to it has not come yet."""
         self._mutant_at: float | None = None
+        """When the first mutant since the last message of the target was sent."""
         self._latest = ""
+        """Type of the target's message that is being handled."""
 
     # --- implemented by each protocol ------------------------------------------------------------
 
@@ -251,6 +258,7 @@ class Driver(ABC):
         self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
     ) -> None:
         """Send what `stamp` returned; `note` is its comment in capture files."""
+        # Only the first of several unanswered mutants counts: one answer may be to any of them.
         if kind == "mutant" and self._mutant_at is None:
             self._mutant_at = self.clock()
         if key is not None:

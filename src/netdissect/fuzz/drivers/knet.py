@@ -55,6 +55,7 @@ def reliable_base(data: bytes, number: int) -> bytes:
     """Return a reliable datagram with another base, in the short form where the number fits it."""
     if len(data) < HEAD + 2:
         return data
+    # The top bit of the second byte says that two more bytes follow.
     long = data[HEAD + 1] & 0x80
     rest = data[HEAD + (4 if long else 2) :]
     if number < _LONG_FORM:
@@ -267,6 +268,7 @@ class KnetDriver(Driver):
         """Insert PacketID and reliable base, and the newest PacketID into acknowledgements."""
         data = step.octets
         if self.state == CONNECTED and self.ends(data):
+            # A server that drops the connection for damage sends no DisconnectAck.
             self._left |= not self._builder.disconnects(data)
         if len(data) < HEAD or data == NULL_CONNECT:
             return data, None
@@ -275,6 +277,7 @@ class KnetDriver(Driver):
         if reliable and "base" not in step.hold:
             base = (self._base + shift.get("base", 0)) % RELIABLE_SPAN
             data = reliable_base(data, base)
+            # Each reliable message of the datagram takes a number.
             self._base = (self._base + self._count(data)) % RELIABLE_SPAN
         if "sequence" in step.hold:
             return data, None

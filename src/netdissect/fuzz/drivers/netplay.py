@@ -88,6 +88,7 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
     made = {
         "not compressed": body,
         "cut": stream[: max(1, len(stream) - chance.between(1, 4))],
+        # A header with the FDICT bit, and the checksum of a dictionary that nobody has.
         "dictionary": bytes.fromhex("78bb00000001") + stream[2:],
         "wrong sum": stream[:-1] + bytes([stream[-1] ^ 1]),
         "bytes behind the end": stream + chance.octets(chance.between(1, 8)),

@@ -167,6 +167,7 @@ class TeeworldsDriver(Driver):
     def _repeat(self, now: float) -> None:
         """Send the message of the handshake that is due."""
         self._repeated = now
+        # Servers answer only padded requests, so that spoofed ones do not amplify traffic.
         padded = self._my_token + bytes(tw.PADDED_OCTETS - tw.TOKEN_OCTETS)
         if self._step == "token":
             self._control(tw.TOKEN, padded)
@@ -252,6 +253,16 @@ class TeeworldsDriver(Driver):
         layer = message_layer(message, self._form.family)
         self.answered(_type_of(layer, "unknown"))
         name = str(getattr(getattr(layer, "row", None), "name", ""))
+        if name == "ping_reply":
+            self._pongs += 1
+        elif name.startswith("snap"):
+            tick: int | None = getattr(layer(message), "tick", None)
+            self._tick = max(self._tick, tick or 0)
+        else:
+            self._answer(name)
+
+    def _answer(self, name: str) -> None:
+        """Answer a message of the server as clients do: on the way into the game, and pings."""
         if name == "map_change":
             self._say(self._message("SysReady"))
         elif name == "con_ready":
@@ -263,11 +274,6 @@ class TeeworldsDriver(Driver):
                 self.state = CONNECTED
         elif name == "ping":
             self._say(self._message("SysPingReply"), vital=False)
-        elif name == "ping_reply":
-            self._pongs += 1
-        elif name.startswith("snap"):
-            tick: int | None = getattr(layer(message), "tick", None)
-            self._tick = max(self._tick, tick or 0)
 
     # --- reliability --------------------------------------------------------------------------
 
@@ -333,11 +339,11 @@ class TeeworldsDriver(Driver):
 
     def probe(self, now: float) -> None:
         """Send what a living server answers: a ping in a connection, else the handshake."""
+        del now
         if self._step == "online":
             self._say(self._message("SysPing"), vital=False)
         else:
-            self._step = "token" if self._form.head > tw.HEADER else "connect"
-            self._repeat(now)
+            self.begin()
 
     def proofs(self) -> int:
         """Return how many pings were answered."""
@@ -395,6 +401,7 @@ class TeeworldsDriver(Driver):
             return opened.octets(), None
         for number in numbers:
             self._outbox[number] = (self._message(_HARMLESS), None)
+        # With a false token or acknowledgement, the whole packet is dropped.
         refused = {"ack", "token"} & {*step.hold, *dict(step.shift)}
         if shift or refused or not opened.is_whole:
             # The server will not take it: what follows must not wait behind its numbers.

@@ -24,6 +24,7 @@ def bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         try:
             plain = huffman.decompress(plain, MAX_PACKET)
         except huffman.HuffmanError as fault:
+            # What was decompressed before the fault.
             plain = bytes(fault.args[1]) if len(fault.args) > 1 else b""
     code = huffman.compress(plain)
     # Byte 0 takes one bit: the code with the highest ratio.
