@@ -85,8 +85,9 @@ class Browser:
         """Text that a search in the background looks for; that search ends when another one starts.
         """
         self._seen = (-1, -1)
-        self._lists_due = False
-        self._lists_at = 0.0
+        """`Loaded.version` and number of rows at the last redrawing."""
+        # Whether the lists lack something, and from when on (monotonic clock, s) they are updated.
+        self._lists_due, self._lists_at = False, 0.0
         if expression:
             self.filter(expression)
 
@@ -163,6 +164,7 @@ class Browser:
         moved = self.index.settle()
         if moved is None:
             return
+        # The rows of a search that is still running are no longer valid.
         self.sought = ""
         self._places.move(moved)
         self._rows = None
@@ -412,15 +414,19 @@ class Browser:
         elif self.view == PACKETS:
             self.focus = 1
         elif self.view == FINDINGS:
-            kind, self.findings.held = self.findings.kind(), True
-            if kind is not None and kind.first is not None:
-                self.open(PACKETS, frame=kind.first)
-            elif kind is not None:
-                self.say("no single frame shows this; 1 has the verdict, 4 plots")
+            self._to_finding()
         else:
             frame = self._frame_here()
             if frame is not None:
                 self._scoped(frame)
+
+    def _to_finding(self) -> None:
+        """Go to the first frame with the finding under the cursor."""
+        kind, self.findings.held = self.findings.kind(), True
+        if kind is not None and kind.first is not None:
+            self.open(PACKETS, frame=kind.first)
+        elif kind is not None:
+            self.say("no single frame shows this; 1 has the verdict, 4 plots")
 
     def _frame_here(self) -> int | None:
         """Return the frame of the datagram, point or unit (its first copy) under the cursor."""

@@ -77,6 +77,8 @@ class ResultCache:
             return []
         key, version = (number, width, part), loaded.version
         known, known_version, lines = self._lanes
+        # Lanes of another span stay until the new ones are made, those of another connection do
+        # not.
         if known[:2] != key[:2]:
             lines = []
         if (known, known_version) != (key, version):

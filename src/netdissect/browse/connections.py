@@ -28,6 +28,7 @@ from netdissect.render.units import (
 SORTS: dict[str, Callable[[Entry], float]] = {
     "worst": lambda entry: -entry.badness,
     "oldest": lambda entry: entry.first_ns,
+    # The negative duration, as sorting is ascending.
     "longest": lambda entry: entry.first_ns - entry.last_ns,
     "most retransmitted": lambda entry: -(entry.again or 0),
     "slowest": lambda entry: -entry.slowest_ms,
@@ -41,6 +42,7 @@ _WIDTHS = ((13, 16), (14, 21))
 _SILENT_NS = 2_000_000_000
 """From this length on, a silence in a running capture is mentioned."""
 _LABEL = 9
+"""Columns of the name of a lane."""
 _MAX_SAMPLED = 400_000
 """Lanes are drawn from at most this many rows, evenly spread over the connection."""
 
@@ -176,22 +178,17 @@ def answer(
 
     found = report.diagnosis
     if found is not None:
-        running = now_ns is not None and found.ending.how in {"open", "unknown"}
-        say("Open so far." if running else found.verdict, "title")
-        if running:
-            _waiting(report, now_ns or 0, say)
+        if now_ns is not None and found.ending.how in {"open", "unknown"}:
+            say("Open so far.", "title")
+            _waiting(report, now_ns, say)
+        else:
+            say(found.verdict, "title")
         if found.cause.text and found.cause.text not in found.verdict:
             say(f"{found.cause.text} ({found.cause.confidence})")
         _frames(report, found, clock, say)
     lines += [[], *lanes, []] if lanes else []
     if found is not None:
-        for text in found.ruled_out[:3]:
-            say(f"Ruled out {text}.", "dim")
-        if found.settles:
-            say(found.settles, "dim")
-        there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
-        trip = duration(found.lag.path_ms)
-        say(f"Lost → {there}, ← {back}; round trip {trip}; {seen_at(report.vantage)}.", "dim")
+        _details(report, found, say)
     lines += [[], *_spaces(report)] if width >= NARROW and report.spaces else []
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
@@ -231,6 +228,17 @@ def _waiting(report: ConnectionReport, now_ns: int, say: Callable[[str, str], No
             lasted = f"{duration(quiet / 1e6)} of {duration(patience / 1e6)}"
             then = f"then the {timer.side} gives up"
             say(f"The {other} has been silent for {lasted}; {then}.", "warn")
+
+
+def _details(report: ConnectionReport, found: Diagnosis, say: Callable[[str, str], None]) -> None:
+    """Report what was ruled out, what would settle the rest, and the quality of the path."""
+    for text in found.ruled_out[:3]:
+        say(f"Ruled out {text}.", "dim")
+    if found.settles:
+        say(found.settles, "dim")
+    there, back = (loss_text(part).replace("<=", "at most ") for part in found.loss)
+    trip = duration(found.lag.path_ms)
+    say(f"Lost → {there}, ← {back}; round trip {trip}; {seen_at(report.vantage)}.", "dim")
 
 
 def _frames(

@@ -44,10 +44,12 @@ class Prompt:
         self.at = len(text)
         """Position of the cursor."""
         self.fault: str | None = None
+        """What is wrong with the text, until it is edited."""
         self._fields = fields
         self._check = check
         self._history = [*history, text]
         self._shown = len(self._history) - 1
+        """Index of the line of the history that Up and Down show."""
 
     @property
     def has_offers(self) -> bool:

@@ -103,6 +103,7 @@ class PcapFile(Format):
         last: i64 = 0
         need: i64 = header
         while pos + header <= end:
+            # Each read takes two words; the masks remove the sign bits that shifting brings in.
             if big:
                 times, sizes = read_i64_be(data, pos), read_i64_be(data, pos + 8)
                 seconds, fraction = times >> 32 & _WORD, times & _WORD

@@ -266,6 +266,7 @@ class PcapngFile(Format):
         window, section = self.window, self.section
         data, pos = window.data, window.pos
         kind, total = section.u32(data, pos), section.u32(data, pos + 4)
+        # Its length is in the byte order that it states itself.
         if kind == codes.SECTION:
             return self._next_section()
         check_length(total)

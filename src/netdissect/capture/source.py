@@ -183,6 +183,7 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
 def _window(raw: RawInput) -> Window:
     """Return the window of a file, decompressed as its first bytes demand."""
     head = raw.read()
+    # A pipe may deliver the first bytes one by one.
     while len(head) < _MAGIC_OCTETS:
         more = raw.read()
         if not more:
@@ -196,6 +197,7 @@ def _window(raw: RawInput) -> Window:
         return Window(raw, _unzstd(head, raw), "zst")
     for name, magic, make in _STREAMED:
         if head.startswith(magic):
+            # The decompressor is created at once, so that a missing library is reported on opening.
             return Window(raw, _members(head, raw, name, make, make()), name)
     return Window(raw, _chunks(head, raw), "")
 
@@ -242,6 +244,7 @@ def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
     """Yield the bytes of all members. As in gzip, zero bytes after the last member are padding."""
+    # 15 for the window plus 16 for a gzip header. Source: zlib.h, inflateInit2.
     member = zlib.decompressobj(wbits=31)
     for chunk in _chunks(head, raw):
         rest = chunk

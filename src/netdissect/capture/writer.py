@@ -147,6 +147,7 @@ class PcapWriter(_Sink):
         super().__init__(target)
         self._unit = 1 if nanosecond else 1000
         magic = _PCAP_MAGIC_NS if nanosecond else _PCAP_MAGIC_US
+        # Version 2.4, times in UTC, no statement about their accuracy.
         self._put(pack("<IHHiIII", magic, 2, 4, 0, 0, MAX_SNAP_OCTETS, link_type))
         self.flush()
 
@@ -180,6 +181,7 @@ class PcapngWriter(_Sink):
     ) -> None:
         super().__init__(target)
         self._interfaces = 0
+        # Version 1.0; -1 because the length of the section is not known yet.
         body = pack("<IHHq", codes.BYTE_ORDER_MAGIC, 1, 0, -1)
         self._put(block_bytes(codes.SECTION, body + _options([(codes.COMMENT, _text(comment))])))
         self.flush()

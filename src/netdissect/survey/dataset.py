@@ -92,6 +92,7 @@ class Dataset:
             os.close(descriptor)
 
     def _check_settings(self, settings: Mapping[str, Any]) -> None:
+        # As the file returns them: tuples are lists, for example.
         current = {"schema": SCHEMA, **json.loads(json.dumps(settings))}
         file = self.path / _SETTINGS
         if not file.exists():
@@ -122,6 +123,7 @@ class Dataset:
         done = {file.stem for file in (self.path / "captures").glob("*.parquet")}
         for table in PARTITIONED:
             for file in (self.path / table).glob("*/*/*.parquet"):
+                # Several workers write KEY-0, KEY-1 and so on for one capture.
                 if file.stem.partition("-")[0] not in done:
                     file.unlink()
 
@@ -225,6 +227,7 @@ class Staged(Closing):
             place = place / f"day={day or _NONE}" / f"protocol={named}"
         self._rows.setdefault(place, []).append(row)
         self._loose += 1
+        # Rows as Python objects take ten times the memory of the same rows packed.
         if self._loose >= MAX_LOOSE:
             self._pack()
             packed = self._packed

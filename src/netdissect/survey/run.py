@@ -34,6 +34,7 @@ MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
 """Small captures in one task at most, and their bytes: a task costs as much as one of them."""
 _REPLACED_AFTER = 2
 """Seconds between two looks for workers that Dask has given up."""
+# Dask gives calls with equal arguments one result if they are pure.
 _SUBMIT = {"pure": False, "retries": MAX_ATTEMPTS - 1}
 """Options of every task."""
 _PATIENCE = ("3s", "20s")
@@ -94,6 +95,7 @@ def survey(
                 if scheduler is None or attempt == MAX_ATTEMPTS - 1:
                     raise lost from None
             except AccessError:
+                # It answered before, so the address is right.
                 if attempt:
                     raise lost from None
                 raise
@@ -270,35 +272,40 @@ def _kept_at(cluster: Any, count: int) -> Iterator[None]:
         cluster.loop.add_callback(repeated.stop)
 
 
+def _own_cluster(workers: int) -> Any:
+    from distributed import LocalCluster  # noqa: PLC0415 - an extra
+    from distributed.deploy.spec import close_clusters  # noqa: PLC0415
+    from distributed.security import Security  # noqa: PLC0415
+
+    try:
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            # Anyone who can talk to a scheduler can run programs: only this process has the keys.
+            security=Security.temporary(),
+            silence_logs=logging.CRITICAL,  # the outcomes are reported instead
+        )
+    except BaseException as error:
+        # A cluster that failed to start cannot be closed, which Dask would report at exit.
+        # Its processes end with this one.
+        atexit.unregister(close_clusters)
+        if isinstance(error, RuntimeError):  # such as too many open files
+            raise NetdissectError(str(error)) from error
+        raise
+
+
 @contextmanager
 def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
     with nothing_of_the_folder(), ExitStack() as stack:
         import dask  # noqa: PLC0415 - an extra
-        from distributed import Client, LocalCluster  # noqa: PLC0415
-        from distributed.deploy.spec import close_clusters  # noqa: PLC0415
-        from distributed.security import Security  # noqa: PLC0415
+        from distributed import Client  # noqa: PLC0415
 
         failures = {"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1}
         stack.enter_context(dask.config.set(failures))
         if scheduler is None:
-            # Anyone who can talk to a scheduler can run programs: only this process has the keys.
-            try:
-                cluster = LocalCluster(
-                    n_workers=workers or usable_cores(),
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0",
-                    security=Security.temporary(),
-                    silence_logs=logging.CRITICAL,  # the outcomes are reported instead
-                )
-            except BaseException as error:
-                # A cluster that failed to start cannot be closed, which Dask would report at exit.
-                # Its processes end with this one.
-                atexit.unregister(close_clusters)
-                if isinstance(error, RuntimeError):  # such as too many open files
-                    raise NetdissectError(str(error)) from error
-                raise
-            stack.enter_context(cluster)
+            cluster = stack.enter_context(_own_cluster(workers or usable_cores()))
             stack.enter_context(_kept_at(cluster, len(cluster.worker_spec)))
             yield stack.enter_context(Client(cluster))
             return

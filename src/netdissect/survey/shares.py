@@ -211,6 +211,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
         options = replace(options, on_report=None if plan.units else spans.over)
         counted = spans.counted(plan, partitions)
         if merged.elsewhere is not None and index == work.count:
+            # One worker reads all unclaimed flows: bounds apply as in a single process.
             servers, share, shares = merged.elsewhere.servers(), merged.elsewhere.share(), 1
         else:
             servers, shares = Servers(weak=False), work.count

@@ -199,9 +199,10 @@ def rise(then: float | None, now: float | None) -> float | None:
 def _select(path: Path, table: str) -> str:
     """Return the query for a table, which has no rows if there are no files."""
     parts = table in PARTITIONED
-    pattern = path / table / ("*/*/*.parquet" if parts else "*.parquet")
-    if any((path / table).glob("*/*/*.parquet" if parts else "*.parquet")):
-        text = str(pattern).replace("'", "''")
+    folder, files = path / table, "*/*/*.parquet" if parts else "*.parquet"
+    # DuckDB fails on a pattern that no file matches.
+    if any(folder.glob(files)):
+        text = str(folder / files).replace("'", "''")
         if not parts:
             return f"SELECT * FROM read_parquet('{text}', union_by_name = true)"
         # A capture counts once its own row exists, not while its files are being moved.

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -238,34 +238,46 @@ def local_copy(source: Source) -> Iterator[LocalCopy]:
 
     """
     if source.parts:
-        with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
-            parts = [stack.enter_context(local_copy(part)) for part in source.parts]
-            readers, damage = {}, {}
-            for part, one in zip(source.parts, parts, strict=True):
-                try:
-                    readers[part.name] = stack.enter_context(BlockReader(one.path))
-                except CaptureFileError as error:  # an empty file, for example
-                    damage[part.name] = str(error).removeprefix(f"{one.path}: ")
-                    if len(damage) == len(parts):
-                        raise
-            merge(list(readers.items()), whole.file)
-            whole.flush()
-            damage |= {name: each.damage for name, each in readers.items() if each.damage}
-            keys = "".join(part.key for part in parts)
-            key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
-            text = "; ".join(f"{name}: {why}" for name, why in sorted(damage.items()))
-            yield LocalCopy(whole.name, key, text or None)
-        return
-    if source.url is None:
+        with _joined(source.parts) as copy:
+            yield copy
+    elif source.url is not None:
+        with _fetched(source.url, source.path) as copy:
+            yield copy
+    else:
         with open_pinned(source.path, regular=True) as file:
             key = _hash_of(file, None)
         yield LocalCopy(source.path, key)
-        return
+
+
+@contextmanager
+def _joined(parts: Sequence[Source]) -> Iterator[LocalCopy]:
+    readers, damage = {}, {}
+    with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
+        copies = [stack.enter_context(local_copy(part)) for part in parts]
+        for part, copy in zip(parts, copies, strict=True):
+            try:
+                readers[part.name] = stack.enter_context(BlockReader(copy.path))
+            except CaptureFileError as error:  # an empty file, for example
+                damage[part.name] = str(error).removeprefix(f"{copy.path}: ")
+                if len(damage) == len(parts):
+                    raise
+        merge(list(readers.items()), whole.file)
+        whole.flush()
+        # Whether a part is cut off shows only at its end, so after merging.
+        damage |= {name: each.damage for name, each in readers.items() if each.damage}
+        keys = "".join(copy.key for copy in copies)
+        key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
+        text = "; ".join(f"{name}: {why}" for name, why in sorted(damage.items()))
+        yield LocalCopy(whole.name, key, text or None)
+
+
+@contextmanager
+def _fetched(url: str, path: str) -> Iterator[LocalCopy]:
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
-    system, _ = url_to_fs(source.url)
+    system, _ = url_to_fs(url)
     with tempfile.NamedTemporaryFile(prefix="netdissect-") as local:
-        with system.open(source.path, "rb") as file:
+        with system.open(path, "rb") as file:
             key = _hash_of(file, local)
         local.flush()
         yield LocalCopy(local.name, key)

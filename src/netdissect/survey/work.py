@@ -97,6 +97,7 @@ def _surveyed(source: Source, file: LocalCopy, plan: Plan, dataset: Dataset) -> 
         staged.end_files()
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
         counted = spans.counted(plan, partitions)
+        # With `--units`, `Spans.tell` registers and removes connections itself.
         over = None if plan.units else spans.over
         options = replace(with_placements(options, found), on_report=over)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
@@ -224,6 +225,7 @@ class Spans:
             table.place([report], over=False)
             placed[number] = report.last_time_ns + OVER_NS
         table.tell(item)
+        # Removal looks at every connection, so many new ones share its cost.
         if report is not None and len(placed) >= self._tidied.get(protocol, 0) + MAX_OVER:
             self._tidy(protocol, report.first_time_ns)
 

@@ -56,6 +56,7 @@ def _by_tcpdump(path: str, text: str, link: str, snap_octets: int) -> bytes:
     if told.returncode:
         said = told.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise _fault(f"bad capture filter: {said[-1].removeprefix('tcpdump: ')}", text)
+    # The first line is the number of instructions.
     rows = [tuple(map(int, line.split())) for line in told.stdout.splitlines()[1:]]
     return b"".join(pack("HBBI", *row) for row in rows)
 
@@ -70,11 +71,13 @@ def _by_library(text: str, link: str, snap_octets: int) -> bytes:
     library = _library()
     if library is None:
         raise _fault("backend af_packet needs tcpdump or libpcap to compile a capture filter", text)
+    # By default ctypes would cut pointers off at 32 bits.
     library.pcap_open_dead.restype = ctypes.c_void_p
     library.pcap_geterr.restype = ctypes.c_char_p
     handle = ctypes.c_void_p(library.pcap_open_dead(_LINK_NUMBERS[link], snap_octets))
     program = _Program()
     try:
+        # 1: optimise the program, as tcpdump does.
         if library.pcap_compile(
             handle, ctypes.byref(program), text.encode(), 1, ctypes.c_uint(_NO_NETMASK)
         ):

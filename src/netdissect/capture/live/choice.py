@@ -74,13 +74,11 @@ def refusal(interface: str, backend: Verdict, reason: str) -> AccessError:
 def has_capability(kind: str = "CapEff") -> bool:
     """Return whether CAP_NET_RAW is in a capability set of this process."""
     try:
-        with Path("/proc/self/status").open(encoding="ascii") as status:
-            for line in status:
-                if line.startswith(f"{kind}:"):
-                    return bool(int(line.split()[1], 16) >> _NET_RAW & 1)
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:
-        pass
-    return False
+        return False
+    sets = [line.split()[1] for line in lines if line.startswith(f"{kind}:")]
+    return bool(sets) and bool(int(sets[0], 16) >> _NET_RAW & 1)
 
 
 def _look(name: str) -> Verdict:

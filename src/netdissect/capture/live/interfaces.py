@@ -53,6 +53,7 @@ def interfaces() -> list[Interface]:
             address = _asked(probe, name, _GET_ADDRESS)
             bits = unpack_from("H", flags)[0] if flags else 0
             kind = unpack_from("H", hardware)[0] if hardware else -1
+            # struct sockaddr_in: family, port, address.
             ipv4 = (socket.inet_ntoa(address[4:8]),) if address else ()
             addresses = (*ipv4, *ipv6.get(name, ()))
             up, loopback = bool(bits & _UP), bool(bits & _LOOPBACK)

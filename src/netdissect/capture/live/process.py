@@ -50,7 +50,7 @@ _LOOK_S = 0.05
 """Interval at which the standard error of a program is checked."""
 _FILTER_S = 1.0
 """Time between the first message of dumpcap or tshark and the moment when its filter is set."""
-_MAX_WORDS = 65_536
+_MAX_SAID_OCTETS = 65_536
 """Bytes of standard error that are read: a program may repeat a message for ever."""
 
 _DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*: \d+/(\d+) \(pcap:")
@@ -197,7 +197,7 @@ class Child:
     def said(self) -> str:
         """Return the standard error output of the program."""
         # Not `seek`: the program writes at the file position that this descriptor shares with it.
-        return os.pread(self._said.fileno(), _MAX_WORDS, 0).decode("utf-8", "replace")
+        return os.pread(self._said.fileno(), _MAX_SAID_OCTETS, 0).decode("utf-8", "replace")
 
     def close(self) -> None:
         """End the program and release all resources."""

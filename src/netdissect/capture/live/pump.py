@@ -140,6 +140,7 @@ class Pump:
         self.packets += len(taken)
         self.queue.count(self.packets)
         self._last_ns = taken[-1][1]
+        # The file first, as `put` may wait.
         if self._sink is not None:
             self._sink.write(taken)
             self.written += len(taken)

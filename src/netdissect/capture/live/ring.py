@@ -177,6 +177,7 @@ class RingSource:
                 data = memory[at + mac : at + mac + captured]
                 if status & _VLAN_VALID:
                     data = _tagged(data, tag, kind if status & _VLAN_TYPE_VALID else 0)
+                    # The kernel took the tag out of both lengths.
                     wire += 4
                 number += 1
                 batch.append((number, seconds * NS_PER_S + nano, link, data, wire))

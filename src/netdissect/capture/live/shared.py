@@ -58,7 +58,7 @@ class SharedQueue:
         figures = self._figures
         data = marshal.dumps(batch, _FORMAT)
         begin = figures[_PUT]
-        need = (len(data) + 2 * _WORD - 1) // _WORD * _WORD
+        need = _room(len(data))
         if figures[_GONE] or need > self._limit - (begin - figures[_TAKEN]):
             figures[_LOST] += len(batch)
             return
@@ -105,23 +105,33 @@ class SharedQueue:
         figures = self._figures
         # Read before the ring, so that what was put before the end is not missed.
         ended = bool(figures[_ENDED])
-        if figures[_TAKEN] == figures[_PUT]:
+        if self._is_empty:
             if ended or figures[_GONE]:
                 return None
-            poll = select.poll()
-            poll.register(self._ends[0], select.POLLIN)
-            poll.poll(None if timeout_s is None else timeout_s * 1000)
-            with suppress(BlockingIOError):
-                if not os.read(self._ends[0], 1 << 16) and figures[_TAKEN] == figures[_PUT]:
-                    return None  # the writer has ended, or was killed
-            if figures[_TAKEN] == figures[_PUT]:
-                return []
+            ended = self._wait(timeout_s)
+            if self._is_empty:
+                return None if ended else []
         begin = figures[_TAKEN]
         size = int.from_bytes(self._load(begin, _WORD), "little")
         # Safe to unmarshal: the memory is shared with a process of our own only.
         batch: list[Frame] = marshal.loads(self._load(begin + _WORD, size))  # noqa: S302
-        figures[_TAKEN] = begin + (size + 2 * _WORD - 1) // _WORD * _WORD
+        figures[_TAKEN] = begin + _room(size)
         return batch
+
+    @property
+    def _is_empty(self) -> bool:
+        return self._figures[_TAKEN] == self._figures[_PUT]
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        """Wait for a list; return True if the writer has ended, or was killed."""
+        poll = select.poll()
+        poll.register(self._ends[0], select.POLLIN)
+        poll.poll(None if timeout_s is None else timeout_s * 1000)
+        try:
+            # As many bytes as a pipe holds: one poll stands for all lists put so far.
+            return not os.read(self._ends[0], 1 << 16)
+        except BlockingIOError:
+            return False
 
     def _load(self, place: int, size: int) -> bytes:
         at = place % self._limit
@@ -146,3 +156,8 @@ class SharedQueue:
         self._figures[_GONE] = 0
         self.abandon()
         os.close(self._ends[0])
+
+
+def _room(size: int) -> int:
+    """Return the bytes that a list of `size` bytes takes in the ring, with its length."""
+    return (size + 2 * _WORD - 1) // _WORD * _WORD

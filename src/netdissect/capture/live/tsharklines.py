@@ -100,6 +100,16 @@ class TsharkSource(ChildSource):
             info.last_time_ns = frame[1]
             self._child.input.caught_up(frame[1])
             yield [frame]
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Set the counts and `fault` when tshark has ended.
+
+        Raises:
+            NetdissectError: it never captured.
+
+        """
+        frames = self.info.frames
         stopped = self._child.wake.set
         status = self._child.ended()
         said = self._child.said()
@@ -109,14 +119,14 @@ class TsharkSource(ChildSource):
             drops = DROPS["dumpcap"].findall(self._taker.said())
         if self.live:
             self.counts.kernel = sum(map(int, drops))
-        if not info.frames and not stopped and self.live:
+        if not frames and not stopped and self.live:
             if self._taker is not None:
                 self._taker.ended()
                 said = self._taker.said() or said
             raise failure(self._backend, self._where, self._request, said)
         # tshark exits with 0 if its interface is gone. If it was ended while starting, it may have
         # rejected its arguments.
-        refused = status and not info.frames and message(said, "tshark")
+        refused = status and not frames and message(said, "tshark")
         if refused or ((status or self.live) and not stopped):
             what = message(said, "tshark") or "tshark has ended"
             where = f"capture on {self._where} ended" if self.live else self._where
