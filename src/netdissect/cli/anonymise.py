@@ -153,5 +153,6 @@ def _planned(
             if pieces and known(packet):
                 for frame, at in pieces:
                     plan.piece(frame, packet[1], at)
+        # The file may have grown between the passes.
         plan.frames = min(plan.frames, session.frames_of_all_passes())
     return known, left

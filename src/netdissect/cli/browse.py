@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import PART
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt, lean, sandbox
+
+if TYPE_CHECKING:
+    from netdissect.cli.file_backend import FileBackend
 
 MAX_PIPED = 4_000_000_000
 """Maximum number of bytes copied from standard input to a temporary file."""
@@ -71,7 +74,6 @@ def command(
     netdissect browse -i eth0 -f 'udp port 8303'
     netdissect browse game.pcap -Y 'msg.resend'
     """
-    from netdissect.cli.file_backend import FileBackend  # noqa: PLC0415
     from netdissect.cli.request import compiled  # noqa: PLC0415
 
     if (file is None) == (interface is None):
@@ -98,10 +100,7 @@ def command(
             capture = live_backend(interface, choices, quiet=look.quiet, **running)
             backend: FileBackend = stack.enter_context(capture)
         else:
-            path, cut = stack.enter_context(_named(str(file)))
-            name = "standard input" if file == "-" else ""
-            piped = MAX_PIPED if cut else None
-            backend = FileBackend(path, choices, piped=piped, name=name)
+            backend = stack.enter_context(_file_backend(str(file), choices))
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
@@ -144,13 +143,15 @@ def _copied(source: IO[bytes], copy: IO[bytes]) -> bool:
 
 
 @contextmanager
-def _named(file: str) -> Iterator[tuple[str, bool]]:
-    """Yield a file name, and whether the file lacks what exceeds MAX_PIPED.
+def _file_backend(file: str, choices: Choices) -> Iterator[FileBackend]:
+    """Provide the backend for a file.
 
     Standard input is copied to a temporary file, and keys are then read from the terminal.
     """
+    from netdissect.cli.file_backend import FileBackend  # noqa: PLC0415
+
     if file != "-":
-        yield file, False
+        yield FileBackend(file, choices)
         return
     with tempfile.NamedTemporaryFile(prefix="netdissect-", suffix=".pcap") as copy:
         more = _copied(sys.stdin.buffer, copy)
@@ -162,4 +163,5 @@ def _named(file: str) -> Iterator[tuple[str, bool]]:
         # Textual reads keys from descriptor 0, which was the capture.
         os.dup2(terminal, 0)
         os.close(terminal)
-        yield copy.name, more
+        piped = MAX_PIPED if more else None
+        yield FileBackend(copy.name, choices, piped=piped, name="standard input")

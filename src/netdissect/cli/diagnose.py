@@ -118,14 +118,13 @@ def command(request: Request, limits: tuple[str, ...]) -> int:
     netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
     """
     wanted = [limit_of(text) for text in limits]
-    first_ns = None
     with request.session() as session:
         if request.second is None:
+            first_ns = None
             reports = reports_of(session, request.display_filter, None)
         else:
             with CapturePair(session, request.second) as both:
-                reports = both.reports
-                first_ns = both.first_ns
+                first_ns, reports = both.first_ns, both.reports
             if request.display_filter is not None:
                 # `-Y` selects connections of the first capture; the figures are those of both.
                 with session.reopen(quiet=True) as once:

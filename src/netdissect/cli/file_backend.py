@@ -29,6 +29,7 @@ from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.capture.blocks import BlockReader
+    from netdissect.model.packets import Packet
     from netdissect.pipeline import Analysis, Pipeline
     from netdissect.pipeline.reports import Reports
 
@@ -121,10 +122,7 @@ class FileBackend:
                 if self._halted.is_set():
                     break
                 loaded.first_ns = session.first_ns or 0
-                for count, packet in enumerate(packets):
-                    pipeline.feed(packet)
-                    if not count % _SLICE and time.monotonic() < loaded.yield_until:
-                        time.sleep(_YIELD_S)  # a key was pressed: answer it first
+                self._feed(pipeline, packets)
                 # Rows from the oldest packet of an unrecognised flow on may still change.
                 index.list_until(pipeline.oldest_sampled)
                 self._take(index.recorder.settled(pipeline.now_ns))
@@ -141,6 +139,12 @@ class FileBackend:
                 late = pipeline.recogniser.late
                 self._first_pass = Analysis(reader.info, pipeline.reports, begins, late)
             self._conclude(pipeline, pipeline.reports)
+
+    def _feed(self, pipeline: Pipeline, packets: Iterable[Packet]) -> None:
+        for count, packet in enumerate(packets):
+            pipeline.feed(packet)
+            if not count % _SLICE and time.monotonic() < self.loaded.yield_until:
+                time.sleep(_YIELD_S)  # a key was pressed: answer it first
 
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
         """Publish what is known only when the whole capture has been read."""
@@ -333,16 +337,16 @@ def connection_entry(report: ConnectionReport) -> Entry:
         (label for label in ("error", "warn", "note", "chat") if report.anomalies.get(label)), ""
     )
     return Entry(
-        report.connection,
-        dialect_text(report.dialects),
-        report.client,
-        report.server,
-        worst,
-        sum(space.retransmissions for space in report.spaces),
-        line(report),
-        0 if found is None else found.badness,
-        report.first_time_ns,
-        report.last_time_ns,
-        sum(report.datagrams),
-        0.0 if found is None else max(late.maximum or 0.0 for late in found.lag.added),
+        number=report.connection,
+        dialect=dialect_text(report.dialects),
+        client=report.client,
+        server=report.server,
+        severity=worst,
+        again=sum(space.retransmissions for space in report.spaces),
+        verdict=line(report),
+        badness=0 if found is None else found.badness,
+        first_ns=report.first_time_ns,
+        last_ns=report.last_time_ns,
+        datagrams=sum(report.datagrams),
+        slowest_ms=0.0 if found is None else max(late.maximum or 0.0 for late in found.lag.added),
     )

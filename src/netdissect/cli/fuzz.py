@@ -258,8 +258,6 @@ def _new_folder(protocol: str) -> Path:
 
 
 def _show(report: Any, screen: Any) -> None:
-    from netdissect.fuzz.report import kind_key  # noqa: PLC0415 - imports scapy
-
     rate = report.cases_per_second()
     earlier = f" ({report.earlier} before it was resumed)" if report.earlier else ""
     counts = (
@@ -271,10 +269,8 @@ def _show(report: Any, screen: Any) -> None:
     for kind, label in (("control", "unchanged"), ("mutant", "mutated")):
         share = report.share(kind)
         if share is not None:
-            counts = f"{report.accepted[kind]} of {report.expected[kind]} that can be acknowledged"
-            screen.line(
-                (f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim")
-            )
+            of = f"  {report.accepted[kind]} of {report.expected[kind]} that can be acknowledged"
+            screen.line((f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (of, "dim"))
     edges = f", {report.edges} code edges" if report.edges else ""
     for amount, text in (
         (report.undecided, f"{report.undecided} unchanged messages in sessions that had ended"),
@@ -286,6 +282,13 @@ def _show(report: Any, screen: Any) -> None:
         if amount:
             screen.line((text, "dim"))
     _coverage(report, screen)
+    _failures(report, screen)
+
+
+def _failures(report: Any, screen: Any) -> None:
+    """Print the failures of the target, and the cases left out because of them."""
+    from netdissect.fuzz.report import kind_key  # noqa: PLC0415 - imports scapy
+
     if not report.findings:
         screen.line(("no failure found", "good"))
     for finding in report.findings.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
@@ -158,6 +158,8 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
     }
 
 
+_Arrow: TypeAlias = tuple[DatagramRecord, list[MessageRecord]]
+"""A datagram, and those of its messages that match."""
 _STREAM = "tcp"
 """The space of the bytes of a TCP stream."""
 
@@ -176,7 +178,7 @@ class _Found:
         self._segments: list[UnitRecord] = []
         """Bytes of a TCP stream that were captured more than once."""
 
-    def records(self) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
+    def records(self) -> Iterator[_Arrow]:
         """Yield the matching datagrams with their matching messages."""
         for item in self.session.of_connection(self.wanted, self.session.records_and_timeline()):
             if item.connection != self.number:
@@ -186,23 +188,24 @@ class _Found:
                 if item.event not in {"probe", "ack"}:
                     self.events.append(item)
             elif isinstance(item, UnitRecord):
-                if item.space == _STREAM and any(copy.kind != "original" for copy in item.copies):
-                    self._segments.append(item)
-                if item.extra.get("reported") == "lost":
-                    self._reported_lost += [(item.direction, copy.frame) for copy in item.copies]
+                self._keep_unit(item)
             elif self.match.datagram(item, self.session.first_ns):
                 yield item, self.match.messages(item)
 
-    def events_between(
-        self, records: list[tuple[DatagramRecord, list[MessageRecord]]]
-    ) -> list[ConnectionEvent]:
+    def _keep_unit(self, unit: UnitRecord) -> None:
+        if unit.space == _STREAM and any(copy.kind != "original" for copy in unit.copies):
+            self._segments.append(unit)
+        if unit.extra.get("reported") == "lost":
+            self._reported_lost += [(unit.direction, copy.frame) for copy in unit.copies]
+
+    def events_between(self, records: list[_Arrow]) -> list[ConnectionEvent]:
         """Return the events in the span of the records, and all timeouts."""
         first, last = records[0][0].time_ns, records[-1][0].time_ns
         return [
             one for one in self.events if one.event == "timeout" or first <= one.time_ns <= last
         ]
 
-    def lost(self, records: list[tuple[DatagramRecord, list[MessageRecord]]]) -> frozenset[int]:
+    def lost(self, records: list[_Arrow]) -> frozenset[int]:
         """Return the frames that their receiver reports lost.
 
         In a capture next to that receiver, such a frame did arrive, but too late to be used: it is
@@ -213,9 +216,7 @@ class _Found:
         near = {"client": Direction.S2C, "server": Direction.C2S}.get(vantage)
         return frozenset(frame for way, frame in self._reported_lost if way != near)
 
-    def segments(
-        self, records: list[tuple[DatagramRecord, list[MessageRecord]]], *, whole: bool
-    ) -> list[UnitRecord]:
+    def segments(self, records: list[_Arrow], *, whole: bool) -> list[UnitRecord]:
         """Return the repeated bytes: all of them if `whole`, otherwise those in the span of the
         records; none if there is a filter, which selects messages.
         """
@@ -229,9 +230,7 @@ class _Found:
             for unit in self._segments
         ]
 
-    def ends(
-        self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen
-    ) -> tuple[str, str]:
+    def ends(self, records: list[_Arrow], screen: Screen) -> tuple[str, str]:
         """Return the titles of the two lanes."""
         first = records[0][0]
         ends = (first.src, first.dst) if first.direction == 0 else (first.dst, first.src)

@@ -63,6 +63,18 @@ class _Stage:
         if scene.has(min(frames)):
             self.gathered.scenes[unit.connection] = (unit, scene)
 
+    def finish(self) -> None:
+        """Keep what only the end of the capture shows: slowest units, and how connections ended."""
+        for number, history in self.gathered.gallery.histories.items():
+            # The unit kept so far may be faster by _MUCH_WORSE.
+            slowest = history.slowest()[:1]
+            if slowest and self.shown(number) is not slowest[0]:
+                self.take(slowest[0])
+            report = history.report
+            frame = report.close.get("frame") if report is not None and report.close else None
+            if frame is not None:
+                self.gathered.ends[number] = self.scenes.scene(number, frozenset(), frame, frame)
+
 
 def collect_plot_data(
     session: Session,
@@ -112,15 +124,7 @@ def collect_plot_data(
                 )
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
-        for number, history in gallery.histories.items():
-            # The slowest unit is known only now; the one kept may be faster by _MUCH_WORSE.
-            slowest = history.slowest()[:1]
-            if slowest and stage.shown(number) is not slowest[0]:
-                stage.take(slowest[0])
-            report = history.report
-            frame = report.close.get("frame") if report is not None and report.close else None
-            if frame is not None:
-                found.ends[number] = scenes.scene(number, frozenset(), frame, frame)
+        stage.finish()
     return found
 
 

@@ -122,17 +122,7 @@ def command(
         _need("duckdb")
         status = EXIT.DONE
     else:
-        if not out:
-            raise UsageError("name the dataset to write: --out DATASET")
-        if "://" in out:
-            raise UsageError("--out is a folder of this machine, not a URL")
-        _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
-        # Hide Dask's errors about an interruption; failures are reported here.
-        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        if against is not None:
-            from netdissect.survey.dataset import schema_of  # noqa: PLC0415
-
-            schema_of(against)  # refuse a wrong one before hours of reading
+        out = _writable(out, against)
         status = _run(sources, out, choices, work, look)
         if not (questions.summary or against or wanted):
             return status
@@ -154,6 +144,20 @@ def command(
     return EXIT.FOUND if failed else status
 
 
+def _writable(out: str | None, against: str | None) -> str:
+    """Return the dataset to write, after the checks that need no reading."""
+    if not out:
+        raise UsageError("name the dataset to write: --out DATASET")
+    if "://" in out:
+        raise UsageError("--out is a folder of this machine, not a URL")
+    _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
+    if against is not None:
+        from netdissect.survey.dataset import schema_of  # noqa: PLC0415
+
+        schema_of(against)  # refuse a wrong one before hours of reading
+    return out
+
+
 def _need(*modules: str) -> None:
     """Raise UsageError if a module of the extra `survey` is missing."""
     from importlib.util import find_spec  # noqa: PLC0415
@@ -170,6 +174,8 @@ def _run(words: tuple[str, ...], out: str, choices: Choices, work: _Work, look: 
     from netdissect.survey.sources import join_rotated, sources_of  # noqa: PLC0415
     from netdissect.survey.work import Plan  # noqa: PLC0415
 
+    # Hide Dask's errors about an interruption; failures are reported here.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     choices.options()  # raises for invalid choices now, not in every worker
     sources = join_rotated(sources_of(words)) if work.follow else sources_of(words)
 
