@@ -65,6 +65,7 @@ def damaged(path: Path, frame: int, at: int, octet: int) -> bytes:
     ("name", "frame", "at", "octet"),
     [
         pytest.param("teeworlds/tw07_clean", 14, 24, 15, id="bytes behind the chunks"),
+        pytest.param("teeworlds/tw07_clean", 75, 15, 222, id="no end symbol"),
         pytest.param("teeworlds/ddnet_clean", 23, 14, 138, id="bytes behind short chunks"),
         pytest.param("teeworlds/ddnet_clean", 23, 9, 61, id="data longer than what is left"),
         pytest.param("teeworlds/ddnet_clean", 5, 27, 28, id="text without NUL"),

@@ -57,7 +57,10 @@ function P.read(r, walk, inner)
   local body, start, tvb = r, octet(r), r.tvb
   if T(r.v.compressed_flag) then
     local plain = decompress(tvb, start, r.stop)
-    if plain == nil then return note(r, "teeworlds-huffman", "no Huffman code") end
+    if plain == nil then
+      r.at = 8 * r.stop
+      return note(r, "teeworlds-huffman", "no Huffman code")
+    end
     tvb = ByteArray.new(plain):tvb("decompressed")
     body = {
       P = P, tvb = tvb, at = 0, stop = tvb:len(), dry = r.dry, faults = 0, depth = 1, v = r.v,
