@@ -722,6 +722,19 @@ def test_of_one_direction_alone_nobody_gave_up_for_certain(tmp_path: Path) -> No
     assert half.diagnosis.ending.confidence == "likely"
 
 
+def test_of_a_side_that_is_not_heard_nobody_says_that_it_has_sent_anything(tmp_path: Path) -> None:
+    """A server that does not know the port which a router has given the client does not answer."""
+    def of_the_client(found: list[Record]) -> list[Record]:
+        mine = [record for record in found if record[1][34:36] == found[0][1][34:36]]
+        return mine[len(mine) // 2 : -10]
+
+    name = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    (half,) = analyze(rewritten(name, tmp_path / "half.pcap", of_the_client)).connections
+    assert half.diagnosis is not None
+    assert half.diagnosis.ending.how == "open"
+    assert "(nothing that the server sent is in the capture)" in half.diagnosis.verdict
+
+
 def test_who_repeats_a_tenth_is_not_said_to_have_seen_nothing_bad() -> None:
     """TCP sent 9% again next to the sender: at most so much was lost, and the cause says so."""
     path = CAPTURES / "netplay" / "bin1_lossy__client_side.pcap"

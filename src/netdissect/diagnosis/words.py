@@ -176,7 +176,7 @@ def _uncaptured_goodbye(report: ConnectionReport) -> str:
     if all(report.datagrams):
         return " (a goodbye may have been lost before it was captured)"
     side = SIDES[1 if report.datagrams[0] else 0]
-    return f" (what the {side} sent was not captured)"
+    return f" (nothing that the {side} sent is in the capture)"
 
 
 def _silence_clause(report: ConnectionReport, cause: Cause) -> str:
