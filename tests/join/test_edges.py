@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from time import process_time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -443,6 +444,21 @@ def test_too_many_equal_datagrams_are_ambiguous_and_counted(
     with join(str(twins), str(twins.with_name("mid_lossy_server.pcap"))) as found:
         assert found.report.limits_hit["MAX_WEIGHED"] > 400
         assert sum(way.ambiguous for way in found.report.conversations[0].ways) > 500
+
+
+def test_work_with_equal_datagrams_is_bounded(tmp_path: Path) -> None:
+    """A thousand payloads, six times each at one time: whatever is assumed is equally likely."""
+
+    def at_once(found: list[Record]) -> list[Record]:
+        return [(found[0][0], data, wire) for _ in range(6) for _, data, wire in found]
+
+    source = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    pair = [rewritten(source, tmp_path / f"{name}.pcap", at_once) for name in ("a", "b")]
+    begin = process_time()
+    with join(*pair) as found:
+        assert found.report.limits_hit["MAX_WEIGHED"] > 4000
+        assert sum(way.ambiguous for way in found.report.conversations[0].ways) > 4000
+    assert process_time() - begin < 30
 
 
 def test_weighing_prefers_the_delay_and_not_the_order() -> None:

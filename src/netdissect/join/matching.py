@@ -41,6 +41,10 @@ early."""
 MAX_WEIGHED = 16
 """Equal datagrams of one side that are weighed against each other. If a cluster has more, all of
 them are ambiguous, and they are matched in order."""
+_EFFORT: Final = 1_000_000
+"""Extensions of assignments that are weighed, ..."""
+_EFFORT_EACH: Final = 100
+"""... and how many more for each datagram. Beyond that, equal datagrams are not weighed."""
 _RETRY_NS: Final = 500_000_000
 """A large bucket is searched for datagrams to settle early no more often than this."""
 _MIN_LONGEST_NS: Final = 5_000_000
@@ -206,7 +210,9 @@ class Matcher:
         self.settled_early = 0
         """Datagrams settled early because of MAX_WAITING."""
         self.too_many_equal = 0
-        """Datagrams in clusters too large to weigh."""
+        """Datagrams in clusters too large, or too many, to weigh."""
+        self._effort: i64 = _EFFORT
+        """Extensions of assignments that may still be weighed."""
         self._queue: list[_Pending] = []
         """Datagrams in order of common time; those before `_head` have had their turn."""
         self._head: i64 = 0
@@ -252,6 +258,7 @@ class Matcher:
         """Put a datagram into its bucket, and settle those that have waited long enough."""
         if route is None:
             return
+        self._effort += _EFFORT_EACH
         common_ns = row.common_ns
         token: object = row.token
         channel = route.channel
@@ -371,13 +378,14 @@ class Matcher:
             return
         if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
             return
-        if max(len(sent), len(arrived)) > MAX_WEIGHED:
+        if max(len(sent), len(arrived)) > MAX_WEIGHED or self._effort < 0:
             self._match_in_order(channel, sent, arrived)
             return
         times = [one.common_ns for one in arrived]
         is_seen = channel.start_ns <= times[0] and times[-1] <= channel.end_ns
         priors = channel.priors if is_seen else channel.blind
         found = weigh([one.common_ns for one in sent], times, priors)
+        self._effort -= found.effort
         firsts: dict[int, i64] = {}
         copied: set[int] = set()
         for index, who in enumerate(found.sender):
@@ -398,7 +406,7 @@ class Matcher:
     def _match_in_order(
         self, channel: Channel, sent: list[_Pending], arrived: list[_Pending]
     ) -> None:
-        """Match a cluster that is too large to weigh in order, and flag it as ambiguous."""
+        """Match a cluster that is not weighed in order, and flag it as ambiguous."""
         self.too_many_equal += len(sent) + len(arrived)
         waiting = deque(sent)
         for one in arrived:

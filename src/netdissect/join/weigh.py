@@ -125,6 +125,8 @@ class Matching(NamedTuple):
     """Per datagram sent: whether another possible assignment differs."""
     doubtful_arrived: tuple[bool, ...]
     """Per arrival: whether another possible assignment differs."""
+    effort: int
+    """How many extensions of assignments were weighed."""
 
 
 _Assignment = bytes
@@ -147,8 +149,10 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
     assignments: list[_Assignment] = [bytes(size)]
     weights = vec[float]([1.0])
     cut = False
+    effort = 0
     appeared = _unsent(size, max(arrived[-1], sent[-1]) - sent[0], priors)
     for time_ns in arrived:
+        effort += len(assignments) * (size + 1)
         assignments, weights = _extend(
             assignments, weights, time_ns, sent, arrived, priors, appeared
         )
@@ -168,7 +172,7 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
         _mark_doubts(assignments, weights, doubt_sent, doubt_arrived)
     sender = tuple([number - 1 for number in best[size:]])
     first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
-    return Matching(sender, first, tuple(doubt_sent), tuple(doubt_arrived))
+    return Matching(sender, first, tuple(doubt_sent), tuple(doubt_arrived), effort)
 
 
 def is_one(delay_ns: i64, priors: Priors) -> bool:
