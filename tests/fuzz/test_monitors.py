@@ -317,3 +317,22 @@ def test_the_time_that_a_process_takes_is_read_from_the_system() -> None:
     assert after is not None
     assert 0.05 < after - before < 5
     assert cpu_seconds(1 << 22) is None
+
+
+def test_a_silent_target_that_reported_something_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The trace of a thread that ended is one failure, that nothing answers another."""
+    found = [Verdict("report", "NegativeArraySizeException")]
+    monitor = SimpleNamespace(check=lambda: found.pop() if found and len(waited) > 1 else None)
+    monitor.attach = lambda _watch: None
+    watch = Watch(RiptideDriver, "riptide-2.2", Target("127.0.0.1", 9), Monitors([monitor]))
+    waited: list[float] = []
+    monkeypatch.setattr(Watch, "session", lambda _watch, timeout: waited.append(timeout))
+    reported, _ = watch.look(None)
+    before = len(waited)
+    silent, _ = watch.look(None)
+    assert reported is not None
+    assert silent is not None
+    assert (reported.kind, silent.kind) == ("report", "no-answer")
+    assert len(waited) == before

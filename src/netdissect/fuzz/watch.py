@@ -78,6 +78,8 @@ class Watch:
     """Monotonic time at which the run is over and nothing is waited for any more."""
     learnt: dict[str, bytes] = field(default_factory=dict)
     """What sessions have learnt about the target."""
+    _mute: bool = False
+    """Whether the target had its time to answer and did not, but has reported a failure."""
 
     def __post_init__(self) -> None:
         self.timed.append(self._note_answer)
@@ -176,7 +178,7 @@ class Watch:
         A target that refuses because it is full, or limits connections, gets time to drop clients
         that left without notice.
         """
-        self.reason = ""
+        self.reason, self._mute = "", False
         # Only a target that we start ourselves may still be starting.
         now = time.monotonic()
         silent = now + (self.start_seconds if self.monitors.process else self.patience)
@@ -220,6 +222,8 @@ class Watch:
         """
         gone = session is not None and session.link.refused > 0
         verdict = self.monitors.check(gone=gone)
+        if verdict is None and self._mute:
+            self._mute, verdict = False, self._no_answer()
         if verdict is not None:
             return verdict, None
         if session is not None and session.is_open and not gone:
@@ -244,10 +248,13 @@ class Watch:
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
         verdict = self.monitors.check(gone=True)
-        if verdict is None and not self.is_refused and self.left > 0:
-            seconds = f"{self.answer_seconds:g} s"
-            verdict = Verdict(NO_ANSWER, f"no session within {seconds}: {self.reason}")
+        if not self.is_refused and self.left > 0:
+            self._mute = verdict is not None and not verdict.fatal
+            verdict = verdict or self._no_answer()
         return verdict, None
+
+    def _no_answer(self) -> Verdict:
+        return Verdict(NO_ANSWER, f"no session within {self.answer_seconds:g} s: {self.reason}")
 
     def _link(self) -> Link | None:
         self.shut_out = False

@@ -35,13 +35,17 @@ _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
 _UNRETURNED_LIMIT = 1024
 """Sent messages at most of which it is remembered that they may come back."""
-_QUESTION, _SURE, _MISSED, _RETURNS = "question", "sure", "missed", "returns"
+_QUESTION, _SURE, _MISSED, _RETURNS, _FIRST = "question", "sure", "missed", "returns", "first"
 """What runs learn: a message that came back, empty once it is given up; the same once a session
 that began with it got it back; a byte for each session that did not although others got something
-back meanwhile; the number of messages that came back, modulo 256, as one byte."""
+back meanwhile; the number of messages that came back, modulo 256, as one byte; a byte for each
+message that was waited for although nothing had come back yet."""
 _QUESTION_LIMIT = 256  # bytes of what is asked with, at most: it is sent often
 _QUESTION_SECONDS = 0.5  # after so long the session counts as one that got nothing back
 _QUESTIONS = 3  # such sessions, after which the question is given up
+_FIRST_SECONDS, _FIRST_TIMES = 1.0, 4
+"""Time given to a server that has just started to send a message back, and how many messages get
+it: else one of the next may end it before anything is known that it answers."""
 _READ_SECONDS, _READ_TIMES = 0.02, 3.0
 """Minimum time given to a server of bin3 to read a message that it may not send back, and how many
 times as long as for what it sends back."""
@@ -303,10 +307,8 @@ class NetplayDriver(Driver):
         """Send a message; each chunk of bin3 by itself, and after a message was read, because its
         receiver takes what one read returns for one chunk.
         """
+        self.until(lambda: not self.unanswered, self._pause())
         if self.dialect == "netplay-bin3":
-            usual = max(_READ_SECONDS, _READ_TIMES * self._took)
-            wait = self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
-            self.until(lambda: not self.unanswered, wait)
             self._echo_due = _TYPE + self._name(octets) in self.learnt and not self.ends(octets)
         # Not before it is sent: servers also send on what another session sent, which may be equal.
         for message in self.split(octets, self.dialect):
@@ -315,6 +317,17 @@ class NetplayDriver(Driver):
         for part in first:
             super().send(part, None, kind, note)
         super().send(last, key, kind, note)
+
+    def _pause(self) -> float:
+        """Return for how many seconds to wait for an answer to the message before."""
+        waited = self.learnt.get(_FIRST, b"")
+        if self.unanswered and _RETURNS not in self.learnt and len(waited) < _FIRST_TIMES:
+            self.learnt[_FIRST] = waited + b"?"
+            return _FIRST_SECONDS
+        if self.dialect != "netplay-bin3":
+            return 0.0
+        usual = max(_READ_SECONDS, _READ_TIMES * self._took)
+        return self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
 
     def _parts(self, message: bytes) -> list[bytes]:
         if self.dialect != "netplay-bin3":
