@@ -132,12 +132,16 @@ class Minimiser:
             ddmin(list(self._best[index].step.octets), fails)
             size = len(self._best[index].step.octets)
             while size:
-                for at in range(0, len(self._best[index].step.octets), size):
-                    octets = list(self._best[index].step.octets)
-                    block = octets[at : at + size]
-                    if any(octet != _SIMPLE_OCTET for octet in block):
-                        fails([*octets[:at], *[_SIMPLE_OCTET] * len(block), *octets[at + size :]])
+                self._clear_blocks(index, size, fails)
                 size //= 2
+
+    def _clear_blocks(self, index: int, size: int, fails: Callable[[Sequence[int]], bool]) -> None:
+        """Set those blocks of a message to 0 without which it still fails."""
+        for at in range(0, len(self._best[index].step.octets), size):
+            octets = list(self._best[index].step.octets)
+            block = octets[at : at + size]
+            if any(octet != _SIMPLE_OCTET for octet in block):
+                fails([*octets[:at], *[_SIMPLE_OCTET] * len(block), *octets[at + size :]])
 
     def _octets_of(self, index: int) -> Callable[[Sequence[int]], bool]:
         def fails(octets: Sequence[int]) -> bool:

@@ -304,14 +304,16 @@ def load_failure(folder: Path) -> Failure:
         with _within("failure.json"):
             facts = object_of(json.loads(content))
             facts = {**facts, **_texts(facts), "learnt": _learnt(facts)}
-        steps = []
-        for number, line in enumerate(lines, start=1):
-            with _within(f"steps.jsonl, line {number:,}"):
-                if line.strip():
-                    steps.append(Sent.from_json(object_of(json.loads(line))))
-        return Failure(folder, facts, tuple(steps))
+        return Failure(folder, facts, tuple(_steps(lines)))
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} is no failure folder: {reason(error)}") from error
+
+
+def _steps(lines: Iterable[bytes]) -> Iterator[Sent]:
+    for number, line in enumerate(lines, start=1):
+        with _within(f"steps.jsonl, line {number:,}"):
+            if line.strip():
+                yield Sent.from_json(object_of(json.loads(line)))
 
 
 @contextmanager

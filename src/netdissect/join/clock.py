@@ -203,10 +203,9 @@ def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
         before, after = _medians_around(differences, index)
         if abs(after - before) > STEP_NS:
             # The medians start to move before the step itself: it is where they move most.
-            for further in range(index + 1, min(index + width, last) + 1):
-                earlier, later = _medians_around(differences, further)
-                if abs(later - earlier) > abs(after - before):
-                    index, before, after = further, earlier, later
+            near = ((at, *_medians_around(differences, at))
+                    for at in range(index, min(index + width, last) + 1))  # fmt: skip
+            index, before, after = max(near, key=lambda row: abs(row[2] - row[1]))
             best = _best_split(differences, index - width, index + width, before, after)
             changes.append((best, after - before))
             # Windows that still overlap this step would find it again.

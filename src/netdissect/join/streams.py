@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import chain
 from operator import itemgetter
 from typing import Final
 
@@ -224,15 +225,15 @@ def _octets(
     """Yield (common time, capture, comparison, bytes) of the streams."""
     connections: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
-        for packets in Decapsulator(SkipUdp()).batches(reader.batches()):
-            for packet in packets:
-                segment, way = packet[5], ways.get(packet[3])
-                if segment is None or way is None:
-                    continue
-                connections[packet[3]] = connections[packet[3]] or segment.connection
-                # Ports may be reused: only their first connection is compared.
-                if segment.connection != connections[packet[3]]:
-                    continue
-                common = clock.common(capture, packet[1], packet[2])
-                for piece in segment.stream:
-                    yield common, capture, way, piece
+        batches = Decapsulator(SkipUdp()).batches(reader.batches())
+        for packet in chain.from_iterable(batches):
+            segment, way = packet[5], ways.get(packet[3])
+            if segment is None or way is None:
+                continue
+            connections[packet[3]] = connections[packet[3]] or segment.connection
+            # Ports may be reused: only their first connection is compared.
+            if segment.connection != connections[packet[3]]:
+                continue
+            common = clock.common(capture, packet[1], packet[2])
+            for piece in segment.stream:
+                yield common, capture, way, piece

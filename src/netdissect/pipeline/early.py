@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 from netdissect.flow import Decapsulator
@@ -143,8 +144,7 @@ def early_records(
         other = _Run(make(), options, place, makes=False, most=sure)
         other.take(packets)
         both = zip(run.told[:sure], other.told, strict=False)
-        same = [one == another for one, another in both]
-        sure = same.index(False) if False in same else len(same)
+        sure = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
     found: list[EarlyRecord] = []
     skip = (0, 0)
     for told, record, first_ns in zip(run.told[:sure], run.made, firsts, strict=False):

@@ -260,14 +260,18 @@ class Rewriter:
         taken = set(new)
         for name in names:
             if name not in new:
-                other = self._escaped(name)
-                for _ in range(_TRIES):
-                    if other not in taken:
-                        break
-                    other = self._escaped(other)
-                new[name] = other if other not in taken else name
+                new[name] = self._untaken(name, taken)
                 taken.add(new[name])
         return new
+
+    def _untaken(self, name: bytes, taken: set[bytes]) -> bytes:
+        """Return a name that is not taken; the old one if none is found."""
+        other = name
+        for _ in range(_TRIES + 1):
+            other = self._escaped(other)
+            if other not in taken:
+                return other
+        return name
 
     def _escaped(self, octets: bytes) -> bytes:
         """Overwrite a string in JSON."""
