@@ -127,8 +127,8 @@ class Recogniser:
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Flows that wait for recognition under the key of their first packet, oldest first."""
         self._knows_begins = options.begins is not None and not options.others
-        self.late: dict[int, LateClaim] = {}
-        """For `Options.late`."""
+        self._known_late = options.late
+        self.late: dict[int, LateClaim] = {}  # for `Options.late`
         self._awaited: dict[Name, int] = {}
         """First frames of those of them that will be a connection, if a first pass has found out.
         """
@@ -277,10 +277,10 @@ class Recogniser:
             flow.sample.append((side, time_ns, octets))
             flow.octets += len(octets)
             self._octets += len(octets)
-        count, claim = self._options.late.get(flow.first_held, (0, None))
-        if claim is not None and count == len(flow.packets):
+        late = self._known_late.get(flow.first_held) if self._known_late else None
+        if late is not None and late[1] is not None and late[0] == len(flow.packets):
             self._take_off(flow)
-            self._begin(flow, self.settle(flow, claim))
+            self._begin(flow, self.settle(flow, late[1]))
             return
         size = len(flow.sample)
         if flow.transport == "tcp":
