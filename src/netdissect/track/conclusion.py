@@ -73,7 +73,6 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
         heard_ns = _acks_seen_until(connection, lane.direction)
         dark = _dark(connection, 1 - lane.direction)
         # A sender that has left waits for no acknowledgement, whichever numbers are missing.
-        # A sender that has left waits for no acknowledgement, whichever numbers are missing.
         if heard_ns != SETTLED_NS:
             dark += _gaps(connection, 1 - lane.direction)
         heard = Heard(heard_ns, patience, dark)
@@ -387,7 +386,6 @@ def _silent_close(connection: Connection, end_ns: int) -> int | None:
         for space in lane.space_list:
             moment, reason = _closing_rule(space)
             # A sender that goes on afterwards has not closed: its program does not obey the rule.
-            # A sender that goes on afterwards does not obey the rule.
             if moment is None or lane.last_ns > moment or end_ns <= moment:
                 continue
             # A closed sender no longer processes what arrives, so that its own counts have ended,
