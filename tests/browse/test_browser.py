@@ -147,7 +147,7 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for packet in first:
         packet[UDP].remove_payload()
         packet[UDP].add_payload(b"\xfe" * 9)
-        packet[UDP].sport = 7
+        packet[UDP].sport, packet[UDP].dport = 7, 9
         del packet[UDP].chksum, packet[UDP].len, packet[IP].len, packet[IP].chksum
     path = tmp_path / "strange.pcap"
     wrpcap(str(path), [*first, *packets])

@@ -266,8 +266,8 @@ def test_a_base_class_gives_the_class_of_the_dialect() -> None:
 
 
 def test_a_list_at_the_end_is_one_value() -> None:
-    item = teeworlds.Tw06GameSvExtraProjectile(projectile=[1, 2, 3, 4, 5, 6])
-    assert teeworlds.Tw06GameSvExtraProjectile(bytes(item)).projectile == [1, 2, 3, 4, 5, 6]
+    item = teeworlds.Tw06GameSvTeamsStateLegacy(teams=[1, 2, 3, 4, 5, 6])
+    assert teeworlds.Tw06GameSvTeamsStateLegacy(bytes(item)).teams == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_fault_that_is_kept_holds_no_other() -> None:

@@ -541,13 +541,20 @@ def test_of_brief_connections_known_by_their_first_datagram_all_are_counted(monk
 @pytest.mark.usefixtures("few_brief")
 @pytest.mark.parametrize("length", [2, 4])
 def test_bound_of_connections_begun_again_on_the_same_ports(length) -> None:
-    """Those too many are part of the one before; the flood is over as frames go by."""
-    rows = [(d, at, payload) for d, at, payload in HANDSHAKE[:length]]
+    """Those too many are part of the one before; the flood is over as frames go by. Each has a
+    client id of its own: with the same one, a Connect may be a copy.
+    """
+    ids = [(0x18 | client_id << 20).to_bytes(5, "little") for client_id in range(1, 401)]
+    assert ids[0] == WELCOME
     made = [
         packet
         for life in range(400)
         for packet in packets(
-            [(d, (life + 10 * at) / 1000, o) for d, at, o in rows], start=1 + length * life
+            [
+                (d, (life + 10 * at) / 1000, ids[life] if octets == WELCOME else octets)
+                for d, at, octets in HANDSHAKE[:length]
+            ],
+            start=1 + length * life,
         )
     ]
     pipeline = run(made)
