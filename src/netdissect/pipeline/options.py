@@ -29,7 +29,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
 _AGAIN: Final = frozenset({"retransmission", "duplicate", "unknown"})
 """Kinds of copies of units that were seen more than once."""
-LateClaim: TypeAlias = tuple[int, Claim | None]
+LateClaim: TypeAlias = tuple[int, Claim]
 """Packets of a flow when it was judged, and what it was claimed for."""
 UNKNOWN_PLACEMENT: Final = Placement()
 PLACEMENTS: Final = tuple(

@@ -278,7 +278,7 @@ class Recogniser:
             flow.octets += len(octets)
             self._octets += len(octets)
         late = self._known_late.get(flow.first_held) if self._known_late else None
-        if late is not None and late[1] is not None and late[0] == len(flow.packets):
+        if late is not None and late[0] == len(flow.packets):
             self._take_off(flow)
             self._begin(flow, self.settle(flow, late[1]))
             return
@@ -351,7 +351,7 @@ class Recogniser:
 
     def finish(self) -> None:
         """Judge all remaining flows. Claimed ones begin in the order of their first frames."""
-        claimed: list[tuple[Flow, str]] = []
+        claimed: list[tuple[Flow, Claim, str]] = []
         silent: list[Flow] = []
         for flow in list(self._sampled.values()):
             few = self._is_one_of_too_many(flow)
@@ -364,7 +364,7 @@ class Recogniser:
             elif few:
                 self._count_only(flow, claim.protocol)
             else:
-                claimed.append((flow, self.settle(flow, claim)))
+                claimed.append((flow, claim, self.settle(flow, claim)))
         for name, packet in self._lone.items():
             left = self._left_alone(name, packet)
             if left is not None:
@@ -376,9 +376,9 @@ class Recogniser:
             if claim is None:
                 self._let_go(flow)
             else:
-                claimed.append((flow, self.settle(flow, claim)))
-        for flow, roles_from in sorted(claimed, key=lambda pair: pair[0].first_held):
-            self.late[flow.first_held] = len(flow.packets), flow.claim
+                claimed.append((flow, claim, self.settle(flow, claim)))
+        for flow, claim, roles_from in sorted(claimed, key=lambda row: row[0].first_held):
+            self.late[flow.first_held] = len(flow.packets), claim
             self._begin(flow, roles_from)
 
     def _claim(self, flow: Flow, *, final: bool) -> Claim | None:

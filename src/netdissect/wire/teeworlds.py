@@ -138,6 +138,11 @@ def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
     return found
 
 
+def object_named(name: str, family: str) -> dict[str, Any]:
+    """Return the snapshot object of a family that has this name."""
+    return next(row for row in object_rows(family).values() if row["name"] == name)
+
+
 @cache
 def uuid_names() -> dict[bytes, str]:
     """Return UUID -> name that it is derived from (`what-is@ddnet.tw`), of all known UUIDs."""

@@ -63,6 +63,37 @@ def static_sizes(family: str) -> dict[int, int]:
     }
 
 
+def read_counts(data: bytes) -> tuple[int, int, int]:
+    """Return (number of items deleted, number updated, offset of the first item).
+
+    Raises:
+        VarintError: the data ends early.
+
+    """
+    end = len(data)
+    gone, at = read_teeworlds(data, 0, end)
+    changed, at = read_teeworlds(data, at, end)
+    _temporary, at = read_teeworlds(data, at, end)
+    return gone, changed, at
+
+
+def read_item_head(data: bytes, at: int, sizes: dict[int, int]) -> tuple[int, int, int, int]:
+    """Return (type, id, number of integers, offset of the first one) of an updated item; `sizes` is
+    that of `static_sizes`.
+
+    Raises:
+        VarintError: the data ends early.
+
+    """
+    end = len(data)
+    kind, at = read_teeworlds(data, at, end)
+    number, at = read_teeworlds(data, at, end)
+    size = sizes.get(kind, -1)
+    if size < 0:
+        size, at = read_teeworlds(data, at, end)
+    return kind, number, size, at
+
+
 def read_delta(data: bytes, family: str) -> Delta:
     """Return the delta in the joined data of a snapshot.
 
@@ -76,20 +107,14 @@ def read_delta(data: bytes, family: str) -> Delta:
     sizes = static_sizes(family)
     end = len(data)
     try:
-        gone, at = read_teeworlds(data, 0, end)
-        changed, at = read_teeworlds(data, at, end)
-        _temporary, at = read_teeworlds(data, at, end)
+        gone, changed, at = read_counts(data)
         if not 0 <= gone <= MAX_ITEMS or not 0 <= changed <= MAX_ITEMS:
             raise SnapshotError(f"{gone} items deleted, {changed} updated", delta)
         for _ in range(gone):
             key, at = read_teeworlds(data, at, end)
             delta.deleted.append((key >> 16 & 0xFFFF, key & 0xFFFF))
         for _ in range(changed):
-            kind, at = read_teeworlds(data, at, end)
-            number, at = read_teeworlds(data, at, end)
-            size = sizes.get(kind, -1)
-            if size < 0:
-                size, at = read_teeworlds(data, at, end)
+            kind, number, size, at = read_item_head(data, at, sizes)
             if not 0 <= size <= end - at:
                 raise SnapshotError(f"item {kind}/{number} of {size} integers", delta)
             values: list[int] = []
@@ -166,7 +191,7 @@ class _Object:
         packed = "name0" in keys and "skin0" in keys
         self.strings: list[tuple[str, int, int]] = [
             (name, keys.index(f"{name}0") - len(_HEAD), count)
-            for name, count in (_PACKED.items() if packed else ())
+            for name, count in (PACKED.items() if packed else ())
         ]
         """(name, index of the first integer, number of integers) of each packed string."""
 
@@ -225,7 +250,7 @@ def _count(entry: dict[str, Any]) -> int:
     return count
 
 
-_PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
+PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
 """String in a client_info item of 0.6 -> number of integers that hold it."""
 
 

@@ -31,7 +31,7 @@ from netdissect.wire.teeworlds import (
     MessageRow,
     connless_rows,
     message_rows,
-    object_rows,
+    object_named,
     table,
     uuid_rows,
 )
@@ -190,14 +190,9 @@ def _array(row: dict[str, Any], name: str, family: str) -> ArrayOf:
 
 def _object(row: dict[str, Any], name: str, family: str) -> ArrayOf:
     """Return the integers of a snapshot object; an earlier field states their bytes in memory."""
-    ints = object_rows(family)[_object_number(row["object"], family)]["ints"]
+    ints = object_named(row["object"], family)["ints"]
     count = E(f"{row['length_field']} // 4")
     return ArrayOf(name, Number(row["name"]), count, default=[0] * ints, shown=row["name"])
-
-
-def _object_number(name: str, family: str) -> int | bytes:
-    rows = object_rows(family)
-    return next(number for number, entry in rows.items() if entry["name"] == name)
 
 
 def _raw(row: dict[str, Any], name: str) -> Any:
@@ -351,8 +346,7 @@ def _gens(row: MessageRow, family: str) -> tuple[Gen, ...]:
     """Return the derived values of a message: the named integers of an input."""
     if row.name != "input":
         return ()
-    input_row = object_rows(family)[_object_number("player_input", family)]
-    names = tuple(entry["name"] for entry in input_row["fields"])
+    names = tuple(entry["name"] for entry in object_named("player_input", family)["fields"])
     return (
         Gen(
             "player_input",

@@ -16,15 +16,21 @@ from operator import le
 from random import Random
 
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds_snapshots import pack_string, static_sizes, unpack_string
+from netdissect.wire.teeworlds import object_named
+from netdissect.wire.teeworlds_snapshots import (
+    PACKED,
+    pack_string,
+    read_counts,
+    read_item_head,
+    static_sizes,
+    unpack_string,
+)
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 COSTS: tuple[int, ...] = huffman.bit_lengths()
 """Length of each byte in a compressed packet, bits."""
-_CLIENT_INFO, _NAME, _CLAN = 11, 4, 3
-"""Type of a client_info item of 0.6, and the numbers of its first integers that hold a name and a
-clan.
-"""
+_NAME, _CLAN = PACKED["name"], PACKED["clan"]
+"""Numbers of the first integers of a client_info item of 0.6 that hold a name and a clan."""
 _NAMELESS = (*pack_string(b"", _NAME), *pack_string(b"", _CLAN))
 _CANDIDATES = re.compile(rb"(?<![\x80-\xff])(?=((?:[\x80-\xff]{1,4}[\x00-\x7f]){7}))")
 """Seven consecutive integers of two to five bytes each, as packed text has. Five are usual; an
@@ -128,21 +134,17 @@ def _names(octets: bytes) -> tuple[list[list[tuple[int, int]]], bool]:
     item by item, and whether the data is complete.
     """
     items: list[list[tuple[int, int]]] = []
-    sizes, read, end = static_sizes("0.6"), TEEWORLDS.read, len(octets)
+    sizes, client_info = static_sizes("0.6"), object_named("client_info", "0.6")["type_id"]
+    read, end = TEEWORLDS.read, len(octets)
     try:
-        gone, at = read(octets, 0, end)
-        changed, at = read(octets, at, end)
-        for _ in range(gone + 1):  # and a number that nobody uses
+        gone, changed, at = read_counts(octets)
+        for _ in range(gone):
             _, at = read(octets, at, end)
         for _ in range(changed):
-            kind, at = read(octets, at, end)
-            _, at = read(octets, at, end)
-            size = sizes.get(kind, -1)
-            if size < 0:
-                size, at = read(octets, at, end)
+            kind, _, size, at = read_item_head(octets, at, sizes)
             spans: list[tuple[int, int]] = []
             values = []
-            if kind == _CLIENT_INFO:
+            if kind == client_info:
                 items.append(spans)
             for place in range(size):
                 start = at
