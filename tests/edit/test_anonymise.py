@@ -6,12 +6,11 @@ import json
 import shutil
 import subprocess
 from ipaddress import ip_address
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import (
@@ -33,9 +32,7 @@ from scapy.layers.l2 import Ether
 import console_docs
 import twocaptures
 from netdissect.capture import open_capture
-from netdissect.cli import cli
 from netdissect.edit.pseudonyms import Pseudonyms
-from netdissect.model.dissection import TEXT, FieldNode
 from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.privacy_parts import rewritten
 from netdissect.wire.teeworlds_snapshots import pack_string, read_delta, unpack_string
@@ -51,6 +48,7 @@ from packetbuild import (
     section,
     udp,
 )
+from published import reports, run, texts
 
 pytest.importorskip("cryptography")
 CAPTURES = console_docs.ROOT / "captures"
@@ -69,23 +67,8 @@ SAMPLE = [
 NAMES = Pseudonyms(b"0123456789abcdef")
 NAMED = Pseudonyms(bytes(range(32)))
 """Those of the fixture `key`."""
-SAID = frozenset(
-    {
-        "client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256",
-        "connect_payload", "reason", "reject_reason",
-    }
-)
-"""Facts that are addresses or what people wrote."""
 CLIENT_INFO = 11
 """Type of the items with names in snapshots of 0.6."""
-STRAY = frozenset(' "{\0\ufffd\ufeff')
-"""Characters that no type of message has."""
-
-
-def run(*words: object, status: tuple[int, ...] = (0,)) -> Result:
-    result = CliRunner().invoke(cli, [str(word) for word in words], prog_name="netdissect")
-    assert result.exit_code in status, result.stderr
-    return result
 
 
 @pytest.fixture
@@ -95,44 +78,9 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-def plain(value: Any, key: str = "") -> Any:
-    """Return a report without what must differ."""
-    if isinstance(value, dict):
-        if key in {"c2s", "s2c"} and any(set(name) & STRAY for name in value):
-            return sorted(map(str, value.values()))  # types that are bodies gone astray
-        return {name: plain(item, name) for name, item in value.items() if name not in SAID}
-    if isinstance(value, list):
-        return [plain(item, key) for item in value]
-    return "said" if key in {"c2s", "s2c"} and isinstance(value, str) else value
-
-
-def reports(path: Path) -> list[Any]:
-    found = []
-    for line in run("connections", path, "--json", status=(0, 4)).stdout.splitlines():
-        reason = (json.loads(line).get("close") or {}).get("reason")
-        # Sentences quote it.
-        found.append(plain(json.loads(line.replace(json.dumps(reason)[1:-1], "said") if reason else line)))
-    return found
-
-
 def anonymised(source: Path, key: Path, target: Path, *more: str) -> Path:
     run("anonymise", source, "-o", target, "--key-file", key, *more, status=(0, 4))
     return target
-
-
-def nodes(node: FieldNode) -> list[FieldNode]:
-    return [node, *(inner for child in node.children for inner in nodes(child))]
-
-
-def texts(path: Path) -> set[str]:
-    """Return what people wrote in a capture, as its layers say."""
-    return {
-        str(node.value)
-        for record in iter_records(path)
-        if record.dissection is not None
-        for node in nodes(record.dissection.root)
-        if node.private == TEXT and isinstance(node.value, str) and len(node.value.strip()) > 3
-    }
 
 
 def check(source: Path, key: Path, tmp_path: Path) -> None:
@@ -522,3 +470,39 @@ def test_text_that_a_schema_finds_keeps_its_length_in_front(tmp_path: Path) -> N
     for record, new, left in rewritten(iter_records(path), NAMES):
         assert not left
         assert len(new) == len(record.payload)
+
+
+def only_connection(path: Path, ends: bytes | None = None) -> list[bytes]:
+    """Return the frames of a capture's first connection, between other addresses and ports."""
+    with open_capture(path) as reader:
+        frames = [frame[3] for frame in reader]
+    mine = frames[0][34:38]
+    ends = frames[0][26:38] if ends is None else ends
+    back = ends[4:8] + ends[:4] + ends[10:] + ends[8:10]
+    return [
+        data[:26] + (ends if data[34:38] == mine else back) + data[38:]
+        for data in frames
+        if data[34:38] in (mine, mine[2:] + mine[:2])
+    ]
+
+
+def test_equal_endpoints_on_two_interfaces_are_two_streams(key: Path, tmp_path: Path) -> None:
+    """What was said on the one was not found in the bytes of the other, and stayed."""
+    first = only_connection(CAPTURES / "netplay" / "text_example_chat.pcap")
+    second = only_connection(CAPTURES / "netplay" / "bin1_example_chat.pcap", first[0][26:38])
+    content = section() + interface() + interface()
+    # Interfaces that alternate capture at the same time.
+    other = bytes(12) + b"\x08\x00" + ipv4(udp(b"hello", 5000, 9))
+    for number in range(4):
+        content += enhanced("<", 1_600_000_000_000_000 + number, other, number=number % 2)
+    for number, both in enumerate(zip_longest(first, second)):
+        for place, data in enumerate(both):
+            if data is not None:
+                content += enhanced("<", 1_700_000_000_000_000 + number, data, number=place)
+    source = tmp_path / "in.pcapng"
+    source.write_bytes(content)
+    target = anonymised(source, key, tmp_path / "out.pcapng")
+    assert reports(target) == reports(source)
+    said = {word for word in (b"charlie", b"juliet", b"foxtrot") if word in content}
+    assert said
+    assert not any(word in target.read_bytes() for word in said)

@@ -16,6 +16,7 @@ from netdissect.capture import codes
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import (
+    DROPS_UNKNOWN,
     NUMBERED,
     ORDERS,
     SECTION_HEADER,
@@ -62,6 +63,8 @@ class Block:
     """ns since the Unix epoch; of a frame without a timestamp, the time of the frame before it."""
     link: int = 0
     """Link type of a frame."""
+    sight: int = 0
+    """The link type as in `Frame`: with the number of the interface if there are several."""
     interface: int = 0
     """Number of a frame's interface in its section."""
     start: int = 0
@@ -76,6 +79,8 @@ class Block:
     """`time_ns` in units of the interface; in pcap, of the file."""
     timed: bool = False
     """Whether the frame has a timestamp. A Simple Packet Block has none."""
+    drops: int = DROPS_UNKNOWN
+    """Packets dropped before it, as the obsolete block says; others have an option for it."""
 
     @property
     def data(self) -> bytes:
@@ -98,8 +103,6 @@ class BlockReader(Closing):
         self._before = first - 1
         self.is_pcap = magic in MAGICS
         """True for pcap, False for pcapng."""
-        self.nanosecond = self.is_pcap and MAGICS[magic][1] == 1
-        """Whether the timestamps of a pcap file are in nanoseconds."""
         self.damage: str | None = None
         """What is wrong after the last block, at the end; None for an undamaged file."""
 
@@ -153,7 +156,7 @@ class BlockReader(Closing):
             frame += 1
             ticks = seconds * ticks_per_s + fraction
             yield Block(
-                PACKET, raw, order, frame, ticks * scale, link, 0, header, captured, wire,
+                PACKET, raw, order, frame, ticks * scale, link, link, 0, header, captured, wire,
                 ticks=ticks, timed=True,
             )  # fmt: skip
         # Sets `damage` if a part of a header is left.
@@ -203,18 +206,18 @@ class BlockReader(Closing):
             numbered = frame if kind in NUMBERED else 0
             return Block(OTHER, raw, section.order, numbered, before_ns)
         index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
-        # The obsolete block has the interface in 16 bits, followed by 16 bits of drops.
+        drops = DROPS_UNKNOWN
         if kind == codes.OLD_PACKET:
-            index = Struct(section.order + "H").unpack_from(raw, 8)[0]
+            index, drops = Struct(section.order + "HH").unpack_from(raw, 8)
         start, end = 28, len(raw) - 4
         if captured > min(end - start, MAX_FRAME_OCTETS) or index >= len(section.interfaces):
             raise DamageError(f"packet block says {captured} captured bytes of interface {index}")
         interface = section.interfaces[index]
         ticks = high << 32 | low
-        options = start + (captured + 3 & ~3) if kind == codes.PACKET else 0
         return Block(
-            PACKET, raw, section.order, frame, interface.time_ns(ticks), interface.link, index,
-            start, captured, wire, options, ticks=ticks, timed=True,
+            PACKET, raw, section.order, frame, interface.time_ns(ticks), interface.link,
+            interface.sight, index, start, captured, wire, start + (captured + 3 & ~3),
+            ticks=ticks, timed=True, drops=drops,
         )  # fmt: skip
 
     @staticmethod
@@ -229,8 +232,8 @@ class BlockReader(Closing):
             raise DamageError(f"packet block says {captured} captured bytes")
         ticks = max(time_ns - interface.offset_ns, 0) * interface.ticks_per_s // NS_PER_S
         return Block(
-            PACKET, raw, section.order, frame, time_ns, interface.link, 0, 12, captured, wire,
-            ticks=ticks,
+            PACKET, raw, section.order, frame, time_ns, interface.link, interface.sight, 0, 12,
+            captured, wire, ticks=ticks,
         )  # fmt: skip
 
 

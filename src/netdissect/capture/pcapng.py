@@ -39,7 +39,7 @@ MAX_INTERFACES = 65_536
 
 _MIN_BLOCK: Final = 12  # type and both lengths
 _PACKET_OVERHEAD: Final = 32  # an Enhanced Packet Block without its frame and options
-_DROPS_UNKNOWN: Final = 0xFFFF  # the obsolete Packet Block has no other way to say so
+DROPS_UNKNOWN: Final = 0xFFFF  # the obsolete Packet Block has no other way to say so
 _US_PER_S: Final = 1_000_000
 NUMBERED: Final = frozenset({0x9, 0xBAD, 0x40000BAD, 0x204, 0x216, 0x221})
 """Types of blocks that count as a frame although they have no packet: journal entries, Custom
@@ -293,7 +293,7 @@ class PcapngFile(Format):
     def _packet(self, kind: int, body: int, end: int, taker: FrameSink) -> None:
         """Read a packet block that `_packets` cannot read."""
         section, data = self.section, self.window.data
-        index, drops = 0, _DROPS_UNKNOWN
+        index, drops = 0, DROPS_UNKNOWN
         if kind == codes.SIMPLE_PACKET:
             wire = section.u32(data, body)
             start = body + 4
@@ -312,7 +312,7 @@ class PcapngFile(Format):
         self.number += 1
         self.ledger.frames(1, wire, self.time_ns, self.time_ns)
         taker.frame(self.number, self.time_ns, interface.sight, data, start, start + captured, wire)
-        if drops != _DROPS_UNKNOWN:
+        if drops != DROPS_UNKNOWN:
             section.add_packet_drops(interface, drops)
         if kind != codes.SIMPLE_PACKET:
             options = start + ((captured + 3) & ~3)

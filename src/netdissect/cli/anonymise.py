@@ -74,9 +74,9 @@ def command(
     from netdissect.edit.anonymising import anonymise  # noqa: PLC0415
 
     with Plan() as plan:
-        known, left = _planned(file, choices, plan, names)
+        known, left = _planned(file, choices, plan, names, keep_others=keep_others)
         with BlockReader(file) as reader:
-            done = anonymise(reader, target, plan, names, None if keep_others else known)
+            done = anonymise(reader, target, plan, names, known)
     text = f"{done.frames:,} frames written to {target}"
     if done.cut:
         text += f"; payloads of {done.cut:,} frames of no known connection removed"
@@ -126,14 +126,16 @@ def _key(path: str | None) -> bytes:
 
 
 def _planned(
-    file: str, choices: Choices, plan: Plan, names: Pseudonyms
-) -> tuple[Callable[[Packet], bool], int]:
+    file: str, choices: Choices, plan: Plan, names: Pseudonyms, *, keep_others: bool
+) -> tuple[Callable[[Packet], bool] | None, int]:
     """Plan the replacement of every payload.
 
-    Returns whether a packet belongs to a known connection, and how many places stay unchanged.
+    Returns whether a packet belongs to a known connection (None: all others stay, too), and how
+    many places stay unchanged.
     """
     from netdissect import lookup  # noqa: PLC0415
-    from netdissect.edit.frames import assembled, of_connections  # noqa: PLC0415
+    from netdissect.edit.anonymising import plan_fragments  # noqa: PLC0415
+    from netdissect.edit.frames import of_connections  # noqa: PLC0415
     from netdissect.pipeline.privacy_parts import rewritten  # noqa: PLC0415
 
     left = 0
@@ -146,13 +148,11 @@ def _planned(
                     plan.stream(*record.stream, new)
             elif record.protocol is not None:
                 plan.datagram(record.frame, record.payload, new)
-        known, plan.frames = of_connections(session.reports), session.frames_of_all_passes()
+        known = None if keep_others else of_connections(session.reports)
+        plan.frames = session.frames_of_all_passes()
     with Session(file, choices, quiet=True) as session:
         # A second pass, because the connections are known only at the end of the first.
-        for packet, pieces in assembled(session.reader):
-            if pieces and known(packet):
-                for frame, at in pieces:
-                    plan.piece(frame, packet[1], at)
+        plan_fragments(session.reader.batches(), plan, names, known)
         # The file may have grown between the passes.
         plan.frames = min(plan.frames, session.frames_of_all_passes())
     return known, left

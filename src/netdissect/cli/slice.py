@@ -119,7 +119,7 @@ def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> It
             found.append(report)
     wanted = of_connections(found)
     with Session(file, choices, quiet=True) as session:
-        yield from pieces(session.reader, wanted)
+        yield from pieces(session.reader.batches(), wanted)
 
 
 def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
@@ -135,4 +135,4 @@ def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
             for frame in (record.frame, *record.frames)
         )
     with Session(file, choices, quiet=True) as session:
-        yield from pieces(session.reader, lambda packet: packet[1] in found)
+        yield from pieces(session.reader.batches(), lambda packet: packet[1] in found)

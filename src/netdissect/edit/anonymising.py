@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from struct import pack, pack_into
 from typing import IO
 
 from netdissect.capture.blocks import INTERFACE, OTHER, PACKET, SECTION, Block, BlockReader
 from netdissect.capture.writer import BlockWriter, block_bytes, option
+from netdissect.edit.frames import Fragments
 from netdissect.edit.plain import options
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms
@@ -29,8 +31,8 @@ from netdissect.flow.links import (
     PKTAP,
     skip_tags,
 )
-from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
-from netdissect.model.packets import FlowKey, Packet, PacketKind
+from netdissect.flow.tunnels import MAX_DEPTH, inside
+from netdissect.model.packets import FlowKey, Frame, Packet, PacketKind
 
 MAX_QUOTABLE = 4096
 """Flows whose last datagram is remembered, in case an ICMP error quotes it."""
@@ -119,6 +121,22 @@ def anonymise(
     return done
 
 
+def plan_fragments(
+    batches: Iterable[Sequence[Frame]],
+    plan: Plan,
+    names: Pseudonyms,
+    known: Callable[[Packet], bool] | None,
+) -> None:
+    """Add the fragments of a capture to a plan that has everything else; arguments as above.
+
+    A fragment does not tell what it belongs to, and may come before the one that does.
+    """
+    rewriter = _Frames(plan, names, known)
+    for frame in chain.from_iterable(batches):
+        for number, new in rewriter.fragments(frame):
+            plan.piece(number, new)
+
+
 def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
     """Return the record of a frame with other, perhaps fewer, bytes."""
     head = bytearray(block.raw[: block.start])
@@ -164,21 +182,37 @@ class _Frames:
         self._names = names
         self._known = known
         self._flow = Decapsulator()
+        self._fragments = Fragments()
         self._sent: OrderedDict[FlowKey, tuple[bytes, bytes]] = OrderedDict()
         """Flow -> its last payload, before and after."""
         self._packet: Packet | None = None
         self._frame = 0
 
-    def rewritten(self, block: Block) -> bytes:
-        """Return the new bytes of a frame."""
-        data = block.data
-        frame = (block.frame, block.time_ns, block.link, data, block.wire)
+    def _look(self, frame: Frame) -> None:
+        """Find the packet that a frame completes."""
         # Leave out data of earlier frames that waited for a gap in a TCP stream to close.
         found = [
             packet for packet in self._flow.take([frame]) if packet[0] != PacketKind.TCP_STREAM
         ]
         self._packet = found[0] if found else None
-        self._frame = block.frame
+        self._frame = frame[0]
+
+    def fragments(self, frame: Frame) -> Iterator[tuple[int, bytes]]:
+        """Yield (frame, new bytes) of the fragments of the packet that a frame completes."""
+        self._look(frame)
+        whole = self._fragments.take(frame)
+        if whole is not None:
+            out = bytearray(whole.payload)
+            end = self._transport(out, whole.header, whole.payload, 0)
+            self._sum(out, whole.header, whole.payload)
+            octets = bytes(out if self._known is None else out[:end])
+            for number, at, size in whole.pieces:
+                yield number, octets[at : at + size]
+
+    def rewritten(self, block: Block) -> bytes:
+        """Return the new bytes of a frame."""
+        data = block.data
+        self._look((block.frame, block.time_ns, block.sight, data, block.wire))
         reader = None if block.link in _PRIVATE else LINK_READERS.get(block.link)
         located = None if reader is None else skip_tags(data, reader(data))
         if located is None:
@@ -218,7 +252,7 @@ class _Frames:
             return at
         self._addresses(out, kind, at)
         if header.fragment is not None:
-            return self._piece(out, header, before)
+            return self._piece(out, header)
         end = self._transport(out, header, before, depth)
         self._sum(out, header, before)
         return end
@@ -267,11 +301,7 @@ class _Frames:
         protocol, start = header.protocol, header.start
         if protocol in (_ICMP, _ICMPV6):
             return self._icmp(out, header)
-        inner = None
-        if protocol == _UDP:
-            inner = inside_udp(before, start + _UDP_HEADER)
-        elif protocol != _TCP:
-            inner = inside_ip(protocol, before, start)
+        inner = inside(header, before)
         if inner is not None:
             untagged = skip_tags(before, inner)
             if untagged is not None and untagged[0] in IP_READERS:
@@ -348,25 +378,13 @@ class _Frames:
         source, target = header.addresses[:size], header.addresses[size:]
         return self._names.address(source) + self._names.address(target)
 
-    def _piece(self, out: bytearray, header: IpHeader, before: bytes) -> int:
-        """Rewrite a fragment: its part of the payload, and in the first one the checksum of the
-        whole datagram.
-        """
-        planned = self._plan.of_piece(self._frame)
-        if planned is None:
+    def _piece(self, out: bytearray, header: IpHeader) -> int:
+        """Rewrite a fragment; return the end of what may be published."""
+        new = self._plan.of_piece(self._frame)
+        if new is None:
             return header.start if self._known is not None else len(out)
-        whole, at = planned
-        found = self._plan.of_frame(whole)
-        old, new = found if found is not None else (b"", b"")
-        start = header.start + max(0, _UDP_HEADER - at)
-        place = max(0, at - _UDP_HEADER)
-        size = max(0, min(len(out), header.end) - start)
-        part = new[place : place + size]
-        out[start : start + len(part)] = part
-        checksum = header.start + _CHECKSUM[_UDP]
-        if not at and before[checksum : checksum + 2] not in (b"", b"\0\0"):
-            _adjust(out, checksum, _difference(header.addresses + old, self._both(header) + new))
-        return len(out)
+        out[header.start : header.start + len(new)] = new
+        return header.start + len(new)
 
     def _sum(self, out: bytearray, header: IpHeader, before: bytes) -> None:
         """Set the checksum of what an IP packet carries."""

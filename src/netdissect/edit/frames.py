@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
 
 from netdissect.flow import Decapsulator
-from netdissect.flow.ip import IP_READERS
+from netdissect.flow.fragments import FRAGMENT_TIMEOUT_NS, Fragment, FragmentTable
+from netdissect.flow.ip import IP_READERS, IpHeader
 from netdissect.flow.links import LINK_READERS, skip_tags
+from netdissect.flow.stats import FlowStats
+from netdissect.flow.tunnels import MAX_DEPTH, inside
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import LINK_TYPE, Frame, Packet, flow_endpoints
 from netdissect.model.reports import ConnectionReport
@@ -65,16 +70,18 @@ def parse_frames(text: str) -> list[tuple[int, int | None]]:
     return found
 
 
-def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterator[int]:
+def pieces(
+    batches: Iterable[Sequence[Frame]], wanted: Callable[[Packet], bool]
+) -> Iterator[int]:
     """Yield the frames of the packets that are wanted, with all fragments of a fragmented one.
 
     The order is not that of the file: whether a fragment belongs is known when its datagram is
     complete.
     """
-    for packet, found in assembled(frames):
+    for packet, found in assembled(batches):
         if wanted(packet):
             yield packet[1]
-            yield from (frame for frame, _ in found)
+            yield from found
 
 
 def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bool]:
@@ -96,38 +103,76 @@ def of_connections(reports: Iterable[ConnectionReport]) -> Callable[[Packet], bo
     return known
 
 
-def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int, int]]]]:
-    """Yield each packet, with (frame, offset) of its fragments."""
-    pending: OrderedDict[bytes, list[tuple[int, int]]] = OrderedDict()
-    at_hand: list[Frame] = []
-
-    # One at a time, so that the frame that completes a packet is known.
-    def singly() -> Iterator[list[Frame]]:
-        for frame in frames:
-            at_hand[:] = [frame]
-            yield [frame]
-
-    for packets in Decapsulator().batches(singly()):
-        frame = at_hand[0] if at_hand else None
-        piece = None if frame is None else _fragment(frame)
-        if frame is not None and piece is not None:
-            pending.setdefault(piece[0], []).append((frame[0], piece[1]))
-            if len(pending) > MAX_PENDING:
-                pending.popitem(last=False)
-        # The datagram is complete: further fragments with this identification are another one.
-        whole = pending.pop(piece[0], []) if piece is not None and packets else []
+def assembled(batches: Iterable[Sequence[Frame]]) -> Iterator[tuple[Packet, tuple[int, ...]]]:
+    """Yield each packet, with the frames of the fragments that it was joined from."""
+    flow, fragments = Decapsulator(), Fragments()
+    for frame in chain.from_iterable(batches):
+        packets, whole = flow.take([frame]), fragments.take(frame)
+        numbers = () if whole is None else tuple(number for number, _, _ in whole.pieces)
         for packet in packets:
-            yield packet, whole
+            yield packet, numbers
 
 
-def _fragment(frame: Frame) -> tuple[bytes, int] | None:
-    """Return the identification of the datagram that a frame contains a fragment of, and the
-    fragment's offset; None for a whole datagram.
+class Whole(NamedTuple):
+    """A fragmented IP packet that is complete."""
+
+    header: IpHeader
+    """Its header, as that of a packet that begins with its payload."""
+    payload: bytes
+    pieces: list[tuple[int, int, int]]
+    """(frame, offset in the payload, size) of its fragments."""
+
+
+class Fragments:
+    """The frames of the fragmented IP packets of a capture, also of those in tunnels."""
+
+    def __init__(self) -> None:
+        self._table = FragmentTable(FlowStats())
+        self._pending: OrderedDict[bytes, tuple[int, list[tuple[int, int, int]]]] = OrderedDict()
+        """Identity -> time of the first fragment, and the pieces so far."""
+
+    def take(self, frame: Frame) -> Whole | None:
+        """Return the packet that a frame completes with its fragment."""
+        number, time_ns, _, data, _ = frame
+        header = fragment_of(frame)
+        # As when capturing, a fragment that is cut by the snap length completes nothing.
+        if header is None or header.fragment is None or header.end > len(data):
+            return None
+        identity, offset, more = header.fragment
+        since_ns, pieces = self._pending.get(identity, (time_ns, []))
+        # The identification was used again: older fragments are of a packet that was given up.
+        if time_ns - since_ns >= FRAGMENT_TIMEOUT_NS:
+            since_ns, pieces = time_ns, []
+        octets = data[header.start : header.end]
+        pieces.append((number, offset, len(octets)))
+        self._pending[identity] = since_ns, pieces
+        if len(self._pending) > MAX_PENDING:
+            self._pending.popitem(last=False)
+        fragment = Fragment(identity, offset, more, octets, header.protocol, ())
+        found = self._table.add(fragment, time_ns)
+        if found is None:
+            return None
+        self._pending.pop(identity, None)
+        whole = header._replace(
+            protocol=found.protocol, start=0, end=len(found.data), fragment=None
+        )
+        return Whole(whole, found.data, pieces)
+
+
+def fragment_of(frame: Frame) -> IpHeader | None:
+    """Return the header of the fragment that a frame contains, perhaps in tunnels; None if the
+    frame contains no fragment.
     """
     _, _, link, data, wire = frame
     reader = LINK_READERS.get(link & LINK_TYPE)
-    located = None if reader is None else skip_tags(data, reader(data))
-    if located is None or located[0] not in IP_READERS:
-        return None
-    header = IP_READERS[located[0]](data, located[1], max(wire, len(data)))
-    return header.fragment[:2] if header is not None and header.fragment is not None else None
+    located = None if reader is None else reader(data)
+    end = max(wire, len(data))
+    for _ in range(MAX_DEPTH + 1):
+        located = None if located is None else skip_tags(data, located)
+        if located is None or located[0] not in IP_READERS:
+            return None
+        header = IP_READERS[located[0]](data, located[1], end)
+        if header is None or header.fragment is not None:
+            return header
+        located, end = inside(header, data), header.end
+    return None

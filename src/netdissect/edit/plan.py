@@ -13,7 +13,7 @@ from netdissect.model.packets import FlowKey
 
 _TABLES = """
 create table datagram (frame integer primary key, old blob, new blob);
-create table piece (frame integer primary key, whole integer, at integer);
+create table piece (frame integer primary key, new blob);
 create table stream (key blob, ordinal integer, at integer, new blob,
                      primary key (key, ordinal, at)) without rowid;
 """
@@ -45,9 +45,9 @@ class Plan(Closing):
         row = (key, ordinal, at, new)
         self._base.execute("insert or replace into stream values (?,?,?,?)", row)
 
-    def piece(self, frame: int, whole: int, at: int) -> None:
-        """Add the offset of a fragment in the datagram that the frame `whole` completes."""
-        self._base.execute("insert or replace into piece values (?,?,?)", (frame, whole, at))
+    def piece(self, frame: int, new: bytes) -> None:
+        """Add the new bytes of the fragment in a frame."""
+        self._base.execute("insert or replace into piece values (?,?)", (frame, new))
 
     def of_frame(self, frame: int) -> tuple[bytes, bytes] | None:
         """Return (old, new) payload of the datagram that a frame completes; None = it stays."""
@@ -55,13 +55,11 @@ class Plan(Closing):
         row: tuple[bytes, bytes] | None = found.fetchone()
         return row
 
-    def of_piece(self, frame: int) -> tuple[int, int] | None:
-        """Return (completing frame, offset) of a fragment; None if its datagram is in no
-        connection.
-        """
-        found = self._base.execute("select whole, at from piece where frame = ?", (frame,))
-        row: tuple[int, int] | None = found.fetchone()
-        return row
+    def of_piece(self, frame: int) -> bytes | None:
+        """Return the new bytes of the fragment in a frame; None if its packet never came whole."""
+        found = self._base.execute("select new from piece where frame = ?", (frame,))
+        row: tuple[bytes] | None = found.fetchone()
+        return None if row is None else row[0]
 
     def segment(self, key: FlowKey, ordinal: int, start: int, octets: bytes) -> bytes:
         """Return the new bytes of a TCP segment."""

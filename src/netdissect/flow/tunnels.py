@@ -4,18 +4,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet, skip_tags
+
+if TYPE_CHECKING:
+    from netdissect.flow.ip import IpHeader
 
 MAX_DEPTH = 8
 """Nested tunnels that are followed."""
 
 _IPIP: Final = 4
+_UDP: Final = 17
 _IPV6_IN_IP: Final = 41
 _GRE: Final = 47
 _TRANSPARENT_ETHERNET: Final = 0x6558
 """Protocol type of a whole Ethernet frame in GRE. Source: RFC 1701."""
+_UDP_HEADER: Final = 8
 _GRE_HEADER: Final = 4
 """Size of the fixed part of a GRE header, bytes."""
 _GRE_OPTIONAL: Final = (0x80, 0x20, 0x10)
@@ -27,6 +32,13 @@ _VXLAN_HEADER: Final = 8
 _VXLAN_FLAGS: Final = b"\x08\x00\x00\x00"
 """Flags and reserved bytes of a VXLAN header. Source: RFC 7348 section 5."""
 _IP_TYPES: Final = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
+
+
+def inside(header: IpHeader, data: bytes) -> Located | None:
+    """Return the packet inside an IP packet that is no fragment; None if it is no tunnel."""
+    if header.protocol == _UDP:
+        return inside_udp(data, header.start + _UDP_HEADER)
+    return inside_ip(header.protocol, data, header.start)
 
 
 def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
