@@ -150,6 +150,40 @@ def test_a_merge_keeps_times_interfaces_and_options(tmp_path: Path, order: str) 
     assert reader.info.drops == 7
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_the_obsolete_packet_block_keeps_its_options(tmp_path: Path, order: str) -> None:
+    source, target = tmp_path / "in.pcapng", tmp_path / "out.pcapng"
+    words = option(order, 2, pack(order + "I", 1)) + option(order, 1, b"mine") + bytes(4)
+    content = section(order) + interface(order, 1)
+    with open_capture(LOSSY) as reader:
+        for number, time_ns, _, data, _ in list(reader)[:9]:
+            ticks, drops = time_ns // 1000, 3 if number == 2 else 0xFFFF
+            head = pack(order + "HHIIII", 0, drops, ticks >> 32, ticks & 0xFFFFFFFF, len(data), len(data))
+            content += block(order, 2, head + data + bytes(-len(data) % 4) + words)
+    source.write_bytes(content)
+    for command in (["merge", source, "-w"], ["export", source, "--pcapng-notes"]):
+        run(*command, target)
+        assert frames(target) == frames(source)
+        with open_capture(target) as reader:
+            list(reader)
+        assert [text for text in reader.info.comments if text.endswith(": mine")] == [
+            f"frame {number}: mine" for number in range(1, 10)
+        ]
+        assert reader.info.drops == 3
+    assert any(text.startswith("frame 1: c1 c2s riptide") for text in reader.info.comments)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_the_snap_length_of_a_pcap_is_that_of_its_interface(tmp_path: Path, order: str) -> None:
+    source, target = tmp_path / "in.pcap", tmp_path / "out.pcapng"
+    content = bytearray(pcap_file([(5, 0, b"abc", 3)], order=order))
+    content[16:20] = pack(order + "I", 96)
+    source.write_bytes(content)
+    for command in (["merge", source, "-w"], ["export", source, "--pcapng-notes"]):
+        run(*command, target)
+        assert pack("<HHI", 1, 0, 96) in target.read_bytes()
+
+
 def test_a_pcap_of_nanoseconds_and_big_endian_is_merged_exactly(tmp_path: Path) -> None:
     source, target = tmp_path / "ns.pcap", tmp_path / "out.pcapng"
     rows = [(5, 123_456_789, b"abc", 3), (6, 1, b"", 0)]

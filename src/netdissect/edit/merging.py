@@ -56,12 +56,11 @@ def merge(
             plain = writers[place]
             if block.kind == SECTION:
                 plain.section()
+                # The header of a pcap file also describes its only interface.
+                if readers[place][1].is_pcap:
+                    writer.write(plain.of_pcap(block, done.interfaces))
+                    done.interfaces += 1
                 continue
-            # A pcap file describes no interface, but its first frame needs one.
-            if readers[place][1].is_pcap and block.frame == 1:
-                nanosecond = readers[place][1].nanosecond
-                writer.write(plain.of_pcap(block.link, done.interfaces, nanosecond=nanosecond))
-                done.interfaces += 1
             raw = plain.rewrite(block, done.interfaces)
             done.interfaces += block.kind == INTERFACE
             if block.kind == PACKET:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from struct import pack
+from struct import pack, unpack_from
 from typing import IO
 
 from netdissect.capture import codes
@@ -55,12 +55,12 @@ def annotate(
                     writer.write(unmeasured(block))
                 # Names apply to the section that contains them.
                 writer.write(_name_block(names or {}, "<" if reader.is_pcap else block.order))
+                if reader.is_pcap:
+                    writer.write(plain.of_pcap(block, 0))
                 continue
             if block.kind != PACKET:
                 writer.write(block.raw)
                 continue
-            if reader.is_pcap and block.frame == 1:
-                writer.write(plain.of_pcap(block.link, 0, nanosecond=reader.nanosecond))
             texts = []
             while upcoming is not None and upcoming[0] <= block.frame:
                 texts += [upcoming[1]] if upcoming[0] == block.frame else []
@@ -79,11 +79,12 @@ def _options_at(raw: bytes) -> int:
 
 
 def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
-    """Return an Enhanced Packet Block with comments added to its options."""
+    """Return a packet block with comments added to its options."""
     rows = [*options(raw, at, len(raw) - 4, order)]
     rows += [(codes.COMMENT, _cut(text, MAX_COMMENT_OCTETS)) for text in texts]
     written = b"".join(option(code, value, order) for code, value in rows)
-    return block_bytes(codes.PACKET, raw[8:at] + written + b"\0\0\0\0", order)
+    kind = unpack_from(f"{order}I", raw)[0]
+    return block_bytes(kind, raw[8:at] + written + b"\0\0\0\0", order)
 
 
 def _cut(text: str, most: int) -> bytes:

@@ -12,9 +12,10 @@ from struct import pack, unpack_from
 from netdissect.capture import codes
 from netdissect.capture.account import Ledger
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
-from netdissect.capture.pcapng import Section
+from netdissect.capture.pcap import MAGICS
+from netdissect.capture.pcapng import DROPS_UNKNOWN, Section
 from netdissect.capture.writer import block_bytes, option
-from netdissect.model.packets import MAX_SNAP_OCTETS
+from netdissect.model.packets import LINK_TYPE
 from netdissect.model.reports import CaptureInfo
 
 _WIDE = {
@@ -61,12 +62,14 @@ class Plain:
         type.
         """
 
-    def of_pcap(self, link: int, number: int, *, nanosecond: bool) -> bytes:
-        """Return the description of the only interface of a pcap file."""
+    def of_pcap(self, block: Block, number: int) -> bytes:
+        """Return the description of the only interface of a pcap file, from its header."""
         self._numbers = [number]
-        resolution = option(codes.IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
-        named = option(codes.IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
-        body = pack("<HHI", link, 0, MAX_SNAP_OCTETS) + named + resolution + b"\0\0\0\0"
+        snap_length, link = unpack_from(f"{block.order}II", block.raw, 16)
+        nanosecond = MAGICS[block.raw[:4]][1] == 1
+        more = option(codes.IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
+        more += option(codes.IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
+        body = pack("<HHI", link & LINK_TYPE, 0, snap_length) + more + b"\0\0\0\0"
         return block_bytes(codes.INTERFACE, body)
 
     def section(self) -> None:
@@ -84,6 +87,9 @@ class Plain:
         """Return a frame as an Enhanced Packet Block."""
         number = self._numbers[block.interface]
         kept = self._options(block, block.options, codes.PACKET) if block.options else b""
+        if block.drops != DROPS_UNKNOWN:
+            dropped = option(codes.EPB_DROPCOUNT, pack("<Q", block.drops))
+            kept = dropped + (kept or b"\0\0\0\0")
         if not block.timed:
             kept = option(codes.COMMENT, _UNTIMED) + b"\0\0\0\0"
         data = block.data
