@@ -472,6 +472,14 @@ def test_text_that_a_schema_finds_keeps_its_length_in_front(tmp_path: Path) -> N
         assert len(new) == len(record.payload)
 
 
+def test_what_was_said_in_a_message_that_begins_before_the_capture_is_removed(key: Path, tmp_path: Path) -> None:
+    source = CAPTURES / "netplay" / "text_midstream_start.pcap"
+    target = anonymised(source, key, tmp_path / "out.pcap")
+    assert b"midstream chat 17" in source.read_bytes()
+    assert b"midstream" not in target.read_bytes()
+    assert reports(target) == reports(source)
+
+
 def only_connection(path: Path, ends: bytes | None = None) -> list[bytes]:
     """Return the frames of a capture's first connection, between other addresses and ports."""
     with open_capture(path) as reader:

@@ -315,7 +315,8 @@ class _Frames:
             return body if self._known is not None else len(out)
         key, payload, segment = packet[3:6]
         if segment is not None:
-            new = self._plan.segment(key, segment.connection, segment.stream_start, payload)
+            place = segment.connection, segment.stream_start
+            new = self._plan.segment(key, *place, payload, self._names.words)
         else:
             planned = self._plan.of_frame(self._frame)
             fits = planned is not None and len(planned[1]) == len(payload)

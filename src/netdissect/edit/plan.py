@@ -7,6 +7,7 @@ of earlier frames wait in a temporary file, so that memory does not grow with th
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 from netdissect.model.closing import Closing
 from netdissect.model.packets import FlowKey
@@ -27,7 +28,6 @@ class Plan(Closing):
         self._base = sqlite3.connect("", isolation_level=None)
         self._base.executescript(f"pragma journal_mode=off; pragma synchronous=off; {_TABLES}")
         self._base.execute("begin")
-        self._longest = 0
         self.frames = 0
         """Number of the last frame that the plan was made of. Nothing is known about later ones."""
 
@@ -41,7 +41,6 @@ class Plan(Closing):
 
     def stream(self, key: FlowKey, ordinal: int, at: int, new: bytes) -> None:
         """Add new bytes for an offset in a TCP stream."""
-        self._longest = max(self._longest, len(new))
         row = (key, ordinal, at, new)
         self._base.execute("insert or replace into stream values (?,?,?,?)", row)
 
@@ -61,18 +60,35 @@ class Plan(Closing):
         row: tuple[bytes] | None = found.fetchone()
         return None if row is None else row[0]
 
-    def segment(self, key: FlowKey, ordinal: int, start: int, octets: bytes) -> bytes:
-        """Return the new bytes of a TCP segment."""
+    def segment(
+        self,
+        key: FlowKey,
+        ordinal: int,
+        start: int,
+        octets: bytes,
+        others: Callable[[bytes], bytes],
+    ) -> bytes:
+        """Return the new bytes of a TCP segment; `others` gives those of bytes in no message."""
         end = start + len(octets)
-        rows = self._base.execute(
-            "select at, new from stream where key = ? and ordinal = ? and at > ? and at < ?",
-            # A row that begins before the segment may reach into it, but none is longer than the
-            # longest one.
-            (key, ordinal, start - self._longest, end),
-        )
-        out = bytearray(octets)
-        for at, new in rows:
-            first, last = max(at, start), min(at + len(new), end)
+        out = []
+        done = start
+        for at, new in self._messages(key, ordinal, start, end):
+            first, last = max(at, done), min(at + len(new), end)
             if first < last:
-                out[first - start : last - start] = new[first - at : last - at]
-        return bytes(out)
+                out += [others(octets[done - start : first - start]), new[first - at : last - at]]
+                done = last
+        return b"".join(out) + others(octets[done - start :])
+
+    def _messages(
+        self, key: FlowKey, ordinal: int, start: int, end: int
+    ) -> list[tuple[int, bytes]]:
+        """Return (offset, new bytes) of the messages that a part of a stream may have to do with,
+        in order.
+        """
+        words = "select at, new from stream where key = ? and ordinal = ? and at"
+        # Messages do not overlap: only the last one before the part may reach into it.
+        rows = self._base.execute(f"{words} <= ? order by at desc limit 1", (key, ordinal, start))
+        found: list[tuple[int, bytes]] = rows.fetchall()
+        span = (key, ordinal, start, end)
+        rows = self._base.execute(f"{words} > ? and at < ? order by at", span)
+        return found + rows.fetchall()

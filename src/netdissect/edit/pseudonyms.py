@@ -10,6 +10,7 @@ link-local): no address changes into or out of one.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from ipaddress import ip_network
@@ -33,6 +34,7 @@ _SCRIPTS = {2: (0x100, 0x80), 3: (0x4E00, 0x5000), 4: (0x20000, 0xA000)}
 """Bytes of a character in UTF-8 -> the first replacement of that length, and how many there are:
 extended Latin and two blocks of Han.
 """
+_WORD = re.compile(rb"(?:[0-9A-Za-z]|[\xc2-\xf4][\x80-\xbf]+){3,}")
 _SPACE, _DELETE = 0x20, 0x7F
 _NO_ADDRESS, _EVERYBODY = bytes(6), b"\xff" * 6
 
@@ -115,6 +117,10 @@ class Pseudonyms:
             if index % 8 >= 8 - flat:
                 out[place] = _LETTERS[0]
         return bytes(out)
+
+    def words(self, octets: bytes) -> bytes:
+        """Return bytes of unknown meaning, with other words: runs of letters and digits."""
+        return _WORD.sub(lambda match: self._written(match[0], None), octets)
 
     def _replace(self, octets: bytes, costs: Sequence[int] | None) -> bytes:
         places = _visible(octets)
