@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from netdissect.track.conclusion import conclude
 from netdissect.track.lane import MAX_COUNTERS
 from netdissect.track.probes import MAX_OPEN_PROBES
 from netdissect.track.recorder import Recorder
-from tracking import MS, connection, policy, rule
+from tracking import MACHINE, MS, connection, policy, rule
 
 
 def feed(made, rows):
@@ -211,6 +212,24 @@ def test_a_sender_that_closes_after_its_last_attempt() -> None:
     report = conclude(made, 3_000 * MS)
     assert report.close == {"by": "server", "reason": "Poor", "frame": 5}
     assert report.state == "closed"
+    assert "silent-close" in [a.code for a in anomalies]
+
+
+def test_the_end_of_its_stream_shows_that_a_sender_closed_after_its_last_attempt() -> None:
+    """Its kernel sends what was written before, and its timer is only known about."""
+    from netdissect.model.policy import Exhausted
+
+    resend = ResendRule(
+        100.0, guard_ms=1.0, attempts=3, exhausted=Exhausted.CLOSE, exhausted_reason="Poor"
+    )
+    machine = replace(MACHINE, transitions=MACHINE.transitions | {("up", "fin", 1): "down"})
+    made, anomalies = connection(transport="tcp", spaces=(rule(resend=resend),), machine=machine)
+    rows = [(0, 0, *HELLO), (1, 1, *WELCOME)]
+    rows += [(1, 100 * n, (Ev.UNIT, "Thing", "things", 1, None, b"a")) for n in (1, 2, 3)]
+    feed(made, [*rows, (1, 310, (Ev.MESSAGE, "Ping"))])
+    made.transport_end(1, 7, 320 * MS, reset=False)
+    report = conclude(made, 3_000 * MS)
+    assert report.close == {"by": "server", "reason": "Poor", "frame": 7}
     assert "silent-close" in [a.code for a in anomalies]
 
 

@@ -83,8 +83,8 @@ class StreamPort:
             self._feed(frame, time_ns, piece)
         self._ended |= bool(segment.flags & (FIN | RST))
         if segment.flags & (FIN | RST) and self._stream is None:
-            name = "reset" if segment.flags & RST else "fin"
-            connection.transport_end(name, direction, frame, time_ns)
+            reset = bool(segment.flags & RST)
+            connection.transport_end(direction, frame, time_ns, reset=reset)
 
     def finish(self) -> None:
         """Process what the framer still holds at the end of the connection."""

@@ -21,7 +21,7 @@ sender sends each again, its answers may have been lost, too.
 class Attempts:
     """Counts the units that a sender has given up."""
 
-    __slots__ = ("_fate_unknown", "gave_up_ns", "given_up", "limit", "spent_ns")
+    __slots__ = ("_fate_unknown", "gave_up_ns", "given_up", "last_copy_ns", "limit", "spent_ns")
 
     def __init__(self, resend: ResendRule | None) -> None:
         self.given_up = 0
@@ -31,6 +31,8 @@ class Attempts:
         """When the timer of an acknowledged unit was due that was sent as often as permitted or
         more often all the same.
         """
+        self.last_copy_ns: int | None = None
+        """When the first of these units was sent for the last time."""
         self._fate_unknown: set[int] | None = None
         """Outstanding units that were sent as often as permitted and may have been delivered: the
         other direction was not heard, or it acknowledged them too late. None before the first one.
@@ -63,11 +65,21 @@ class Attempts:
             self._fate_unknown = set()
         self._fate_unknown.add(seq)
 
+    def spent(self, last_ns: int, due_ns: int) -> None:
+        """Process the last permitted copy of an acknowledged unit, or a further one."""
+        self.spent_ns = due_ns
+        self._note_last_copy(last_ns)
+
+    def _note_last_copy(self, last_ns: int) -> None:
+        if self.last_copy_ns is None or last_ns < self.last_copy_ns:
+            self.last_copy_ns = last_ns
+
     def give_up(self, context: SpaceContext, seq: int, unit: Unit) -> None:
         """Count and report a unit that was sent as often as permitted."""
         self.given_up += 1
         # Units are not given up in the order in which their timers were due.
         self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
+        self._note_last_copy(unit.last_ns)
         context.find(
             "attempts-exhausted", unit.frame, unit.first_ns, context.direction,
             f"{seq % (1 << context.rule.bits)} was sent {unit.copies} times, as often as permitted",

@@ -379,21 +379,33 @@ def _patience_ns(connection: Connection) -> int:
 
 
 def _silent_close(connection: Connection, end_ns: int) -> int | None:
-    """Return the side that closed the connection by a rule that sends nothing; None = neither."""
-    if connection.machine.over:
+    """Return the side that closed the connection by a rule that sends nothing, or nothing but the
+    end of the stream; None = neither.
+    """
+    cut = connection.lifetime.cut
+    if connection.machine.over and cut is None:
         return None
     for lane in connection.lanes:
         for space in lane.space_list:
             moment, reason = _closing_rule(space)
+            if moment is None:
+                continue
+            if cut is not None:
+                # Its kernel still sends what was written before. When its timer was due is only an
+                # estimate, but it was after the last copy.
+                moment = min(moment, space.attempts.last_copy_ns or moment)
+                if cut[0] != lane.direction or cut[1] < moment:
+                    continue
             # A sender that goes on afterwards has not closed: its program does not obey the rule.
-            if moment is None or lane.last_ns > moment or end_ns <= moment:
+            elif lane.last_ns > moment or end_ns <= moment:
                 continue
             # A closed sender no longer processes what arrives, so that its own counts have ended,
             # too.
             for other in lane.space_list:
                 other.acks.revert_after_close()
             side = SIDES[lane.direction]
-            connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
+            close = connection.machine.close or {"frame": lane.last_frame}
+            connection.machine.close = {"by": side, "reason": reason, "frame": close["frame"]}
             connection.findings.add(
                 "silent-close", lane.last_frame, lane.last_ns, lane.direction,
                 f"{side} closed without a word: {reason}", concluded_ns=moment,

@@ -255,10 +255,14 @@ class Connection(ScanSink):
         if self.stream is not None:
             self.stream.segment(direction, frame, time_ns, segment)
 
-    def transport_end(self, name: str, direction: int, frame: i64, time_ns: i64) -> None:
+    def transport_end(self, direction: int, frame: i64, time_ns: i64, *, reset: bool) -> None:
         """Process the end of the transport: input `fin` or `reset` of the state machine."""
         self.after = (time_ns, frame)
-        self._step(name, None, direction, frame, time_ns)
+        name, flag = ("reset", "RST") if reset else ("fin", "FIN")
+        over = self.machine.over
+        self._step(name, flag, direction, frame, time_ns)
+        if self.machine.over and not over:
+            self.lifetime.cut = (direction, time_ns)
 
     def icmp_unreachable(self, direction: int, frame: i64, time_ns: i64) -> None:
         """Process an ICMP error that quotes a datagram of `direction`."""

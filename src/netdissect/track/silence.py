@@ -60,10 +60,12 @@ _MS: Final = 1_000_000
 class Lifetime:
     """When a connection began, was open and ended; 0 = not yet."""
 
-    __slots__ = ("first_frame", "first_ns", "open_ns", "over_ns")
+    __slots__ = ("cut", "first_frame", "first_ns", "open_ns", "over_ns")
 
     def __init__(self) -> None:
         self.first_frame = self.first_ns = self.open_ns = self.over_ns = 0
+        self.cut: tuple[int, int] | None = None
+        """(side, time) of the FIN or RST that ended it without a goodbye."""
 
     def begin(self, frame: int, time_ns: int) -> bool:
         """Process a packet; return whether it is the first one."""

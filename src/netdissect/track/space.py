@@ -381,7 +381,7 @@ class Space(StrayedUnits):
         copies = self.repeats.copy_of_settled(seq, slot, labelled, content, frame, time_ns)
         self.current = None
         if 0 < self.attempts.limit <= copies:
-            self.attempts.spent_ns = time_ns + self.context.delay_ns
+            self.attempts.spent(time_ns, time_ns + self.context.delay_ns)
 
     def _reused(self, seq: int, content: i64, type_: str | None, frame: i64, time_ns: i64) -> None:
         """Process other content under a number whose units are never sent again."""

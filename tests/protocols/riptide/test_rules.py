@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,11 @@ from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols.riptide import PROTOCOL
 from netdissect.protocols.riptide.rules import MACHINE, POLICIES
 from packetbuild import A4, B4, frame, ipv4, udp
+from windows import frames_of
 
-INPUTS = ("connect", "pending", "welcome", "reject", "disconnect", "alive", "established")
+CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "riptide"
+INPUTS = ("connect", "pending", "welcome", "reject", "disconnect", "alive", "established",
+          "fin", "reset")  # fmt: skip
 
 
 @pytest.mark.parametrize("dialect", sorted(POLICIES))
@@ -74,3 +78,20 @@ def test_a_copied_connect_begins_no_connection(further, connections) -> None:
     pipeline.run(Decapsulator().packets(frames))
     pipeline.finish()
     assert len(pipeline.reports) == connections
+
+
+@pytest.mark.parametrize(("flag", "reason"), [(0x01, "FIN"), (0x04, "RST")])
+def test_the_end_of_the_stream_ends_the_connection(flag, reason) -> None:
+    """The kernel ends the stream of a program that was killed and sent no Disconnect."""
+    frames = frames_of(CAPTURES / "tcp_2.2.1_kick_stop.pcap")
+    number, *rest, octets, wire = frames[47]
+    assert octets[14 + 20 + 13] & 0x01
+    changed = bytearray(octets)
+    changed[14 + 20 + 13] = 0x10 | flag
+    frames[45:48] = [frames[46], (number, *rest, bytes(changed), wire)]  # no Disconnect
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(Decapsulator().packets(frames))
+    pipeline.finish()
+    report = pipeline.reports[0]
+    assert report.state == "closed"
+    assert report.close == {"by": "server", "reason": reason, "frame": number}

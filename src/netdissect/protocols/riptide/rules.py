@@ -28,6 +28,7 @@ from netdissect.wire.riptide import (
 )
 
 _HANDSHAKE: Final = ("not connected", "connecting", "pending")
+_NOT_OVER: Final = (*_HANDSHAKE, "connected", "connected before")
 
 MACHINE: Final = StateMachine(
     initial="not connected",
@@ -46,7 +47,9 @@ MACHINE: Final = StateMachine(
         (("connecting", "pending"), "alive", BOTH, "connected"),
         (_HANDSHAKE, "reject", 1, "rejected"),
         ("not connected", "alive", BOTH, "connected before"),
-        ((*_HANDSHAKE, "connected", "connected before"), "disconnect", BOTH, "disconnected"),
+        (_NOT_OVER, "disconnect", BOTH, "disconnected"),
+        # A program that crashed, or that closes without a Disconnect, ends only the stream.
+        (_NOT_OVER, ("fin", "reset"), BOTH, "disconnected"),
     ),
     handshake=state_words(
         unanswered=("connecting", "pending"), accepted="connected", rejected="rejected"
