@@ -392,6 +392,40 @@ def test_answers_that_are_mostly_lost_on_their_way_show_no_broken_way_there() ->
     assert ("one-way", 1) not in questions(step=10)
 
 
+def stuck(*, requests: int, copies: int) -> list[tuple[str, int, int, int | None]]:
+    """Return the quiet spans of a connection whose server sends a unit once a second until the
+    client acknowledges the last copy. The client speaks all the time and, in the first seconds, it
+    asks for the unit.
+    """
+    made, _ = connection()
+    rows = [(0, 0, *HELLO), (1, 30, *WELCOME)]
+    for number in range(1, 4):
+        rows.append((1, 100 * number, (Ev.UNIT, "Q", "things", number, None, b"q")))
+        rows.append((0, 100 * number + 40, (Ev.ACK, "things", number, 0)))
+    for second in range(copies):
+        rows.append((1, 1000 + 1000 * second, (Ev.UNIT, "Q", "things", 4, second > 0, b"q")))
+        for at_ms in range(1100, 2000, 200):
+            asks = [(Ev.RESEND_REQUEST, "things")] if second < requests else []
+            rows.append((0, at_ms + 1000 * second, (Ev.MESSAGE, "Thing"), *asks))
+    rows.append((0, 1000 * copies + 990, (Ev.ACK, "things", 4, 0)))
+    feed(made, rows)
+    return [
+        (span.kind, span.direction, span.from_ns // MS, span.to_ns)
+        for span in conclude(made, 8_000 * MS).quiet
+    ]
+
+
+def test_a_receiver_that_asks_for_what_it_misses_was_reached() -> None:
+    assert stuck(requests=6, copies=6) == []
+    assert stuck(requests=2, copies=6) == [("one-way", 1, 2000, 6_000 * MS)]
+
+
+def test_a_unit_of_which_only_the_last_copy_is_answered_shows_a_broken_way() -> None:
+    """Two copies without an answer are usual where much is lost."""
+    assert stuck(requests=0, copies=5) == [("one-way", 1, 300, 5_000 * MS)]
+    assert stuck(requests=0, copies=3) == []
+
+
 @pytest.mark.parametrize(("lost", "word"), [(5, "server"), (1000, "unknown")])
 def test_units_that_nobody_got_crossed_a_network_before_the_capture(lost: int, word: str) -> None:
     """The client answers within 9 ms, as a slow program does; numbers of it are missing."""

@@ -8,7 +8,7 @@ import pytest
 
 from netdissect.model.policy import AckRule
 from netdissect.model.units import CopyGaps
-from netdissect.track import copies, copymemory
+from netdissect.track import copies, copymemory, requests
 from netdissect.track.context import Heard
 from netdissect.track.space import Space
 from tracking import MS, RESEND, rule, space
@@ -188,7 +188,7 @@ def test_copies_that_always_come_as_soon_are_the_networks(beside, common, held) 
     unknown = len(beside) + 10 * (not common)
     assert verdicts(made) == [True] * (10 * common) + [None] * unknown
     gaps = made.context.findings.copy_gaps[0]
-    assert gaps == ((True, 2_700_000, 3_600_000) if common else (True, 0, 0))
+    assert gaps == (CopyGaps(True, 2_700_000, 3_600_000) if common else CopyGaps(True))
 
 
 def test_copies_with_the_gap_of_the_networks_are_not_surely_released_by_a_stall() -> None:
@@ -252,6 +252,84 @@ def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
         if number % 6 == 2:
             made.unit(number, None, b"x", "Thing", 100 + number, at_ns + MS // 100)
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, 10)
+
+
+def asked(*, near=False):
+    """Return a space whose sender sends everything again when it is asked to."""
+    resend = replace(RESEND, initial_ms=1000.0, guard_ms=0.0, on_request=True)
+    made, _ = space(duplicate_window_ms=10.0, resend=resend)
+    made.repeats.set_vantage(sender_near=near, receiver_near=True)
+    return made
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_sender_that_is_asked_twice_repeats_everything_twice(times) -> None:
+    """All eight answers to the second request come within 10 ms of those to the first. If there was
+    one request only, the network may have copied it.
+    """
+    made = asked()
+    for wire in range(1, 9):
+        send(made, wire, wire)
+    for at_ms in range(times):
+        made.repeats.request((10 + at_ms) * MS)
+    for answer in range(2):
+        for wire in range(1, 9):
+            made.unit(wire, True, b"x", "Thing", 20 + answer, (600 + answer) * MS + wire * MS // 16)
+    assert made.repeats.duplicates == 0
+    assert made.repeats.retransmissions == 8 * times
+
+
+@pytest.mark.parametrize(
+    ("times", "gap_ms", "copied"),
+    [(0, 3, True), (1, 3, True), (2, 3, None), (2, 12, False), (1, 12, None)],
+)
+@pytest.mark.parametrize("bound", [0, 256])
+def test_a_sender_answers_as_often_as_it_is_asked(
+    times, gap_ms, copied, bound, monkeypatch
+) -> None:
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
+    made = asked()
+    for wire in range(1, 9):
+        send(made, wire, 2 * wire)
+    for at_ms in range(times):
+        made.repeats.request((20 + at_ms) * MS)
+    send(made, 8, 600, b"x", labelled=True)
+    send(made, 8, 600 + gap_ms, b"x", labelled=True)
+    assert sorted(verdicts(made), key=str) == sorted([copied, False], key=str)
+
+
+def test_a_network_whose_copies_come_late_leaves_answers_unknown() -> None:
+    """Without the mark of a retransmission, a copy can only be the network's."""
+    made = asked()
+    for at_ms in (20, 21):
+        made.repeats.request(at_ms * MS)
+    for at_ms in (0, 600, 630):
+        send(made, 1, at_ms, b"x", labelled=at_ms > 0)
+    assert verdicts(made) == [False, False]
+    for at_ms in (1000, 1040):
+        send(made, 2, at_ms, b"x", labelled=False)
+    made.repeats.find_common_gaps()
+    assert sorted(verdicts(made), key=str) == [False, None, True]
+
+
+def test_the_units_of_a_datagram_that_was_copied_are_no_burst() -> None:
+    made = asked()
+    made.repeats.request(0)
+    for at_ms in (1, 600, 603):
+        for wire in range(1, 9):
+            send(made, wire, at_ms, b"x", labelled=at_ms > 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (8, 8)
+
+
+def test_bounds_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_ASKED", 1)
+    made = asked()
+    for at_ms in (10, 11):
+        made.repeats.request(at_ms * MS)
+    for at_ms in (1, 300, 600):
+        for wire in (1, 2):
+            send(made, wire, at_ms + wire, b"x", labelled=at_ms > 1)
+    assert (made.repeats.retransmissions, made.repeats.duplicates) == (4, 0)
 
 
 def test_what_one_datagram_carries_twice_was_sent_twice() -> None:

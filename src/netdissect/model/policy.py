@@ -65,6 +65,10 @@ class ResendRule:
     """
     guard_rtt_factor: float = 0.0
     """The same time afterwards, as a multiple of the smoothed round trip; 0 = still `guard_ms`."""
+    on_request: bool = False
+    """Whether the sender marks what it sends again, and sends everything unacknowledged again each
+    time that its receiver asks for it (`Ev.RESEND_REQUEST`), without a pause in between.
+    """
     attempts: int | None = None
     """Largest number of transmissions of one unit; None = no limit."""
     exhausted: Exhausted = Exhausted.NEVER

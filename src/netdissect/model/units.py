@@ -23,6 +23,8 @@ class CopyGaps(NamedTuple):
     shortest_ns: int = 0
     longest_ns: int = 0
     """The gaps that the network leaves before its own copies; 0 = unknown."""
+    proven_ns: int = 0
+    """The longest gap of a copy that only the network can have made; 0 = there was none."""
 
 
 NO_GAPS: Final = (CopyGaps(), CopyGaps())

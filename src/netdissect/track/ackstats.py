@@ -42,9 +42,10 @@ class AckStats:
         """Delays caused by retransmissions; None before the first acknowledged retransmission."""
         self.newest_ns: i64 = 0
         """When the acknowledged unit that was sent last was sent."""
-        self.on_answer: Callable[[int, int, int], None] | None = None
-        """Called with (direction, time of sending, frame of the answer) for the first answer to
-        anything sent within more than `PAUSE_NS`.
+        self.on_answer: Callable[[int, int, int, int, int], None] | None = None
+        """Called with (direction, time of sending, frame of the answer, and of the unit that was
+        answered the time of its first copy and its copies) for the first answer to anything sent
+        within more than `PAUSE_NS`.
         """
         self.loss_quality: Quality | None = None
         self.try_quality: Quality | None = None
@@ -64,12 +65,14 @@ class AckStats:
         """Return the state of the quality rule; None if the dialect has none."""
         return self.loss_quality or self.try_quality
 
-    def note_answered(self, sent_ns: i64, frame: i64) -> None:
-        """Note that something sent at this time was answered."""
+    def note_answered(
+        self, sent_ns: i64, frame: i64, first_ns: i64 = 0, copies: i64 = 1
+    ) -> None:
+        """Note that something sent at this time was answered: `copies` times, since `first_ns`."""
         ahead_ns = sent_ns - self.newest_ns
         if ahead_ns > 0:
             if ahead_ns > PAUSE_NS and self.on_answer is not None:
-                self.on_answer(self._context.direction, sent_ns, frame)
+                self.on_answer(self._context.direction, sent_ns, frame, first_ns, copies)
             self.newest_ns = sent_ns
 
     def add_sample(self, sample_ns: i64) -> bool:
@@ -99,7 +102,7 @@ class AckStats:
         sent_ns, copies = unit.last_ns, unit.copies
         if sent_ns > self.newest_ns:
             if sent_ns - self.newest_ns > PAUSE_NS:
-                self.note_answered(sent_ns, frame)
+                self.note_answered(sent_ns, frame, unit.first_ns, copies)
             self.newest_ns = sent_ns
         telling = False
         if copies > 1:

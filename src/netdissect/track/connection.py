@@ -483,6 +483,12 @@ class Connection(ScanSink):
 
     def _resend_request(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
         lane.add("resend_requests", 1)
+        asked = self.lanes[1 - lane.direction]
+        space = asked.spaces.get(str(event[1]))
+        if space is not None:
+            space.repeats.request(int(time_ns))
+            # Something came, behind a gap: the acknowledgements stand still, but not the path.
+            space.ack_stats.note_answered(asked.last_ns, frame)
         if self.recorder is not None:
             self.recorder.event(
                 "resend_request", time_ns, frame, lane.direction, f"asks for {event[1]} again",

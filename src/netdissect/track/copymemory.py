@@ -42,8 +42,8 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq", "timed",
-        "verdict",
+        "asked", "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq",
+        "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, *, held: bool, released: bool) -> None:
@@ -59,6 +59,8 @@ class EarlyCopy:
         """Whether a stalled network released it together with others."""
         self.timed = True
         """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
+        self.asked = False
+        """Whether the receiver had asked for it."""
         self.verdict: bool | None = None
         self.count = 1
         self.seq = 0
@@ -121,6 +123,7 @@ class CopyMemory:
             return True
         for other in self.unlisted:
             alike = other.gap_class == early.gap_class and other.verdict is early.verdict
+            alike = alike and other.asked == early.asked
             if alike and other.held == early.held and other.released == early.released:
                 other.count += 1
                 return False
@@ -161,9 +164,10 @@ class CopyMemory:
         if time_ns - self._burst_newest_ns > guard_ns:
             self._burst_copies, self.burst_start = 0, len(self.doubtful)
             self._burst_silence_ns = 0
+        # The units of one datagram are one copy, as the network copies a datagram whole.
+        self._burst_copies += time_ns != self._burst_newest_ns
         self._burst_newest_ns = time_ns
         self._burst_silence_ns = max(silence_ns, int(self._burst_silence_ns))
-        self._burst_copies += 1
         return (
             self._burst_copies >= STALL_COPIES
             and STALL_SHARE * self._burst_copies >= units

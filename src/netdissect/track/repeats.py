@@ -30,7 +30,6 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.model.units import CopyGaps
 from netdissect.track import copymemory
 from netdissect.track.context import (
     AFTER_TIMER,
@@ -46,6 +45,7 @@ from netdissect.track.copymemory import CopyMemory, EarlyCopy
 from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
+from netdissect.track.requests import UNDER_WAY_NS, Requests
 from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
@@ -69,8 +69,8 @@ class Repeats:
     """Counts and judges the further copies of one space, and revises the verdicts."""
 
     __slots__ = (
-        "_context", "_early", "_gap_class", "_memory", "_numbers", "_recorder", "_store", "counted",
-        "duplicates", "retransmissions", "undecided",
+        "_context", "_early", "_gap_class", "_memory", "_numbers", "_recorder", "_requests",
+        "_store", "counted", "duplicates", "retransmissions", "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,8 @@ class Repeats:
         """None before the first further copy."""
         self._early: EarlyCopy | None = None
         """The current copy, if its verdict may be revised."""
+        self._requests: Requests | None = None
+        """None before the receiver's first request."""
         self._gap_class = WITHIN_GUARD
         """Class of the gap between the current copy and the one before it."""
         self.counted: CountedCopies | None = None
@@ -102,6 +104,13 @@ class Repeats:
         """Drop what is not needed after the report."""
         self._recorder = None
         self._memory = None
+
+    def request(self, time_ns: int) -> None:
+        """Note that the receiver asks for what it misses."""
+        if self._context.rule.resend is not None and self._context.rule.resend.on_request:
+            if self._requests is None:
+                self._requests = Requests()
+            self._requests.note(time_ns)
 
     # -- further copies ----------------------------------------------------------------------------
 
@@ -207,8 +216,11 @@ class Repeats:
             return False
         # A sender that never sends again, or marks what it does, has not made this copy.
         if context.rule.resend is None or labelled is False:
+            self._note_network_copy(gap_ns)
             return True
         self._gap_class = context.gap_class(gap_ns)
+        requests = self._requests
+        asked = requests is not None and requests.permit(seq, time_ns - gap_ns)
         if (
             self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
             and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS
@@ -227,20 +239,21 @@ class Repeats:
             guessed = copies > 1 and self._gap_class < WITHIN_NETWORK_DELAY
             unsure = guessed or gap_ns < NETWORK_COPY_NS
             return None if unsure and not context.sender_near else False
-        return self._judge_early(gap_ns, time_ns)
+        return self._judge_early(gap_ns, time_ns, asked=asked)
 
-    def _judge_early(self, gap_ns: int, time_ns: int) -> bool | None:
+    def _judge_early(self, gap_ns: int, time_ns: int, *, asked: bool) -> bool | None:
         """Return the verdict on a copy that came before its sender's timer."""
         context = self._context
         released = held = False
-        if context.far_guard_ns:
-            released = self._too_soon_here(self._gap_class) and self._released_by_stall(time_ns)
+        if context.far_guard_ns or self._requests is not None:
+            released = self._too_soon_here(self._gap_class) and self._released_together(time_ns)
             held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
             # Too many are listed already: from now on only the kinds are counted.
             gap_ns = ABSENT
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
         early.timed = context.timer_known
+        early.asked = asked
         early.verdict = self._verdict_here(early)
         return early.verdict
 
@@ -252,26 +265,44 @@ class Repeats:
             context.findings.learn_gaps(context.direction, gaps._replace(doubted=True))
             self._revise()
 
+    def _note_network_copy(self, gap_ns: int) -> None:
+        """Note a copy that only the network can have made."""
+        findings, direction = self._context.findings, self._context.direction
+        gaps = findings.gaps_of(direction)
+        # Later than that, it is rather another unit with the same number and content.
+        if gaps.proven_ns < gap_ns < UNDER_WAY_NS:
+            findings.learn_gaps(direction, gaps._replace(proven_ns=gap_ns))
+
     def find_common_gaps(self) -> None:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
-        if memory is None or not context.far_guard_ns or context.sender_near:
+        if memory is None or context.sender_near:
+            return
+        if self._requests is not None:
+            self._revise()
+        if not context.far_guard_ns:
             return
         shortest_ns, longest_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
         if longest_ns and not findings.gaps_known:
-            doubted = findings.gaps_of(direction).doubted
-            findings.learn_gaps(direction, CopyGaps(doubted, shortest_ns, longest_ns))
+            gaps = findings.gaps_of(direction)
+            gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
+            findings.learn_gaps(direction, gaps)
             self._revise()
 
-    def _released_by_stall(self, time_ns: int) -> bool:
+    def _released_together(self, time_ns: int) -> bool:
         """Return whether a copy that came too soon belongs to a burst after a silence as long as
-        the sender's guard: the network has then held everything of the direction back. If so, the
-        earlier copies of the burst become retransmissions, too.
+        the sender's guard: the network has then held everything of the direction back. A sender
+        that repeats everything when it is asked makes such bursts without a silence. If so, the
+        earlier copies of the burst are not the network's, either.
         """
-        memory = self._copy_memory()
-        silence_ns, units = self._burst_after_silence(time_ns)
-        if not memory.in_stall(time_ns, silence_ns, units, self._context.far_guard_ns):
+        memory, guard_ns = self._copy_memory(), self._context.far_guard_ns
+        if guard_ns:
+            silence_ns, units = self._burst_after_silence(time_ns)
+        else:
+            silence_ns = guard_ns = NETWORK_COPY_NS
+            units = sum(time_ns - arrival < guard_ns for arrival in self._newest_arrivals())
+        if not memory.in_stall(time_ns, silence_ns, units, guard_ns):
             return False
         for early in memory.doubtful[memory.burst_start :]:
             early.released = True
@@ -285,9 +316,7 @@ class Repeats:
         A silence lasts at least as long as the sender's guard, and the burst is shorter than that;
         the silence is 0 if there is none.
         """
-        newest = int(self._numbers.newest)
-        lasts = [self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)]
-        arrivals = sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
+        arrivals = self._newest_arrivals()
         since_ns, guard_ns = time_ns, int(self._context.far_guard_ns)
         for count, arrival in enumerate(arrivals):
             if since_ns - arrival >= guard_ns:
@@ -296,6 +325,14 @@ class Repeats:
                 return 0, count
             since_ns = arrival
         return 0 if len(arrivals) < OVERTAKEN_BY else guard_ns, len(arrivals)
+
+    def _newest_arrivals(self) -> list[int]:
+        """Return when the last copies of the newest units came, the latest first. The units of one
+        datagram count once.
+        """
+        newest = int(self._numbers.newest)
+        lasts = {self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)}
+        return sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
 
     def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
         """Return whether later numbers came since the copy before this one, if the gap is that of a
@@ -315,9 +352,14 @@ class Repeats:
         too_soon = self._too_soon_here(early.gap_class)
         if context.sender_near:
             return too_soon and not early.released
-        if not context.far_guard_ns:
-            return True if too_soon else None
         gaps = context.findings.gaps_of(context.direction)
+        if early.asked:
+            # The network copies other datagrams as well, and those show how late its copies come.
+            late = early.gap_ns if early.gap_ns != ABSENT else 0 if too_soon else NETWORK_COPY_NS
+            answers = early.released or late >= max(NETWORK_COPY_NS, gaps.proven_ns)
+            return False if answers else None
+        if not context.far_guard_ns:
+            return True if too_soon and not early.released else None
         common = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
         if early.released:
             return None if common else False
@@ -395,6 +437,8 @@ class Repeats:
             self.undecided += 1
         else:
             self.retransmissions += 1
+            if self._requests is not None:
+                self._requests.answer(seq)
             if not same:
                 self.report_reuse(seq, frame, time_ns)
         early = self._early

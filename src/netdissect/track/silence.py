@@ -41,6 +41,10 @@ MANY_QUESTIONS: Final = 12
 """A side is silent if it has not answered this many questions in a pause of any length, or, if the
 capture misses frames, in the time that answers take.
 """
+MIN_COPIES: Final = 3
+"""Of a unit that was answered in the end, this many unanswered copies count as questions. Fewer are
+lost one by one as well.
+"""
 MIN_REQUESTS: Final = 3
 """No answer has reached a side that asks to begin this many times again after it was answered."""
 AT_ONCE_NS: Final = 20_000_000
@@ -187,11 +191,14 @@ class SilenceDetector:
 
     # -- one-way spans -----------------------------------------------------------------------------
 
-    def check_one_way(self, side: int, until_ns: int, frame: int | None) -> None:
+    def check_one_way(
+        self, side: int, until_ns: int, frame: int | None, first_ns: int = 0, copies: int = 1
+    ) -> None:
         """Add a one-way span if a side got no answers to what it sent before `until_ns`.
 
         What it sent then is answered in `frame`, for the first time in more than a pause. With
-        `frame` None, the span lasts to the end.
+        `frame` None, the span lasts to the end. Of a unit, `first_ns` and `copies` say since when
+        and how often it was sent: the copies before the last one are questions as well.
         """
         since_ns = self._last_answered(side)
         if until_ns - since_ns <= PAUSE_NS or (self._lifetime.over_ns and frame is not None):
@@ -199,6 +206,10 @@ class SilenceDetector:
         if self._over_tcp and self.stream is None:
             return  # TCP delivers everything
         asked = self._unanswered(side, since_ns, until_ns - 1)
+        if copies > MIN_COPIES:
+            again = _evenly_spaced(first_ns, until_ns, copies, since_ns, until_ns - 1)
+            again = [sent_ns for sent_ns in again if since_ns < sent_ns < until_ns]
+            asked = _distinct(sorted(asked + again))
         if len(asked) < self._questions_needed():
             return
         patient_ns = self._answer_wait_ns(ACTIVE_ANSWER_NS)

@@ -69,12 +69,13 @@ VITAL: Final = SpaceRule(
     bits=10,
     ack=AckRule.CUMULATIVE,
     # A sender retransmits one second after the last copy, then every second, plus the flush delay
-    # of half a second; at once if asked to, which may produce equal datagrams.
-    resend=ResendRule(initial_ms=1000.0),
+    # of half a second; at once if asked to, which may produce equal datagrams. It answers each
+    # request as it reads it, so several that come together have several answers at once.
+    resend=ResendRule(initial_ms=1000.0, on_request=True),
     first_seq=1,
     in_order_receiver=True,
-    # Within 10 ms an equal datagram is a network duplicate, even if it is marked as a resend:
-    # senders answer resend requests once per tick of 20 ms.
+    # Within 10 ms an equal datagram that nobody asked for is a network duplicate, even if it is
+    # marked as a resend.
     duplicate_window_ms=10.0,
 )
 SNAPSHOT: Final = SpaceRule(
