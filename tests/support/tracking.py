@@ -88,7 +88,7 @@ def policy(**changes):
     return Policy(**(values | changes))
 
 
-def connection(recorder: ConnectionRecorder | None = None, transport="udp", **changes):
+def connection(recorder: ConnectionRecorder | None = None, transport="udp", rows=None, **changes):
     """Return a connection of the toy policy, and its anomalies."""
     anomalies = []
     made = Connection(
@@ -99,7 +99,7 @@ def connection(recorder: ConnectionRecorder | None = None, transport="udp", **ch
         hints=Hints(("toy", "toy")),
         endpoints=("10.0.0.1:1000", "10.0.0.2:2000"),
         roles_from="handshake",
-        findings=Findings(1, {}, anomalies.append),
+        findings=Findings(1, rows or {}, anomalies.append),
         recorder=recorder,
     )
     return made, anomalies

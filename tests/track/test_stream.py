@@ -10,10 +10,12 @@ from netdissect.model.annotations import code_rows
 from netdissect.model.reports import Anomaly, SpaceReport, UnitRecord
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track import stream, tcp
+from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import MAX_HOLES, MAX_UNITS
+from tracking import connection
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 MS = 1_000_000
@@ -345,3 +347,47 @@ def test_what_is_forgotten_of_a_stream_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert hit() == {"MAX_SYNS": 3, "MAX_IDENTITIES": 1}
     wire.track.message(0, "text", (0, 20), wire.frame, 80 * MS)
     assert hit() == {"MAX_SYNS": 3, "MAX_IDENTITIES": 1, "MAX_ARRIVALS": 1}
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_path_that_worked_in_one_direction_only(over: bool) -> None:
+    """The server answers nothing: it is not silent, but sends its own bytes again at growing
+    intervals.
+    """
+    made, _ = connection(
+        rows=ROWS, transport="tcp", stream=True, spaces=(), probes=(), timeouts=(None, None)
+    )
+    frame, ids = 0, [100, 200]
+    data = [0, 0]
+
+    def send(side: int, start: int, size: int, ack: int, ms: float, flags: int = ACK) -> None:
+        nonlocal frame
+        frame, ids[side] = frame + 1, ids[side] + 1
+        seq, number = 1001 + start - bool(flags & SYN), 1001 + ack
+        piece = TcpSegment(seq, number, flags, 500, size, ids[side], None, (), start, 1, (), False)
+        if size:
+            made.segment(side, frame, int(ms * MS), size)
+            data[side] = max(data[side], start + size)
+        made.transport_segment(side, frame, int(ms * MS), piece)
+
+    send(0, 0, 0, 0, 0, SYN)
+    send(1, 0, 0, 0, 30, SYN | ACK)
+    send(0, 0, 0, 0, 31)
+    for step in range(50):
+        send(0, data[0], 10, data[1], 100 + 60 * step)
+        send(1, data[1], 10, data[0], 130 + 60 * step)
+    heard, stale = data[1], data[0]
+    for step in range(6):
+        send(0, data[0], 10, heard, 3100 + 60 * step)
+        send(1, data[1], 10, stale, 3130 + 60 * step)
+    for ms in (3700, 4300, 5500, 7900):
+        send(0, stale, 10, data[1], ms)
+        send(1, heard, 10, stale, ms + 200)
+    if over:
+        send(0, stale, 10, data[1], 8200)
+        send(1, data[1], 0, data[0], 8230)
+    spans = conclude(made, 8300 * MS).quiet
+    to_ns = 8200 * MS if over else None
+    assert [(s.kind, s.direction, s.from_ns, s.to_ns) for s in spans] == [
+        ("one-way", 0, 3100 * MS, to_ns)
+    ]

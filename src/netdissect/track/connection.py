@@ -111,9 +111,7 @@ class Connection(ScanSink):
         """The TCP connection, if the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
             self.stream = StreamTrack(findings, recorder, self._step_in_time)
-            self.silence.stream = self.stream
-            for half in self.stream.halves:
-                half.on_pause = self.silence.resumed
+            self.silence.watch(self.stream)
         findings.directions = (*self.lanes, *(self.stream.halves if self.stream else ()))
         judge, answered = self.judge, self.silence.check_one_way  # one object for all
         for lane in self.lanes:

@@ -20,6 +20,7 @@ from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.stream import StreamTrack
+from netdissect.track.tcp import StreamHalf
 
 MAX_SPANS = 64
 """Spans listed per connection; further ones are only counted."""
@@ -45,6 +46,8 @@ MIN_COPIES: Final = 3
 """Of a unit that was answered in the end, this many unanswered copies count as questions. Fewer are
 lost one by one as well.
 """
+MIN_SEGMENTS: Final = 4
+"""TCP got no answers in a span if this many segments have none: its kernel answers each at once."""
 MIN_REQUESTS: Final = 3
 """No answer has reached a side that asks to begin this many times again after it was answered."""
 AT_ONCE_NS: Final = 20_000_000
@@ -106,6 +109,11 @@ class SilenceDetector:
         """When a side last asked to begin; 0 = never."""
         self._requests = 0
         """How often it asked again although it had been answered."""
+
+    def watch(self, stream: StreamTrack) -> None:
+        """Judge the pauses and the answers of a TCP connection as well."""
+        self.stream = stream
+        stream.on_pause, stream.on_answer = self.resumed, self.check_one_way
 
     # -- silence -----------------------------------------------------------------------------------
 
@@ -210,7 +218,8 @@ class SilenceDetector:
             again = _evenly_spaced(first_ns, until_ns, copies, since_ns, until_ns - 1)
             again = [sent_ns for sent_ns in again if since_ns < sent_ns < until_ns]
             asked = _distinct(sorted(asked + again))
-        if len(asked) < self._questions_needed():
+        kernel = self._kernel(side)
+        if len(asked) < (self._questions_needed() if kernel is None else MIN_SEGMENTS):
             return
         patient_ns = self._answer_wait_ns(ACTIVE_ANSWER_NS)
         if until_ns - min(asked) <= patient_ns:
@@ -218,6 +227,8 @@ class SilenceDetector:
         first_ns = min(asked)
         if self._silent(1 - side, first_ns, first_ns + patient_ns) or self._loses_most(1 - side):
             return  # the other direction was silent, or its answers were lost on the way here
+        if kernel is not None:
+            since_ns = first_ns  # before, it may have sent nothing for a long time
         to_ns = None if frame is None else until_ns
         self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
 
@@ -319,7 +330,15 @@ class SilenceDetector:
             newest = max(newest, int(space.ack_stats.newest_ns))
         for track in lane.probes.values():
             newest = max(newest, track.answered_ns)
-        return newest
+        kernel = self._kernel(side)
+        return newest if kernel is None else max(newest, kernel.answered_ns)
+
+    def _kernel(self, side: int) -> StreamHalf | None:
+        """Return what a side sends over TCP if only the kernel of its peer answers that."""
+        lane = self._lanes[side]
+        if self.stream is None or lane.space_list or lane.probes:
+            return None
+        return self.stream.halves[side]
 
     def _unanswered(  # noqa: C901 - calls for each unit would cost more than what they do
         self, side: int, since_ns: int, until_ns: int
@@ -357,7 +376,7 @@ class SilenceDetector:
             half = self.stream.halves[side]
             for segment in half.outstanding:
                 times += _evenly_spaced(
-                    segment.first_ns, half.last_ns, segment.copies, since_ns, until_ns
+                    segment.first_ns, segment.last_ns, segment.copies, since_ns, until_ns
                 )
         if not times:
             return given_up

@@ -13,12 +13,12 @@ from netdissect.model.native import ABSENT
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SIDES, SYN
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.model.segments import StreamPiece, TcpSegment
-from netdissect.track.ackstats import SETTLED_NS
+from netdissect.track.ackstats import PAUSE_NS, SETTLED_NS
 from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
-from netdissect.track.streamunits import PendingMessage
+from netdissect.track.streamunits import PendingMessage, sent_before
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.totalling import summed
 from netdissect.track.totals import SpaceTotals
@@ -32,6 +32,8 @@ MAX_SETTLED: Final = 128
 """Acknowledged messages of a direction that are remembered for late retransmissions."""
 MAX_SYNS = 16
 """SYNs remembered, to find out which one was answered."""
+MIN_SKIPPED: Final = 3
+"""A side that does not answer was silent all the same if this many of its packets are missing."""
 
 SPACE: Final = "message"
 _SPECIAL: Final = FIN | SYN | RST
@@ -95,6 +97,12 @@ class StreamTrack:
             _Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
         ]
         self._step = step
+        self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
+        """Called with (direction, frame, time, (time, frame) before) after a silence."""
+        self.on_answer: Callable[[int, int, int | None], None] | None = None
+        """Called with (direction, time, frame) if what was sent at that time is the first that its
+        peer is known to have received in more than a pause.
+        """
         self._syns: list[tuple[int, int | None]] = []
         self._syn_ack_ns: int | None = None
         self.syn_to_synack_ms: float | None = None
@@ -132,11 +140,17 @@ class StreamTrack:
             self.mid_stream = self._handshake_done = True
             self.findings.add("unknown-start", frame, time_ns, direction)
             self._step("data", None, direction, frame, time_ns)
+        if time_ns - half.last_ns > PAUSE_NS and half.last_ns:
+            self._resumed(direction, frame, time_ns, segment)
         half.take(segment, frame, time_ns)
         if half.repeated:
             self._sent_again(direction, frame, segment)
         if flags & ACK and segment.ack != self.halves[1 - direction].acked_wire:
             self._acknowledged(direction, frame, time_ns, segment)
+        elif segment.sack:
+            peer = self.halves[1 - direction]
+            newest = peer.offset_of(segment.sack[0][1])
+            self._received(1 - direction, sent_before(peer.outstanding, newest), frame)
         if usual:
             return
         if flags & SYN or (self.established_ns is None and self._syn_ack_ns is not None):
@@ -147,6 +161,27 @@ class StreamTrack:
             self._step("established", None, 0, frame, time_ns)
         if flags & (FIN | RST):
             self._end(direction, frame, time_ns, segment)
+
+    def _resumed(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
+        """Process a pause of a side. If it still does not answer what it was asked a while ago, and
+        sent nothing in the pause, then it was not silent: it was not reached, and waited longer and
+        longer before it sent its own bytes again.
+        """
+        half, other = self.halves[direction], self.halves[1 - direction]
+        skipped = half.ids.skipped(segment.ip_id)
+        end = other.offset_of(segment.ack)
+        deaf = any(
+            unit.end > end and unit.first_ns < time_ns - PAUSE_NS for unit in other.outstanding
+        )
+        if self.on_pause is not None and not (deaf and 0 <= skipped < MIN_SKIPPED):
+            self.on_pause(direction, frame, time_ns, (half.last_ns, half.last_frame))
+
+    def _received(self, direction: int, sent_ns: int, frame: int) -> None:
+        """Process what shows that the peer of a side has received what was sent at a time."""
+        half = self.halves[direction]
+        if sent_ns - half.answered_ns > PAUSE_NS and self.on_answer is not None:
+            self.on_answer(direction, sent_ns, frame)
+        half.answered_ns = max(half.answered_ns, sent_ns)
 
     def _sent_again(self, direction: int, frame: int, segment: TcpSegment) -> None:
         """Mark the messages in a retransmission: their round trips are ambiguous (Karn)."""
@@ -175,6 +210,8 @@ class StreamTrack:
         """Process what a segment of `direction` acknowledges."""
         half = self.halves[1 - direction]
         before = half.acked
+        if half.outstanding and time_ns - half.outstanding[0].first_ns > PAUSE_NS:
+            self._received(1 - direction, half.outstanding[0].last_ns, frame)
         half.acknowledge(segment.ack, frame, time_ns)
         if half.acked == before:
             return

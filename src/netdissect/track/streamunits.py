@@ -42,7 +42,7 @@ class Arrival:
 class SentRange:
     """A unit of the stream: a range of bytes first sent together."""
 
-    __slots__ = ("copies", "doubtful", "end", "first_ns", "frame", "record", "start")
+    __slots__ = ("copies", "doubtful", "end", "first_ns", "frame", "last_ns", "record", "start")
 
     def __init__(
         self, start: int, end: int, time_ns: int, frame: int, record: UnitRecord | None
@@ -53,12 +53,22 @@ class SentRange:
         self.first_ns = time_ns
         self.frame = frame
         """Time and frame of the first copy."""
+        self.last_ns = time_ns
+        """Time of the newest one."""
         self.copies = 1
         self.doubtful = False
         """Whether some of it was seen twice, or acknowledged before, so that its round trip is
         ambiguous.
         """
         self.record = record
+
+
+def sent_before(outstanding: list[SentRange], end: int) -> int:
+    """Return when the unit was last sent that holds the byte before an offset; 0 if none does."""
+    for unit in reversed(outstanding):
+        if unit.start < end:
+            return unit.last_ns if end <= unit.end else 0
+    return 0
 
 
 class PendingMessage:
@@ -128,6 +138,13 @@ class PacketIds:
             self._bursts.append(
                 Burst(ahead - 1, since_ns, time_ns, frame, newest + 1, newest + ahead - 1)
             )
+
+    def skipped(self, ip_id: int | None) -> int:
+        """Return how many are missing right before a packet; -1 if this is unknown."""
+        if not self.counted or not ip_id:
+            return -1
+        ahead = (ip_id - self._newest) & (_ID_WRAP - 1)
+        return int(ahead) - 1 if 0 < ahead < _ID_WRAP // 2 else 0
 
     def report(self) -> dict[str, int]:
         """Return how many are missing, if its sender counts them."""

@@ -6,14 +6,12 @@ sent together. *Sources:* RFC 9293, RFC 6298 (Karn's algorithm), RFC 7323.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SYN
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import TcpSegment
-from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.outcomes import append_copy, record_acked, record_dropped
@@ -43,12 +41,12 @@ class StreamHalf:
     """The bytes that one side sent: units, copies, gaps (holes) and acknowledgements."""
 
     __slots__ = (
-        "_before", "_forgotten", "_identities", "_ids", "_named", "_newest_id", "_shut", "_summed",
-        "acked", "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first",
-        "highest", "holes", "last", "last_frame", "last_ns", "lateness", "max_copies", "new",
-        "octets_on_wire", "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns",
-        "recorder", "repeated", "rtt", "segments", "sender_present", "settled", "totals",
-        "troubles", "units_acked", "units_unacked",
+        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "_summed",
+        "acked", "acked_wire", "answered_ns", "arrivals", "base", "counts", "direction", "findings",
+        "first", "highest", "holes", "ids", "last", "last_frame", "last_ns", "lateness",
+        "max_copies", "new", "octets_on_wire", "outstanding", "partly_new", "pure_acks",
+        "quickest_ns", "recorder", "repeated", "rtt", "segments", "sender_present", "settled",
+        "totals", "troubles", "units_acked", "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -109,8 +107,8 @@ class StreamHalf:
         self.last_ns = 0
         """Time of the newest segment of any kind."""
         self.last_frame = 0
-        self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
-        """Called with (direction, frame, time, (time, frame) before) after a pause."""
+        self.answered_ns = 0
+        """When the newest segment was sent that the other side is known to have received."""
         self.lateness = Lateness(SPACE, findings.late_ms)
         """The delays caused by retransmissions."""
         self.troubles = StallTracker(direction, recorder, findings)
@@ -120,7 +118,7 @@ class StreamHalf:
         self._before: list[tuple[int, int]] = []
         """Ranges seen from before the start of the capture."""
         self._newest_id: int | None = None
-        self._ids, self._identities = PacketIds(), SegmentHistory()
+        self.ids, self._identities = PacketIds(), SegmentHistory()
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -132,9 +130,7 @@ class StreamHalf:
         counts = self.counts
         self.segments += 1
         if segment.ip_id:
-            self._ids.take(segment.ip_id, self.last_ns, frame, time_ns)
-        if time_ns - self.last_ns > PAUSE_NS and self.last_ns and self.on_pause is not None:
-            self.on_pause(self.direction, frame, time_ns, (self.last_ns, self.last_frame))
+            self.ids.take(segment.ip_id, self.last_ns, frame, time_ns)
         self.last_ns = time_ns
         self.last_frame = frame
         length = segment.payload_length
@@ -362,6 +358,7 @@ class StreamHalf:
             covered += 1
             if kind == "retransmission":
                 unit.copies += 1
+                unit.last_ns = time_ns
                 waited = self.troubles.wait(unit.start, unit.first_ns, time_ns)
                 if first:
                     self.troubles.retransmitted(unit.start, waited, unit.copies, frame, time_ns)
@@ -407,6 +404,12 @@ class StreamHalf:
         """
         return -1 if self.base is None else (seq - self.base - self.highest) % SEQ_SPAN
 
+    def offset_of(self, wire: int) -> int:
+        """Return the offset that a sequence number acknowledges up to, as far as this is known."""
+        # A distance with its sign: an acknowledgement may be ahead of what was captured.
+        ahead = (wire - (self.base or 0) - self.highest + HALF_SEQ_SPAN) % SEQ_SPAN
+        return self.highest + ahead - HALF_SEQ_SPAN
+
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Process an acknowledgement number of the other side."""
         if self.base is None:
@@ -417,15 +420,14 @@ class StreamHalf:
         if wire == self.acked_wire:
             return
         self.acked_wire = wire
-        # The distance with its sign: an acknowledgement may be ahead of what was captured.
-        ahead = (wire - self.base - self.highest + HALF_SEQ_SPAN) % SEQ_SPAN - HALF_SEQ_SPAN
-        offset = self.highest + ahead
+        offset = self.offset_of(wire)
         if offset <= self.acked:
             return
         self.acked = offset
         outstanding = self.outstanding
         while outstanding and outstanding[0].end <= offset:
             unit = outstanding.pop(0)
+            self.answered_ns = max(self.answered_ns, unit.last_ns)
             if unit.doubtful or unit.record is not None or self.totals is not None:
                 self._settle(unit, frame, time_ns, exact=unit.end == offset)
                 continue
@@ -531,7 +533,7 @@ class StreamHalf:
             "partly_new": len(self.partly_new),
         }
         extra |= self.troubles.report(end_ns)
-        extra |= self._ids.report()
+        extra |= self.ids.report()
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(
@@ -552,6 +554,6 @@ class StreamHalf:
             max_copies=self.max_copies,
             rtt=self.rtt.summary(),
             added=self.lateness.summary(),
-            bursts=self._ids.bursts(),
+            bursts=self.ids.bursts(),
             extra=extra,
         )
