@@ -22,10 +22,13 @@ from scapy.layers.inet import (
     IPOption_Timestamp,
 )
 from scapy.layers.inet6 import (
+    HAO,
     IPv6,
+    IPv6ExtHdrDestOpt,
     IPv6ExtHdrHopByHop,
     IPv6ExtHdrRouting,
     IPv6ExtHdrSegmentRouting,
+    Pad1,
 )
 from scapy.layers.l2 import Ether
 
@@ -42,10 +45,12 @@ from packetbuild import (
     enhanced,
     interface,
     ipv4,
+    ipv6,
     link_frame,
     option,
     pcap_file,
     section,
+    tcp,
     udp,
 )
 from published import reports, run, texts
@@ -339,8 +344,11 @@ FAR6, FARTHER6 = "2001:db8:7::7", "2001:db8:9::9"
          (FAR6,)),
         (IPv6() / IPv6ExtHdrSegmentRouting(addresses=[FAR6, FARTHER6], segleft=0),
          (FAR6, FARTHER6)),
+        (IPv6() / IPv6ExtHdrHopByHop() / IPv6ExtHdrDestOpt(options=[Pad1(), HAO(hoa=FAR6)]),
+         (FAR6,)),
     ],
-    ids=["source route", "recorded route", "time stamps", "type 0", "type 2", "segments"],
+    ids=["source route", "recorded route", "time stamps", "type 0", "type 2", "segments",
+         "home address"],
 )  # fmt: skip
 def test_addresses_of_a_way_are_others(
     packet: Any, gone: tuple[str, ...], key: Path, tmp_path: Path
@@ -365,16 +373,43 @@ def test_addresses_of_a_way_are_others(
         anonymised(source, key, tmp_path / f"{size}.pcap", "--keep-others")
 
 
+def test_other_options_of_tcp_and_signals_are_blanked(key: Path, tmp_path: Path) -> None:
+    known = b"\x02\x04\x05\xb4\x01\x03\x03\x07\x08\x0a" + bytes(range(8))
+    address = b"\x1e\x08\x30\x01" + ip_address(FAR).packed  # of MPTCP (RFC 8684)
+    signal = b"\x3b\x03" + bytes(6) + b"\x01\x10" + ip_address(FAR6).packed + bytes(6)
+    packets = [ipv4(tcp(options=known + address + bytes(2)), 6), ipv6(signal, 135)]
+    octets = [bytes(12) + kind + packet for kind, packet in zip((b"\x08\x00", b"\x86\xdd"), packets, strict=True)]
+    source = tmp_path / "in.pcap"
+    source.write_bytes(pcap_file([(1, 0, each, len(each)) for each in octets]))
+    with open_capture(anonymised(source, key, tmp_path / "out.pcap", "--keep-others")) as reader:
+        first, second = (frame[3] for frame in reader)
+    assert first[54:80] == known + address[:2] + bytes(6)
+    assert second[54:] == signal[:8] + bytes(24)
+
+
+@pytest.mark.parametrize("link", ["cooked", "cooked2"])
+def test_an_address_of_eight_bytes_is_replaced(link: str, key: Path, tmp_path: Path) -> None:
+    kind, octets = link_frame(link, ipv4(udp(b"hello", 5000, 9)))
+    at = 6 if link == "cooked" else 12
+    octets = octets[:at] + ip_address(FAR6).packed[:6] + b"\x12\x34" + octets[at + 8 :]
+    source = tmp_path / "in.pcap"
+    source.write_bytes(pcap_file([(1, 0, octets, len(octets))], link=kind))
+    with open_capture(anonymised(source, key, tmp_path / "out.pcap")) as reader:
+        ((_, _, _, data, _),) = reader
+    assert data[at : at + 6] == NAMED.mac(ip_address(FAR6).packed[:6])
+    assert data[at + 6 : at + 8] == bytes(2)
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_comments_and_machines_of_pcapng_are_left_out(order: str, key: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.pcapng"
     packet = bytes(12) + b"\x08\x00" + ipv4(udp(b"hello", 5000, 9))
-    content = section(order) + interface(order, 1, option(order, 3, b"Alice's card"))
+    content = section(order) + interface(order, 1, option(order, 2, b"wlan-Carol") + option(order, 3, b"Alice's card"))
     content += enhanced(order, 1_700_000_000_000_000, packet, options=option(order, 1, b"Bob was here"))
     source.write_bytes(content + block(order, 0x7777, b"what?..."))
     target = anonymised(source, key, tmp_path / "out.pcapng")
     written = target.read_bytes()
-    assert not any(word in written for word in (b"Alice", b"Bob", b"what?"))
+    assert not any(word in written for word in (b"Alice", b"Bob", b"Carol", b"what?"))
     with open_capture(target) as reader:
         assert len(list(reader)) == 1
 

@@ -48,22 +48,32 @@ _ROUTES = frozenset({7, 131, 137})
 """Options of IPv4 with addresses: record route, loose and strict source route."""
 _WITH_ADDRESSES = (1, 3)
 """Flags of a time stamp option that contains addresses."""
-_ROUTING = 43  # next header of IPv6 for routes
+_ROUTING, _DESTINATION = 43, 60  # next headers of IPv6
+_SIGNALS = frozenset({135, 139, 140})
+"""Next headers of mobility, HIP and shim6, which are full of addresses."""
+_HOME_ADDRESS = 0xC9  # option for the destination. Source: RFC 6275
 _SEGMENTS = 4  # segment routing: options may follow its addresses. Source: RFC 8754
 _ADDRESSED = (0, 2, _SEGMENTS)
 """Types of routing headers that contain addresses."""
 _UDP_HEADER = _ICMP_HEADER = _VXLAN_HEADER = 8
+_TCP_HEADER = 20
+_TCP_OPTIONS = frozenset({2, 3, 4, 5, 8})
+"""Options of TCP whose values stay: segment size, window scale, selective acknowledgements and time
+stamps. Others have addresses (RFC 8684), cookies or keys.
+"""
 _ETHERNET_HEADER = 14
 _TRANSPARENT_ETHERNET = b"\x65\x58"
 """Protocol type in GRE for a whole Ethernet frame. *Source:* RFC 1701."""
 _V4 = 4
 _MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
 """Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
+_PADDED = {113: (12,), 276: (18,)}
+"""Link type -> offsets of two bytes that are part of longer addresses, such as those of tunnels."""
 _PRIVATE = frozenset({NFLOG, PKTAP})
 """Link types of whose frames nothing is kept: the headers name users and programs."""
-_KEPT = {INTERFACE: frozenset({2, 9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
-"""Options of pcapng that say nothing about people or machines. Of an interface: its name, and
-resolution and offset of its times. Of a packet: flags, drops, identity, queue and verdict.
+_KEPT = {INTERFACE: frozenset({9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
+"""Options of pcapng that say nothing about people or machines. Of an interface: resolution
+and offset of its times. Of a packet: flags, drops, identity, queue and verdict.
 """
 
 
@@ -220,6 +230,8 @@ class _Frames:
         out = bytearray(data)
         for place in _MACS.get(block.link, ()):
             self._mac(out, place)
+        for place in _PADDED.get(block.link, ()):
+            out[place : place + 2] = bytes(len(out[place : place + 2]))
         kind, end = located
         if kind == _ARP:
             end = self._arp(out, end)
@@ -268,33 +280,33 @@ class _Frames:
                 self._route(out, at + _IPV4_HEADER, end)
                 _check(out, at + 10, at, end)
         else:
-            self._routing(out, out[at + 6], at + _IPV6_HEADER)
+            self._extensions(out, out[at + 6], at + _IPV6_HEADER)
 
     def _route(self, out: bytearray, at: int, end: int) -> None:
         """Rewrite the addresses in options of IPv4 that prescribe or record a route (RFC 791)."""
-        while at + 1 < end and out[at]:
-            kind, size = out[at], out[at + 1]
-            if kind == _NO_OPERATION:
-                at += 1
-                continue
-            if size < 2 or at + size > end:  # noqa: PLR2004 - the kind and the size
-                return
-            first, step = (3, 4) if kind in _ROUTES else (0, 0)
-            if kind == _TIMES and size > 4 and out[at + 3] & 15 in _WITH_ADDRESSES:  # noqa: PLR2004 - pointer and flags
+        for start, size in _items(out, at, end):
+            first, step = (3, 4) if out[start] in _ROUTES else (0, 0)
+            if out[start] == _TIMES and size > 4 and out[start + 3] & 15 in _WITH_ADDRESSES:  # noqa: PLR2004 - pointer and flags
                 first, step = 4, 8
-            for place in range(at + first, at + size - step + 1, step) if step else ():
+            for place in range(start + first, start + size - step + 1, step) if step else ():
                 self._address(out, slice(place, place + 4))
-            at += size
 
-    def _routing(self, out: bytearray, kind: int, at: int) -> None:
-        """Rewrite the addresses in routing headers of IPv6 (RFC 8200, 6275, 8754)."""
+    def _extensions(self, out: bytearray, kind: int, at: int) -> None:
+        """Rewrite the addresses in extension headers of IPv6 (RFC 8200, 6275, 8754)."""
         while kind in OPTIONS_LIKE and at + 8 <= len(out):
-            end = at + 8 * (out[at + 1] + 1)
+            behind = at + 8 * (out[at + 1] + 1)
+            end = min(behind, len(out))
             if kind == _ROUTING and out[at + 2] in _ADDRESSED:
                 last = end if out[at + 2] != _SEGMENTS else at + 8 + 16 * (out[at + 4] + 1)
-                for place in range(at + 8, min(last, end, len(out)) - 15, 16):
+                for place in range(at + 8, min(last, end) - 15, 16):
                     self._address(out, slice(place, place + 16))
-            kind, at = out[at], end
+            elif kind == _DESTINATION:
+                for place, size in _items(out, at + 2, end, ipv6=True):
+                    if out[place] == _HOME_ADDRESS and size == 2 + 16:
+                        self._address(out, slice(place + 2, place + size))
+            elif kind in _SIGNALS:
+                out[at + 8 : end] = bytes(end - at - 8)
+            kind, at = out[at], behind
 
     def _transport(self, out: bytearray, header: IpHeader, before: bytes, depth: int) -> int:
         """Rewrite what an IP packet carries; return the end of what may be published."""
@@ -311,12 +323,16 @@ class _Frames:
             return start
         packet = self._packet
         body = start + (_UDP_HEADER if protocol == _UDP else _data_offset(out, start))
+        if protocol == _TCP:
+            for place, size in _items(out, start + _TCP_HEADER, min(body, len(out))):
+                if out[place] not in _TCP_OPTIONS:
+                    out[place + 2 : place + size] = bytes(size - 2)
         if packet is None or (self._known is not None and not self._known(packet)):
             return body if self._known is not None else len(out)
         key, payload, segment = packet[3:6]
         if segment is not None:
-            place = segment.connection, segment.stream_start
-            new = self._plan.segment(key, *place, payload, self._names.words)
+            ordinal, first = segment.connection, segment.stream_start
+            new = self._plan.segment(key, ordinal, first, payload, self._names.words)
         else:
             planned = self._plan.of_frame(self._frame)
             fits = planned is not None and len(planned[1]) == len(payload)
@@ -411,6 +427,20 @@ class _Frames:
         if protocol == _UDP and out[place : place + 2] == b"\0\0":
             # In UDP 0 means no checksum; 0xFFFF is the same sum (RFC 768).
             pack_into(">H", out, place, 0xFFFF)
+
+
+def _items(out: bytearray, at: int, end: int, *, ipv6: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield (offset, size) of the options of IPv4, TCP or IPv6 but for those of one byte."""
+    # Where 0 ends the options of the others, it is padding in IPv6.
+    while at + 1 < end and (ipv6 or out[at]):
+        if out[at] == (0 if ipv6 else _NO_OPERATION):
+            at += 1
+            continue
+        size = out[at + 1] + (2 if ipv6 else 0)
+        if size < 2 or at + size > end:  # noqa: PLR2004 - the kind and the size
+            return
+        yield at, size
+        at += size
 
 
 def _data_offset(out: bytearray, start: int) -> int:
