@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -496,9 +497,22 @@ def test_nohup_is_obeyed() -> None:
     assert json.loads(out)["connection"] == 1
 
 
-def test_a_lack_of_memory_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report_failure(MemoryError(), debug=False) == 1
-    assert capsys.readouterr().err == "netdissect: out of memory\n"
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (MemoryError(), 1),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "in.pcap"), 3),
+        (ImportError("x.so: failed to map segment from shared object"), 1),
+        (ImportError("x.so: cannot allocate memory in static TLS block"), 1),
+    ],
+    ids=["python", "system", "library", "thread"],
+)
+def test_a_lack_of_memory_is_named(
+    error: Exception, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report_failure(error, debug=False) == status
+    said = capsys.readouterr().err
+    assert said == "netdissect: out of memory; if a limit is set (ulimit -v), 200 MB do for most captures\n"
 
 
 def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:

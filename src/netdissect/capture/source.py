@@ -304,7 +304,7 @@ def _bz2() -> Any:
 def _lz4() -> Any:
     try:
         frame = import_module("lz4.frame")  # an extra
-    except ImportError:
+    except ModuleNotFoundError:
         raise CaptureError("compressed by lz4; pip install 'netdissect[lz4]' reads it") from None
     return frame.LZ4FrameDecompressor()
 

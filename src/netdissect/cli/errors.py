@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -113,12 +114,25 @@ def report_failure(error: BaseException, *, debug: bool, live: bool = False) -> 
 
 def _reason(error: BaseException) -> str:
     """Return the message for an exception that is not ours."""
-    if isinstance(error, MemoryError):
-        return "out of memory"
+    if _lacks_memory(error):
+        return "out of memory; if a limit is set (ulimit -v), 200 MB do for most captures"
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason
     return f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)"
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    """Return whether an exception means that there is too little memory. The loader of libraries
+    says so only in words. Source: glibc, elf/dl-load.c and dl-reloc.c.
+    """
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    words = str(error).lower()
+    return isinstance(error, MemoryError) or (
+        isinstance(error, ImportError)
+        and ("cannot allocate memory" in words or "failed to map segment" in words)
+    )
 
 
 def _unwrapped(error: BaseException) -> BaseException:

@@ -227,7 +227,7 @@ def _aes(key: bytes) -> Callable[[bytes], bytes]:
             algorithms,
             modes,
         )
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise UsageError(
             "anonymise needs the package cryptography: pip install 'netdissect[anonymise]'"
         ) from error

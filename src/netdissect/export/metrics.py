@@ -51,7 +51,7 @@ class Endpoint:
             raise UsageError(f"--metrics wants HOST:PORT, such as 127.0.0.1:9464, not {given}")
         try:
             from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
-        except ImportError as error:
+        except ModuleNotFoundError as error:
             raise UsageError(
                 "--metrics needs prometheus_client: pip install 'netdissect[metrics]'"
             ) from error
