@@ -21,6 +21,10 @@ MAX_SKIPPED: Final = 256
 """A sender that counts the packets of a connection does not skip this many identifications: that
 many are rarely lost in a row.
 """
+LARGEST_SEGMENT: Final = 1460
+"""Bytes of the largest segment of an Ethernet. Larger ones may be several, which the capturing host
+has joined or will cut, each with an identification of its own. *Source:* Linux (GRO, TSO).
+"""
 MAX_IDS_MISSING: Final = 4096
 """Missing identifications remembered; with more, they are not counted."""
 
@@ -95,24 +99,29 @@ class PacketIds:
     of each connection. *Source:* Linux (`inet_id` of a socket).
     """
 
-    __slots__ = ("_bursts", "_newest", "counted", "missing")
+    __slots__ = ("_bursts", "_joined", "_newest", "_taken", "counted", "missing")
 
     def __init__(self) -> None:
         self._bursts: list[Burst] = []
         """The newest runs of missing ones, including those that came late."""
         self._newest: i64 = 0
         """The newest one, extended beyond 16 bits; 0 = none yet."""
+        self._taken: i64 = 1
+        """Identifications that the newest packet takes if it is several."""
+        self._joined: i64 = 0
+        """Large packets that took that many identifications, less those that took only one."""
         self.counted = False
         """Whether each was close to the one before it."""
         self.missing = Recent()
 
-    def take(self, ip_id: i64, since_ns: int, frame: int, time_ns: int) -> None:
-        """Process the identification of a packet, which is not 0; the packet before it was captured
-        at `since_ns`.
+    def take(self, ip_id: i64, octets: i64, since_ns: int, frame: int, time_ns: int) -> None:
+        """Process the identification of a packet with so many bytes, which is not 0; the packet
+        before it was captured at `since_ns`.
         """
-        newest = self._newest
+        newest, taken = self._newest, self._taken
         if not newest:
             self._newest = _ID_WRAP + ip_id
+            self._taken = _packets(octets)
             self.counted = True
             return
         if not self.counted:
@@ -122,8 +131,14 @@ class PacketIds:
         if ahead >= _ID_WRAP // 2:
             self.missing.discard(newest + ahead - _ID_WRAP)
             return
+        if taken > 1:
+            self._joined += 1 if ahead >= taken else -1 if ahead == 1 else 0
+            if ahead < taken and self._joined >= 0:
+                return  # a network copy of one of them
+        gone = ahead - (taken if self._joined >= 0 else 1)
         self._newest = newest + ahead
-        if ahead <= 1:
+        self._taken = _packets(octets)
+        if gone <= 0:
             return
         # Such an identification belongs to a counter that other connections share, or is random.
         if ahead > MAX_SKIPPED or self.missing.size > MAX_IDS_MISSING:
@@ -131,20 +146,20 @@ class PacketIds:
             self.missing = Recent()
             self._bursts = []
             return
-        self.missing.add(newest + 1, newest + ahead)
-        if ahead > LEAST_BURST:
+        low, end = self._newest - gone, self._newest
+        self.missing.add(low, end)
+        if gone >= LEAST_BURST:
             if len(self._bursts) == MAX_BURSTS:
                 del self._bursts[0]
-            self._bursts.append(
-                Burst(ahead - 1, since_ns, time_ns, frame, newest + 1, newest + ahead - 1)
-            )
+            self._bursts.append(Burst(gone, since_ns, time_ns, frame, low, end - 1))
 
     def skipped(self, ip_id: int | None) -> int:
         """Return how many are missing right before a packet; -1 if this is unknown."""
         if not self.counted or not ip_id:
             return -1
         ahead = (ip_id - self._newest) & (_ID_WRAP - 1)
-        return int(ahead) - 1 if 0 < ahead < _ID_WRAP // 2 else 0
+        taken = self._taken if self._joined >= 0 else 1
+        return max(0, int(ahead - taken)) if ahead < _ID_WRAP // 2 else 0
 
     def report(self) -> dict[str, int]:
         """Return how many are missing, if its sender counts them."""
@@ -157,6 +172,11 @@ class PacketIds:
             for each in self._bursts
         ]
         return tuple(sorted(counted, key=lambda burst: -burst.count))
+
+
+def _packets(octets: i64) -> i64:
+    """Return how many segments of an Ethernet have so many bytes."""
+    return max(1, (octets + LARGEST_SEGMENT - 1) // LARGEST_SEGMENT)
 
 
 class SegmentHistory:

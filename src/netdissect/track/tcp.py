@@ -130,7 +130,7 @@ class StreamHalf:
         counts = self.counts
         self.segments += 1
         if segment.ip_id:
-            self.ids.take(segment.ip_id, self.last_ns, frame, time_ns)
+            self.ids.take(segment.ip_id, segment.payload_length, self.last_ns, frame, time_ns)
         self.last_ns = time_ns
         self.last_frame = frame
         length = segment.payload_length
