@@ -233,6 +233,18 @@ def test_the_end_of_its_stream_shows_that_a_sender_closed_after_its_last_attempt
     assert "silent-close" in [a.code for a in anomalies]
 
 
+@pytest.mark.parametrize(("octets", "quiet"), [(10, [("silence", 0, 1_000 * MS)]), (0, [])])
+def test_a_stream_that_comes_again_was_silent(octets: int, quiet: list[object]) -> None:
+    """Bytes that its sender only repeats were sent before: it waited for an answer."""
+    made, _ = connection(transport="tcp", alive_ms=(500.0, None))
+    feed(made, [(0, 0, *HELLO), (1, 1, *WELCOME)])
+    for frame in range(3, 13):
+        made.segment(0, frame, 100 * (frame - 2) * MS, 10)
+    made.segment(0, 13, 5_000 * MS, octets)
+    spans = conclude(made, 5_100 * MS).quiet
+    assert [(span.kind, span.direction, span.from_ns) for span in spans] == quiet
+
+
 def test_icmp_is_evidence() -> None:
     made, anomalies = connection()
     feed(made, [(0, 0, *HELLO)])

@@ -238,6 +238,9 @@ class Connection(ScanSink):
         """Count one TCP segment with data; its messages come through `further`."""
         lane = self.lanes[direction]
         self.lifetime.begin(frame, time_ns)
+        # Bytes sent again end no silence: their sender waited for an answer.
+        if octets and time_ns - lane.last_ns > PAUSE_NS and not lane.silent and self.stream is None:
+            self.silence.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         lane.datagrams += 1
         lane.octets += octets
         lane.last_ns = time_ns
