@@ -329,6 +329,8 @@ def test_the_cursor_follows_until_it_leaves_the_end(watched: tuple[LiveBackend, 
     keys(browser, "F")
     keys(browser, "p")
     assert "paused" in screen(browser)
+    keys(browser, "k")
+    assert "p continue" in screen(browser)
     rows, browser.index.rows = browser.index.rows, browser.index.rows - 10
     keys(browser, "p")
     keys(browser, "p")

@@ -76,7 +76,10 @@ _MAX_SECONDS = 1e12
 def hints(browser: Browser, width: int) -> str:
     """Return the keys of the focused pane, the most used first, as many as there is room for."""
     loaded = browser.backend.loaded
-    first = "p pause  F follow the end  " if loaded.live else ""
+    paused = browser.packets.paused is not None
+    first = f"p {'continue' if paused else 'pause'}  " if loaded.live or paused else ""
+    if loaded.live:
+        first += "F follow the end  "
     if not loaded.ready:
         first = "Ctrl-C stop reading  "
     text = f"{first}{_HINTS.get((browser.view, browser.focus)) or _SCROLL_HINT}{_LAST_HINT}"
