@@ -42,6 +42,7 @@ def best_claim(
 ) -> Claim | None:
     """Return the strongest claim that takes the flow, or None.
 
+    A claim that waits is none yet, but if it is certain, weaker protocols are not asked meanwhile.
     A protocol whose recognition raises is reported to `on_fault` and makes no claim.
     """
     best: Claim | None = None
@@ -55,21 +56,31 @@ def best_claim(
         except Exception as bug:  # noqa: BLE001 - the others may still know the flow
             on_fault(protocol, bug)
             continue
-        if claim is None or claim.waits:
+        if claim is None:
             continue
-        if ports[0] in protocol.default_ports or ports[1] in protocol.default_ports:
-            reason = "one of the ports is the protocol's own"
-            score = min(100, claim.score + PORT_BONUS)
-            claim = Claim(  # `dataclasses.replace` takes fifty times as long
-                claim.protocol, score, claim.dialects, claim.client, claim.roles_from,
-                (*claim.reasons, reason), claim.doubtful, claim.forced, claim.waits, claim.attempt,
-                claim.late,
-            )  # fmt: skip
+        if claim.waits:
+            if claim.score >= CERTAIN:
+                return None
+            continue
+        claim = _with_bonus(claim, protocol, ports)
         if claim.score >= STRONG and (best is None or claim.score > best.score):
             best = claim
             if claim.score >= CERTAIN:
                 break
     return best
+
+
+def _with_bonus(claim: Claim, protocol: Protocol, ports: tuple[int, int]) -> Claim:
+    """Return the claim, stronger where the flow has a default port of the protocol."""
+    if ports[0] not in protocol.default_ports and ports[1] not in protocol.default_ports:
+        return claim
+    reason = "one of the ports is the protocol's own"
+    score = min(100, claim.score + PORT_BONUS)
+    return Claim(  # `dataclasses.replace` takes fifty times as long
+        claim.protocol, score, claim.dialects, claim.client, claim.roles_from,
+        (*claim.reasons, reason), claim.doubtful, claim.forced, claim.waits, claim.attempt,
+        claim.late,
+    )  # fmt: skip
 
 
 def forced_claim(

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _MODULES: dict[str, str] = {
+    "eoudp": "netdissect.protocols.eoudp",  # first, as its size field refuses nearly all others
     "riptide": "netdissect.protocols.riptide",
     "knet": "netdissect.protocols.knet",
     "teeworlds": "netdissect.protocols.teeworlds",
-    "eoudp": "netdissect.protocols.eoudp",
     "netplay": "netdissect.protocols.netplay",
 }
-"""Name -> module that holds `PROTOCOL`; imported on first use."""
+"""Name -> module that holds `PROTOCOL`; imported on first use. Flows are shown to them in this
+order, and to no further one after a claim that is certain.
+"""
 
 ENTRY_POINT_GROUP = "netdissect.protocols"
 """Group of the entry points of other distributions: name = module (or module:object) that holds
