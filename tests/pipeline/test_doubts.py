@@ -154,3 +154,76 @@ def test_doubts_do_not_depend_on_who_watches(seed: int) -> None:
         pipeline.finish()
         found.append([(report.protocol, report.first_frame) for report in pipeline.reports])
     assert found[0] == found[1]
+
+
+# -- Teeworlds clients that connect again, or only seem to ------------------------------------------
+
+CONTROL_06, CONTROL_07 = 0x10, 0x04
+TOKEN = slice(8, 12)
+"""The client's token in a connect of 0.7."""
+Rows = list[tuple[int, int, bytes]]
+
+
+def is_data(payload: bytes) -> bool:
+    """Return whether a packet of DDNet or 0.6 carries chunks."""
+    return not payload[0] & CONTROL_06
+
+
+def ends_of(rows: Rows, again: Rows, gap_s: float) -> list[tuple[int, str | None, str]]:
+    """Return (first frame, who ended it, how) of the connections of two talks, one after another."""
+    first = packets_of(rows, [], 1)
+    reports = analysed([*first, *packets_of(again, first, gap_s)])
+    endings = [diagnose(report).ending for report in reports]
+    return [(r.first_frame, e.by, e.how) for r, e in zip(reports, endings, strict=True)]
+
+
+def test_a_client_that_got_no_data_connects_again() -> None:
+    """The accept came, then nothing; a DDNet client gives up without a word."""
+    whole = talk("teeworlds/ddnet_clean").rows
+    deaf = [row for row in whole[:40] if row[0] == 0 or not is_data(row[2])]
+    assert [first for first, *_ in ends_of(deaf, whole, 12)] == [1, len(deaf) + 1]
+
+
+def test_who_connects_again_has_given_up_and_not_who_accepts() -> None:
+    """The client's goodbye was lost, and the server goes on until the client is back."""
+    whole = talk("teeworlds/ddnet_clean").rows
+    open_end = [row for row in whole if row[1] < 6 * SECOND]
+    found = ends_of(open_end, whole, 0.3)
+    assert found[0] == (1, "client", "silent")
+    assert found[1][0] == len(open_end) + 1
+
+
+def test_data_that_was_under_way_does_not_open_a_closed_connection() -> None:
+    """A connect begins another one, even if data overtakes the server's accept."""
+    whole = talk("teeworlds/tw064_clean").rows
+    late = next(row for row in reversed(whole) if row[0] == 1 and is_data(row[2]))
+    closed = [*whole, (1, whole[-1][1] + SECOND // 50, late[2])]
+    accept = next(place for place, row in enumerate(whole) if row[0] == 1)
+    first, reply = (
+        next(row for row in whole if row[0] == way and is_data(row[2])) for way in (1, 0)
+    )
+    again = [*whole[:accept], first, reply, *whole[accept:]]
+    assert [first for first, *_ in ends_of(closed, again, 1)] == [1, len(closed) + 1]
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_connect_with_another_token_alone_begins_nothing(settled) -> None:
+    """DDNet 20 puts the magic of 0.6 there when it repeats its connect; a server answers with the
+    token of the first connect that reaches it, and ignores the others.
+    """
+    whole = talk("teeworlds/tw07_clean")
+    rows = list(whole.rows)
+    place = next(n for n, row in enumerate(rows) if row[0] == 0 and row[2][7:8] == b"\1")
+    connect = bytearray(rows[place][2])
+    assert connect[0] == CONTROL_07
+    connect[TOKEN] = b"TKEN"
+    odd = 0, rows[place][1] + 1, bytes(connect)
+    if settled:
+        accept = next(n for n, row in enumerate(rows) if n > place and row[0] == 1)
+        answer = 1, rows[accept][1], rows[accept][2][:3] + b"TKEN" + rows[accept][2][7:]
+        rows[place : accept + 1] = [odd, answer, odd, answer, odd]
+        rows = rows[: accept + 5]
+    else:
+        for at in (place + 6, place + 12, place + 40):
+            rows.insert(at, (0, rows[at][1], bytes(connect)))
+    assert len(analysed(packets_of(rows, [], 1))) == 1

@@ -415,8 +415,10 @@ class Restarts:
             # The dialect that the user chose says that it is a datagram of the same connection.
             port.track(connection, frame, time_ns, payload, events)
             return
-        connection.end_hint = EndHint("superseded", direction, frame, time_ns)
         held, flow.held, flow.renewed = flow.held, [], frame
+        # Whoever asked to begin has given the connection up, and not who answers.
+        asker, asked, asked_ns = held[0][:3] if held else (direction, frame, time_ns)
+        connection.end_hint = EndHint("superseded", asker, asked, asked_ns)
         # The new connection begins with the datagrams that were held.
         self._renew(flow, held[0][1] if held else frame, time_ns, told)
         for side, at, when, octets in (*held, (direction, frame, time_ns, payload)):

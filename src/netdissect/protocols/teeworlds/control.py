@@ -169,7 +169,7 @@ def _connect(packet: _Packet) -> None:
     if state.phase == Phase.CLOSED or other:
         packet.restart("*")
         state = DecoderState()
-    elif state.phase == Phase.ONLINE:
+    elif state.phase == Phase.ONLINE or state.client_sent_data:
         packet.restart("?")
         packet.update(state._replace(reconnecting=True))
         packet.signal("connect")
@@ -194,6 +194,12 @@ def _connect_07(packet: _Packet) -> None:
     """Handle a 0.7 connect with the server's token; the capture may lack the token request."""
     state, token = packet.state, packet.body[1:5]
     if state.phase not in _BEFORE_ACCEPTED and _is_other_attempt(token, state):
+        if state.phase != Phase.CLOSED:
+            # DDNet 20 repeats its connect with another token, which servers ignore.
+            packet.restart("?")
+            packet.update(state._replace(reconnecting=True))
+            packet.signal("connect")
+            return
         packet.restart("*")
         state = DecoderState()
     is_new = packet.token not in (None, tw.NO_TOKEN, state.tokens[0])
@@ -232,8 +238,18 @@ def _token(packet: _Packet) -> None:
 
 
 def _accept_07(packet: _Packet) -> None:
-    if packet.state.phase in _BEFORE_ACCEPTED:
-        packet.update(packet.state._replace(phase=Phase.ACCEPTED))
+    state, token = packet.state, packet.token
+    if state.reconnecting and token != packet.expected_token:
+        packet.restart("*")
+        return
+    if state.phase in _BEFORE_ACCEPTED:
+        # The server answers with the token of the connect, which may not be that of the request.
+        client = state.tokens[1] if token in (None, tw.NO_TOKEN) else token
+        packet.update(
+            state._replace(
+                phase=Phase.ACCEPTED, tokens=(state.tokens[0], client), client_token=client
+            )
+        )
     packet.signal("accept")
 
 

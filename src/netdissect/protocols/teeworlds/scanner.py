@@ -250,7 +250,8 @@ class TeeworldsScanner(Scanner):
     def _first_data(self, sink: EventSink, hints: Hints) -> None:
         """Report the first data of each side after the handshake."""
         state = state_of(hints)
-        if self._direction == 0 and (state.client_sent_data or state.phase == Phase.CLOSED):
+        # Data that was under way when its receiver closed the connection does not open it again.
+        if state.phase == Phase.CLOSED or (self._direction == 0 and state.client_sent_data):
             return
         if self._direction == 1 or state.phase == Phase.UNKNOWN:
             state = state._replace(phase=Phase.ONLINE)
